@@ -1,0 +1,109 @@
+# Each target makes the virtual environment it needs under .venv, then runs commands that work without make too:
+#
+#   make demo       gnsq-like demo
+#   make lint       ruff check . ; ruff format --check .
+#   make types      mypy
+#   make test       lint, types and pytest
+#   make test-all   pytest on every supported Python of this machine
+#   make format     ruff format . ; ruff check --fix .
+#   make clean      removes what the others made
+#
+# PYTHON=python3.12 chooses the Python, DEMO_ARGS="..." and PYTEST_ARGS="..." are handed on.
+
+SUPPORTED = 3.11 3.12 3.13 3.14
+PYTHON ?=
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+DEMO_VENV = .venv/demo
+TEST_VENV = .venv/test
+BIN = $(TEST_VENV)/bin
+
+# Another PYTHON= is another stamp, and so a new environment. Under an old stamp (setup.cfg changed) pip only
+# brings the environment up to date.
+STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
+
+.PHONY: help demo test lint types tests test-all format clean
+
+help:
+	@sed -n '/^# *make /s/^# *//p' Makefile
+
+# $(call install,EXTRA): makes the environment that the target $@ is the stamp of.
+define install
+@python=; \
+for name in $(if $(PYTHON),'$(PYTHON)',python3 $(foreach v,$(SUPPORTED),python$(v))); do \
+	version=$$("$$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
+	if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then python=$$name; break; fi; \
+	echo "$$name is Python $$version, gnsq_like needs 3.11 or newer" >&2; \
+done; \
+if [ -z "$$python" ]; then \
+	echo 'no Python 3.11 or newer found$(if $(PYTHON), as $(PYTHON), on PATH); name one with make PYTHON=/path/to/python3' >&2; exit 1; \
+fi; \
+if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	case $$python in python3) package=python3-venv;; *) package=python$$version-venv;; esac; \
+	echo "$$python cannot make virtual environments: install the package $$package (Debian, Ubuntu: apt install $$package)" >&2; exit 1; \
+fi; \
+set -e; \
+if [ ! -e $@ ]; then \
+	echo "making $(@D) with $$python ($$version)"; \
+	"$$python" -m venv --clear $(@D); \
+fi; \
+$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[$(1)]'; \
+touch $@
+endef
+
+$(DEMO_VENV)/$(STAMP): setup.cfg setup.py
+	$(call install,cli)
+
+$(TEST_VENV)/$(STAMP): setup.cfg setup.py
+	$(call install,test)
+
+demo: $(DEMO_VENV)/$(STAMP)
+	$(DEMO_VENV)/bin/gnsq-like demo $(DEMO_ARGS)
+
+lint: $(TEST_VENV)/$(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(TEST_VENV)/$(STAMP)
+	$(BIN)/mypy
+
+tests: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# All three parts run even when one fails, so that one run tells everything.
+test: $(TEST_VENV)/$(STAMP)
+	@failed=; times=; \
+	for part in lint types tests; do \
+		start=$$(date +%s); \
+		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
+		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
+	done; \
+	echo "make test:$$times"; \
+	[ -z "$$failed" ]
+
+# A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
+# where pyenv keeps them.
+test-all:
+	@used=; missing=; failed=; \
+	for version in $(SUPPORTED); do \
+		python=; \
+		for candidate in $$(echo "$$PATH" | tr : '\n' | sed "s|$$|/python$$version|") \
+			"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python$$version; do \
+			if "$$candidate" -c '' 2>/dev/null; then python=$$candidate; break; fi; \
+		done; \
+		if [ -z "$$python" ]; then missing="$$missing $$version"; continue; fi; \
+		echo "Python $$version: $$python"; \
+		if $(MAKE) --no-print-directory tests TEST_VENV=.venv/$$version PYTHON="$$python"; \
+		then used="$$used $$version"; else used="$$used $$version (failed)"; failed=yes; fi; \
+	done; \
+	echo "make test-all: used$${used:- none}; not found:$${missing:- none}"; \
+	[ -n "$$used" ] && [ -z "$$failed" ]
+
+format: $(TEST_VENV)/$(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

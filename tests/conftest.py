@@ -1,0 +1,21 @@
+"""How the tests run: hypothesis profiles, and what needs a real nsqd."""
+
+import os
+import shutil
+
+import pytest
+from hypothesis import settings
+
+# The default repeats the same examples in every run, so that a red run is red again; the other one searches.
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=5000)
+settings.load_profile(os.environ.get("GNSQ_LIKE_HYPOTHESIS", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("nsqd") and shutil.which("nsqlookupd"):
+        return
+    skip = pytest.mark.skip(reason="no nsqd and nsqlookupd on PATH")
+    for item in items:
+        if item.get_closest_marker("real_nsqd"):
+            item.add_marker(skip)

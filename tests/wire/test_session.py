@@ -1,0 +1,265 @@
+"""The session: whose answer is what, and that any bytes give events and never another exception."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.errors import InvalidName, NotRunning, NsqdError, ProtocolError
+from gnsq_like.wire import commands
+from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, encode_frame, encode_message
+from gnsq_like.wire.session import (
+    Broken,
+    CloseWait,
+    CommandFailed,
+    Confirmed,
+    Heartbeat,
+    Identified,
+    Messages,
+    Negotiated,
+    Refused,
+    Session,
+    State,
+    Subscribed,
+)
+
+OK = encode_frame(RESPONSE, b"OK")
+HEARTBEAT = encode_frame(RESPONSE, b"_heartbeat_")
+#: NSQ.md 1.3, as a real nsqd 1.3.0 answers.
+ANSWER = (
+    b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
+    b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,'
+    b'"auth_required":false,"output_buffer_size":16384,"output_buffer_timeout":250}'
+)
+
+
+def error(text):
+    return encode_frame(ERROR, text.encode())
+
+
+def ready():
+    session = Session({})
+    session.start()
+    assert isinstance(session.receive(OK)[0], Identified)
+    return session
+
+
+def subscribed():
+    session = ready()
+    session.subscribe("t", "c")
+    assert session.receive(OK) == [Subscribed()]
+    return session
+
+
+def test_the_first_bytes_are_magic_and_identify():
+    session = Session({"client_id": "me"})
+    assert session.start() == b'  V2IDENTIFY\n\x00\x00\x00\x12{"client_id":"me"}'
+    assert session.state is State.IDENTIFYING
+
+
+def test_what_nsqd_answers_is_kept_in_seconds():
+    session = Session({})
+    session.start()
+    [event] = session.receive(encode_frame(RESPONSE, ANSWER))
+    assert event == Identified(
+        Negotiated(
+            version="1.3.0",
+            max_rdy_count=2500,
+            msg_timeout=60.0,
+            max_msg_timeout=900.0,
+            sample_rate=0,
+            output_buffer_size=16384,
+            output_buffer_timeout=0.25,
+            auth_required=False,
+            counts_rdy_down=False,
+        )
+    )
+    assert session.state is State.READY
+
+
+def test_a_plain_ok_is_an_old_nsqd():
+    session = Session({})
+    session.start()
+    [event] = session.receive(OK)
+    assert event.negotiated.counts_rdy_down
+    assert event.negotiated.max_rdy_count == 2500
+
+
+@pytest.mark.parametrize(
+    ("version", "counts_down"),
+    [("0.2.31", True), ("0.2.30-alpha", True), ("0.3.0", False), ("1.3.0", False), ("dev", False), ("", False)],
+)
+def test_nsqd_before_0_3_counts_rdy_down(version, counts_down):
+    payload = json.dumps({"version": version}).encode()
+    assert Negotiated.from_payload(payload).counts_rdy_down is counts_down
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"NO", b"[]", b"3", b"\xff", b'{"max_rdy_count":"many"}', b'{"max_rdy_count":true}', b'{"version":3}']
+    + [b'{"msg_timeout":1e3}', b'{"msg_timeout":99999999999999999999}', b"[" * 100_000],
+)
+def test_a_wrong_answer_to_identify_breaks_the_session(payload):
+    session = Session({})
+    session.start()
+    [event] = session.receive(encode_frame(RESPONSE, payload))
+    assert isinstance(event, Broken)
+    assert isinstance(event.error, ProtocolError)
+    assert session.broken
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["max_rdy_count", "msg_timeout", "version", "auth_required"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    )
+)
+def test_any_answer_to_identify_is_read_or_breaks_the_session(answer):
+    session = Session({})
+    session.start()
+    [event] = session.receive(encode_frame(RESPONSE, json.dumps(answer).encode()))
+    assert isinstance(event, Identified | Broken)
+    assert session.broken == isinstance(event, Broken)
+
+
+def test_subscribe_receive_and_close():
+    session = subscribed()
+    message = (5, 1, b"0123456789abcdef", b"body")
+    assert session.receive(encode_message(*message) * 2 + HEARTBEAT) == [Messages([message] * 2), Heartbeat()]
+    assert session.close() == commands.CLS
+    assert session.receive(encode_frame(RESPONSE, b"CLOSE_WAIT")) == [CloseWait()]
+
+
+def test_a_bad_name_leaves_the_session_as_it_was():
+    session = ready()
+    with pytest.raises(InvalidName):
+        session.subscribe("bad name", "c")
+    session.subscribe("t", "c")
+    assert session.receive(OK) == [Subscribed()]
+
+
+def test_a_refused_sub_breaks_the_session():
+    session = ready()
+    session.subscribe("t", "c")
+    [event] = session.receive(error("E_SUB_FAILED SUB failed exiting"))
+    assert event.error.code == "E_SUB_FAILED"
+    assert event.error.detail == "SUB failed exiting"
+
+
+def test_publishes_are_confirmed_oldest_first_and_in_runs():
+    session = ready()
+    for token in "abc":
+        session.expect(token)
+    assert session.receive(OK + OK + HEARTBEAT + OK) == [
+        Confirmed(["a", "b"]),
+        Heartbeat(),
+        Confirmed(["c"]),
+    ]
+    assert session.unanswered_count == 0
+
+
+def test_an_error_belongs_to_the_oldest_unanswered_publish():
+    session = ready()
+    for token in "abcd":
+        session.expect(token)
+    confirmed, refused, broken = session.receive(OK + error("E_BAD_MESSAGE PUB message too big"))
+    assert confirmed == Confirmed(["a"])
+    assert refused.token == "b"
+    assert refused.error.code == "E_BAD_MESSAGE"
+    assert broken == Broken(refused.error)
+    assert session.abandon() == ["c", "d"]
+
+
+def test_a_failed_fin_belongs_to_no_publish_and_ends_nothing():
+    session = subscribed()
+    session.expect("a")
+    text = "E_FIN_FAILED FIN 0000000000000000 failed ID not in flight"
+    [event, confirmed] = session.receive(error(text) + OK)
+    assert isinstance(event, CommandFailed)
+    assert (event.error.code, event.error.fatal) == ("E_FIN_FAILED", False)
+    assert confirmed == Confirmed(["a"])
+
+
+def test_sub_and_publishes_share_one_order():
+    session = ready()
+    session.expect("before")
+    session.subscribe("t", "c")
+    session.expect("after")
+    assert session.receive(OK * 3) == [Confirmed(["before"]), Subscribed(), Confirmed(["after"])]
+
+
+def test_an_answer_that_nothing_asked_for_breaks_the_session():
+    session = ready()
+    [event] = session.receive(OK)
+    assert isinstance(event.error, ProtocolError)
+    with pytest.raises(NotRunning):
+        session.receive(OK)
+
+
+def test_what_came_before_a_fault_is_still_handed_up():
+    session = subscribed()
+    message = (5, 1, b"0123456789abcdef", b"body")
+    run, broken = session.receive(encode_message(*message) + bytes(8))
+    assert run == Messages([message])
+    assert isinstance(broken.error, ProtocolError)
+
+
+@pytest.mark.parametrize("frame_type", [3, -1, 2**31 - 1])
+def test_an_unknown_frame_type_breaks_the_session(frame_type):
+    [event] = ready().receive(encode_frame(frame_type, b"x"))
+    assert isinstance(event.error, ProtocolError)
+
+
+def test_commands_out_of_their_state_are_refused_locally():
+    session = Session({})
+    with pytest.raises(NotRunning):
+        session.expect("early")
+    with pytest.raises(NotRunning):
+        session.subscribe("t", "c")
+    session.start()
+    with pytest.raises(NotRunning):
+        session.start()
+    session = subscribed()
+    with pytest.raises(NotRunning):
+        session.subscribe("t", "c")
+    session.close()
+    with pytest.raises(NotRunning):
+        session.close()
+
+
+frames_from_nsqd = st.one_of(
+    st.just(OK),
+    st.just(HEARTBEAT),
+    st.just(encode_frame(RESPONSE, b"CLOSE_WAIT")),
+    st.builds(encode_message, st.integers(0, 2**60), st.integers(0, 9), st.just(b"i" * 16), st.binary(max_size=9)),
+    st.builds(error, st.sampled_from(["E_FIN_FAILED x", "E_INVALID x", "E_NEW", "", "\x00"])),
+    st.builds(encode_frame, st.sampled_from([RESPONSE, ERROR, MESSAGE, 7]), st.binary(max_size=40)),
+    st.binary(max_size=12),
+)
+
+
+@given(st.lists(frames_from_nsqd, max_size=12), st.integers(0, 6), st.booleans())
+def test_any_bytes_give_events_and_the_broken_one_is_last(chunks, publishes, subscribe):
+    session = ready()
+    tokens = [f"token {n}" for n in range(publishes)]
+    if subscribe:
+        session.subscribe("t", "c")
+    for token in tokens:
+        session.expect(token)
+    answered = []
+    for chunk in chunks:
+        if session.broken:
+            break
+        events = session.receive(chunk)
+        for position, event in enumerate(events):
+            if isinstance(event, Confirmed):
+                answered += event.tokens
+            elif isinstance(event, Refused):
+                answered.append(event.token)
+            elif isinstance(event, Broken):
+                assert position == len(events) - 1
+                assert isinstance(event.error, ProtocolError | NsqdError)
+        assert session.broken == any(isinstance(event, Broken) for event in events)
+    # Every publish is answered once, in order, or left.
+    assert answered + session.abandon() == tokens
