@@ -1,0 +1,57 @@
+"""Addresses of nsqds: "host:port", "[ipv6]:port" or "unix:/path"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gnsq_like.errors import InvalidAddress
+
+
+class Address(NamedTuple):
+    """Where an nsqd listens: a host and a port, or the path of a unix socket."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return join_host_port(self.host, self.port)
+
+
+def join_host_port(host: str, port: int) -> str:
+    """``"host:port"``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(address: str) -> Address:
+    """The parts of an address; raises InvalidAddress."""
+    if not isinstance(address, str):
+        raise InvalidAddress(address, f"it is of type {type(address).__name__}, not str")
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path:
+            raise InvalidAddress(address, "the path is missing")
+        return Address("", 0, path)
+    host, separator, port_text = address.rpartition(":")
+    if not separator or not host:
+        raise InvalidAddress(address, "the host or the port is missing")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if ":" not in host:
+            raise InvalidAddress(address, "only an IPv6 address stands in brackets")
+    elif ":" in host:
+        raise InvalidAddress(address, "an IPv6 address needs brackets")
+    if "/" in host or "@" in host or host != host.strip():
+        raise InvalidAddress(address, "that is no host name (TCP addresses have no scheme and no path)")
+    if not (port_text.isascii() and port_text.isdigit() and 1 <= int(port_text) <= 65535):
+        raise InvalidAddress(address, "the port must be a number from 1 to 65535")
+    return Address(host, int(port_text))
+
+
+def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
+    """One address or several, each once, in their order; raises InvalidAddress."""
+    given = [addresses] if isinstance(addresses, str) else list(addresses)
+    return tuple(dict.fromkeys(parse_address(address) for address in given))

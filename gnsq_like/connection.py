@@ -1,0 +1,430 @@
+"""One connection to one nsqd: transport + session + outbox, and one greenlet that reads.
+
+Reader, Producer and the Spark source build on it. It talks upward by callbacks and knows nothing of
+them: it answers heartbeats, counts what is in flight, hands up each pass over what was received as one
+list of messages, and notices when the peer is dead.
+
+Greenlets: the caller of :meth:`Connection.connect` dials and shakes hands; from then on the reader
+greenlet alone receives, runs the callbacks and, at the end, tears down. Writes belong to the outbox.
+A failure seen elsewhere (a write in the hub, the watch for a silent peer) is thrown into the reader
+greenlet, so there is one place where a connection ends: ``_read``.
+
+The end, in order: 1. no further command is taken; 2. the socket is closed; 3. unanswered commands get
+their error; 4. ``on_close`` is called, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gevent
+
+from gnsq_like.addresses import Address, parse_address
+from gnsq_like.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    NotRunning,
+    NotSent,
+    NsqdError,
+    NSQError,
+    OutcomeUnknown,
+    ProtocolError,
+    PublishRefused,
+    UsageError,
+)
+from gnsq_like.options import ConnectionOptions
+from gnsq_like.outbox import Outbox
+from gnsq_like.reply import Reply
+from gnsq_like.transport.tcp import TcpTransport, dial
+from gnsq_like.wire import commands
+from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.session import (
+    Broken,
+    CloseWait,
+    CommandFailed,
+    Confirmed,
+    Event,
+    Heartbeat,
+    Identified,
+    Messages,
+    Negotiated,
+    Refused,
+    Session,
+    Subscribed,
+)
+
+logger = logging.getLogger(__name__)
+
+#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, NSQ.md 1.14).
+_SILENT_INTERVALS = 2.0
+#: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
+_WATCH_INTERVAL = 1.0
+
+
+class _Stop(BaseException):
+    """Thrown into the reader greenlet to end it; ``error`` is None when the end was asked for."""
+
+    def __init__(self, error: NSQError | None) -> None:
+        self.error = error
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class Connection:
+    """One connection to one nsqd, for those who steer RDY themselves.
+
+    Nothing happens before :meth:`connect`. Then :meth:`subscribe` and :meth:`set_rdy`, or
+    :meth:`publish`. All methods belong to the thread that called ``connect``.
+
+    :param address: "host:port", "[ipv6]:port" or "unix:/path"
+    :param options: the connection's options; the defaults where not given
+    :param on_messages: called with (connection, messages) for each pass over what was received; a
+        message is (timestamp in ns, attempts, 16 bytes of id, body)
+    :param on_answers: called with (connection) after publishes were answered, once for all of a pass
+    :param on_error: called with (connection, error) when nsqd says that a FIN, REQ or TOUCH failed
+    :param on_close: called with (connection, error) when the connection has ended; error is None if
+        :meth:`close` ended it
+
+    The callbacks run in the reader greenlet and must not switch greenlets.
+    """
+
+    def __init__(
+        self,
+        address: str | Address,
+        options: ConnectionOptions | None = None,
+        *,
+        on_messages: Callable[[Connection, list[RawMessage]], object] = _ignore,
+        on_answers: Callable[[Connection], object] = _ignore,
+        on_error: Callable[[Connection, NsqdError], object] = _ignore,
+        on_close: Callable[[Connection, NSQError | None], object] = _ignore,
+    ) -> None:
+        self.target = address if isinstance(address, Address) else parse_address(address)
+        #: The address as text.
+        self.address = str(self.target)
+        self.options = options if options is not None else ConnectionOptions()
+        self._on_messages = on_messages
+        self._on_answers = on_answers
+        self._on_error = on_error
+        self._on_close = on_close
+        self._session = Session(self.options.identify_fields(), self.options.max_frame_bytes)
+        #: What nsqd answered to IDENTIFY.
+        self.negotiated = Negotiated()
+        #: Messages received and not answered. A message that nsqd timed out counts until it is answered.
+        self.in_flight = 0
+        #: Bytes of the publishes that wait for their answer.
+        self.unanswered_bytes = 0
+        #: The RDY last sent.
+        self.rdy = 0
+        #: Seconds from IDENTIFY or SUB to its answer, the least seen; a measure of the network.
+        self.round_trip = 0.0
+        #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
+        self.last_received_at = 0.0
+        #: Whether commands may be sent.
+        self.alive = False
+        #: Why the connection ended; None while it stands or if it was closed.
+        self.error: NSQError | None = None
+        self._transport: TcpTransport | None = None
+        self._outbox: Outbox | None = None
+        self._reader: Any = None
+        self._watch: Any = None
+        #: Answers to SUB and CLS, while somebody waits for them.
+        self._subscribed: Reply | None = None
+        self._close_wait: Reply | None = None
+
+    def __repr__(self) -> str:
+        state = "alive" if self.alive else "closed" if self._reader is not None else "not connected"
+        return f"<Connection {self.address} {state} rdy={self.rdy} in_flight={self.in_flight}>"
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def connect(self) -> Negotiated:
+        """Dial, send the magic, IDENTIFY, and start reading; within ``connect_timeout``. May switch.
+
+        :returns: what nsqd answered
+        :raises ConnectionFailed: with nsqd's error or the network's as its cause
+        :raises NotRunning: when called twice; a Connection lives once
+        """
+        if self._transport is not None or self._reader is not None:
+            raise NotRunning("a Connection connects once; make a new one")
+        deadline = time.monotonic() + self.options.connect_timeout
+        transport = dial(self.target, self.options.connect_timeout)
+        try:
+            self.negotiated = self._identify(transport, deadline)
+        except OSError as exc:
+            transport.close()
+            reason = "no answer to IDENTIFY in time" if isinstance(exc, TimeoutError) else str(exc)
+            raise ConnectionFailed(self.address, reason) from exc
+        except (NsqdError, ProtocolError) as exc:
+            transport.close()
+            raise ConnectionFailed(self.address, str(exc)) from exc
+        except BaseException:
+            transport.close()
+            raise
+        hub = gevent.get_hub()
+        self._transport = transport
+        self._outbox = Outbox(transport, hub.loop, self._write_failed)
+        self.alive = True
+        self._reader = gevent.spawn(self._read)
+        self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
+        self._watch.start(self._look)
+        return self.negotiated
+
+    def _identify(self, transport: TcpTransport, deadline: float) -> Negotiated:
+        hello = memoryview(self._session.start())
+        started = time.monotonic()
+        while hello:
+            # A fresh socket's buffer takes this whole; a loop that waits would need a writer.
+            sent = transport.send_now(hello)
+            if not sent:
+                raise OSError("the socket took no bytes")
+            hello = hello[sent:]
+        while True:
+            data = transport.receive(max(0.001, deadline - time.monotonic()))
+            if not data:
+                raise OSError("nsqd closed the connection at IDENTIFY")
+            self.last_received_at = time.monotonic()
+            for event in self._session.receive(data):
+                if isinstance(event, Identified):
+                    self.round_trip = self.last_received_at - started
+                    return event.negotiated
+                if isinstance(event, Broken):
+                    raise event.error
+
+    def close(self) -> None:
+        """End the connection now, after one try to write what is queued; twice is fine. May switch.
+
+        What is in flight is delivered again by nsqd after its timeout. For an orderly end call
+        :meth:`close_subscription` first and answer what is in flight.
+        """
+        if self._outbox is not None and self.alive:
+            self._outbox.flush()
+        self._stop(None)
+        if self._reader is not None and self._reader is not gevent.getcurrent():
+            self._reader.join()
+
+    def _stop(self, error: NSQError | None) -> None:
+        """Have the reader greenlet end the connection. Never switches."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.error = error
+        self._reader.kill(_Stop(error), block=False)
+
+    def _read(self) -> None:
+        """The reader greenlet: all input, and the end."""
+        assert self._transport is not None
+        error: NSQError | None = None
+        try:
+            while True:
+                data = self._transport.receive()
+                self.last_received_at = time.monotonic()
+                if not data:
+                    error = ConnectionLost(self.address, "nsqd closed it")
+                    break
+                for event in self._session.receive(data):
+                    self._dispatch(event)
+        except _Stop as stop:
+            error = stop.error
+        except OSError as exc:
+            error = ConnectionLost(self.address, exc.strerror or str(exc))
+            error.__cause__ = exc
+        except gevent.GreenletExit:
+            error = ConnectionLost(self.address, "its greenlet was killed")
+        except Exception as exc:
+            # Nothing of ours should raise here; if it does, the connection ends and says so.
+            logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
+            error = ConnectionLost(self.address, f"internal error: {exc!r}")
+            error.__cause__ = exc
+        finally:
+            self._tear_down(error)
+
+    def _tear_down(self, error: NSQError | None) -> None:
+        assert self._outbox is not None and self._transport is not None
+        self.alive = False
+        if self.error is None:
+            self.error = error
+        self._outbox.close()
+        self._watch.stop()
+        self._watch.close()
+        self._transport.close()
+        failure = self.error or ConnectionLost(self.address, "it was closed")
+        for waiting in (self._subscribed, self._close_wait):
+            if waiting is not None:
+                waiting.settle(failure)
+        # nsqd executes nothing after a fatal error, and no command of which bytes are missing.
+        not_executed = isinstance(failure.__cause__, NsqdError)
+        for reply in self._session.abandon():
+            assert isinstance(reply, Reply)
+            if not_executed or reply.end > self._outbox.sent_count:
+                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
+            else:
+                reply.settle(OutcomeUnknown(self.address, str(failure)))
+        self.unanswered_bytes = 0
+        try:
+            self._on_close(self, self.error)
+        except Exception:
+            logger.exception("connection to %s: on_close raised", self.address)
+
+    # -- what comes in ------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event) -> None:
+        if isinstance(event, Messages):
+            self.in_flight += len(event.messages)
+            self._on_messages(self, event.messages)
+        elif isinstance(event, Confirmed):
+            for reply in event.tokens:
+                assert isinstance(reply, Reply)
+                self.unanswered_bytes -= reply.size
+                reply.settle()
+            self._on_answers(self)
+        elif isinstance(event, Heartbeat):
+            self._put(commands.NOP)
+        elif isinstance(event, Refused):
+            assert isinstance(event.token, Reply)
+            event.token.settle(PublishRefused(event.error, self.address))
+        elif isinstance(event, CommandFailed):
+            logger.info("nsqd at %s: %s", self.address, event.error)
+            self._on_error(self, event.error)
+        elif isinstance(event, Subscribed):
+            if self._subscribed is not None:
+                self._subscribed.settle()
+        elif isinstance(event, CloseWait):
+            if self._close_wait is not None:
+                self._close_wait.settle()
+        elif isinstance(event, Broken):
+            lost = ConnectionLost(self.address, str(event.error))
+            lost.__cause__ = event.error
+            raise _Stop(lost)
+
+    def _look(self) -> None:
+        """Once a second, in the hub: is the peer alive, and does it read?"""
+        assert self._transport is not None and self._outbox is not None
+        now = time.monotonic()
+        stalled = self._outbox.stalled_since
+        if stalled is not None and now - stalled > self.options.write_timeout:
+            self._stop(ConnectionLost(self.address, f"it took no bytes for {now - stalled:.1f} s"))
+            return
+        silent = now - self.last_received_at
+        if silent > _SILENT_INTERVALS * self.options.heartbeat_interval and not self._transport.has_input():
+            # Without the look for input, a hub that was blocked for long would count against the peer.
+            self._stop(ConnectionLost(self.address, f"nothing came for {silent:.1f} s, heartbeats included"))
+
+    def _write_failed(self, exc: OSError) -> None:
+        lost = ConnectionLost(self.address, f"writing failed: {exc.strerror or exc}")
+        lost.__cause__ = exc
+        self._stop(lost)
+
+    # -- what goes out ------------------------------------------------------------------------------
+
+    def _put(self, data: bytes) -> bool:
+        if not self.alive:
+            return False
+        self._outbox.put(data)  # type: ignore[union-attr]
+        return True
+
+    def _require_alive(self) -> Outbox:
+        if not self.alive or self._outbox is None:
+            raise self.error or NotRunning(f"the connection to {self.address} is not open")
+        return self._outbox
+
+    def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
+        """SUB, and wait for its answer. May switch. Next: :meth:`set_rdy`.
+
+        :param timeout: seconds; ``connect_timeout`` if not given
+        :raises InvalidName: before anything is sent
+        :raises ConnectionFailed: with nsqd's refusal as its cause, or when no answer came in time
+        """
+        outbox = self._require_alive()
+        reply = self._subscribed = Reply()
+        started = time.monotonic()
+        outbox.put_now(self._session.subscribe(topic, channel))
+        self._answered(reply, "SUB", timeout)
+        self.round_trip = min(self.round_trip, time.monotonic() - started)
+
+    def close_subscription(self, timeout: float | None = None) -> None:
+        """CLS, and wait for CLOSE_WAIT: then no further message comes. May switch.
+
+        What is in flight can still be answered (NSQ.md 1.8).
+
+        :raises ConnectionFailed: when the connection ended or no answer came in time
+        """
+        outbox = self._require_alive()
+        reply = self._close_wait = Reply()
+        self.rdy = 0
+        outbox.put_now(self._session.close())
+        self._answered(reply, "CLS", timeout)
+
+    def _answered(self, reply: Reply, command: str, timeout: float | None) -> None:
+        limit = self.options.connect_timeout if timeout is None else timeout
+        if not reply.wait(limit):
+            raise ConnectionFailed(self.address, f"no answer to {command} in {limit:g} s")
+        if reply.error is not None:
+            raise ConnectionFailed(self.address, f"{command}: {reply.error}") from reply.error
+
+    def set_rdy(self, count: int) -> bool:
+        """RDY: let nsqd deliver while fewer than ``count`` messages are in flight. Never switches.
+
+        :returns: False if the connection is gone
+        :raises UsageError: for a count that nsqd would answer by closing the connection
+        """
+        if not 0 <= count <= self.negotiated.max_rdy_count:
+            raise UsageError(f"RDY {count} is out of nsqd's range 0 to {self.negotiated.max_rdy_count}")
+        if not self._put(commands.rdy(count)):
+            return False
+        self.rdy = count
+        return True
+
+    def finish(self, message_id: bytes) -> bool:
+        """FIN: the message is done. Never switches. False if the connection is gone."""
+        self.in_flight -= 1
+        return self._put(b"FIN %b\n" % message_id)
+
+    def finish_many(self, message_ids: Sequence[bytes]) -> bool:
+        """FIN for each of several messages. Never switches. False if the connection is gone."""
+        self.in_flight -= len(message_ids)
+        return self._put(commands.fin_many(message_ids))
+
+    def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
+        """REQ: have nsqd deliver the message again after ``delay`` seconds. Never switches.
+
+        :returns: False if the connection is gone
+        """
+        self.in_flight -= 1
+        return self._put(commands.req(message_id, max(0, round(delay * 1000))))
+
+    def touch(self, message_id: bytes) -> bool:
+        """TOUCH: have nsqd's timeout start anew (NSQ.md 1.7). Never switches.
+
+        :returns: False if the connection is gone
+        """
+        return self._put(commands.touch(message_id))
+
+    def publish(self, command: bytes) -> Reply:
+        """Queue a PUB, MPUB or DPUB of ``wire.commands``; its answer settles the Reply. Never switches.
+
+        The Reply's error is PublishRefused for the command that nsqd refused, NotSent for those that
+        nsqd cannot have executed, and OutcomeUnknown for those that were sent and never answered.
+
+        :raises NSQError: when the connection is gone; then nothing was queued
+        """
+        outbox = self._require_alive()
+        reply = Reply(len(command), outbox.put_count + len(command))
+        alone = not self._session.unanswered_count
+        self._session.expect(reply)
+        self.unanswered_bytes += len(command)
+        if alone:
+            outbox.put_now(command)
+        else:
+            # Others wait for their answers: gather what they publish next into one write with this.
+            outbox.put(command)
+        return reply
+
+    @property
+    def unanswered_count(self) -> int:
+        """Publishes that wait for nsqd's answer."""
+        return self._session.unanswered_count

@@ -1,0 +1,214 @@
+"""Every option of a connection, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
+
+Each option is a field of one of three frozen dataclasses; what is true of every option (its type, its
+minimum, the field of IDENTIFY it becomes and in which unit) stands in the field's metadata, so that
+checking, negotiating and documenting read the same line. Values are checked for type and for the
+protocol's minimum only: maxima are nsqd's flags, and nsqd's own refusal is quoted (NSQ.md 1.3).
+Durations are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from gnsq_like._version import __version__
+from gnsq_like.errors import InvalidOption
+
+_T = TypeVar("_T")
+
+
+def _host_name() -> str:
+    return platform.node() or "localhost"
+
+
+def _short_host_name() -> str:
+    return _host_name().split(".")[0]
+
+
+def _option(
+    default: Any = None,
+    *,
+    kind: type | tuple[type, ...] = float,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    also: tuple[object, ...] = (),
+    identify: str | None = None,
+    call: bool = False,
+    choices: tuple[str, ...] = (),
+    factory: Callable[[], Any] | None = None,
+) -> Any:
+    """A field of an options class.
+
+    :param kind: the type; float takes int too
+    :param minimum: least value
+    :param above: the value must be larger than this
+    :param maximum: largest value, where the protocol (not a flag of nsqd's) sets one
+    :param also: values that are right although they are none of that
+    :param choices: the only values that are right
+    :param call: whether any callable is right too
+    :param identify: the field of IDENTIFY; a float is sent as whole milliseconds
+    """
+    metadata = {
+        "kind": kind,
+        "minimum": minimum,
+        "above": above,
+        "maximum": maximum,
+        "also": also,
+        "identify": identify,
+        "call": call,
+        "choices": choices,
+    }
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _check(option: Field[Any], value: object) -> None:
+    rules = option.metadata
+    if any(value is other or (type(value) is type(other) and value == other) for other in rules["also"]):
+        return
+    if rules["call"] and callable(value):
+        return
+    kind = rules["kind"]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    accepted = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+        names = " or ".join("number" if kind is float else kind.__name__ for kind in kinds)
+        raise InvalidOption(option.name, value, f"it must be of type {names}")
+    if rules["choices"] and value not in rules["choices"]:
+        raise InvalidOption(option.name, value, f"it must be one of {', '.join(rules['choices'])}")
+    if not isinstance(value, int | float):
+        return
+    if value != value or value in (float("inf"), float("-inf")):
+        raise InvalidOption(option.name, value, "it must be finite")
+    if rules["minimum"] is not None and value < rules["minimum"]:
+        raise InvalidOption(option.name, value, f"the least is {rules['minimum']}")
+    if rules["above"] is not None and value <= rules["above"]:
+        raise InvalidOption(option.name, value, f"it must be above {rules['above']}")
+    if rules["maximum"] is not None and value > rules["maximum"]:
+        raise InvalidOption(option.name, value, f"the most is {rules['maximum']}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What concerns one connection to an nsqd."""
+
+    #: Names this client in nsqd's stats; the short host name.
+    client_id: str = _option(kind=str, identify="client_id", factory=_short_host_name)
+    #: The host in nsqd's stats; the full host name.
+    hostname: str = _option(kind=str, identify="hostname", factory=_host_name)
+    user_agent: str = _option(f"gnsq_like/{__version__}", kind=str, identify="user_agent")
+    #: Seconds between two heartbeats of nsqd; a peer silent for two of them is dead. nsqd takes up to 60.
+    heartbeat_interval: float = _option(30.0, minimum=1, identify="heartbeat_interval")
+    #: Bytes that nsqd gathers before it writes; -1 for none. None leaves nsqd's default (16384).
+    output_buffer_size: int | None = _option(None, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size")
+    #: Seconds that a message may lie in nsqd's buffer; -1 for no timer at all. nsqd's own default is 0.25.
+    output_buffer_timeout: float | None = _option(0.025, above=0, also=(None, -1), identify="output_buffer_timeout")
+    #: Percent of the channel's messages to receive; nsqd drops the others for good. 0 for all.
+    sample_rate: int = _option(0, kind=int, minimum=0, maximum=99, identify="sample_rate")
+    #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).
+    msg_timeout: float | None = _option(None, minimum=1, also=(None,), identify="msg_timeout")
+    #: A larger frame from nsqd ends the connection.
+    max_frame_bytes: int = _option(64 * 1024 * 1024, kind=int, minimum=64)
+    #: Seconds from the dial to the answer to IDENTIFY.
+    connect_timeout: float = _option(5.0, above=0)
+    #: Seconds that bytes may wait for the peer to take any.
+    write_timeout: float = _option(5.0, above=0)
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            _check(option, getattr(self, option.name))
+
+    def identify_fields(self) -> dict[str, object]:
+        """The JSON object of IDENTIFY, in its own units (NSQ.md 1.3)."""
+        result: dict[str, object] = {"feature_negotiation": True}
+        for option in fields(self):
+            name = option.metadata["identify"]
+            value = getattr(self, option.name)
+            if name is None or value is None:
+                continue
+            # -1 switches a timer off; it is no duration. nsqd refuses 2000.0 (NSQ.md 8.51).
+            if option.metadata["kind"] is float and value != -1:
+                value = max(1, round(value * 1000))
+            result[name] = value
+        # nsqd before 0.2.28 knows the two only by these names.
+        result["short_id"] = self.client_id
+        result["long_id"] = self.hostname
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions(ConnectionOptions):
+    """What concerns a Producer, beside its connections."""
+
+    #: Seconds for one publish in all: connecting, waiting for room, writing, and nsqd's answer.
+    timeout: float = _option(10.0, above=0)
+    #: Publishes that may wait for their answers on one connection; more wait for room.
+    max_pending_count: int = _option(10_000, kind=int, minimum=1)
+    #: Bytes of them; one publish is let through whatever its size.
+    max_pending_bytes: int = _option(64 * 1024 * 1024, kind=int, minimum=1)
+    #: The largest body: nsqd's flag max-msg-size, which nsqd does not tell its clients.
+    max_msg_bytes: int = _option(1024 * 1024, kind=int, minimum=1)
+    #: The largest body of an MPUB: nsqd's flag max-body-size. multi_publish splits to stay below it.
+    max_body_bytes: int = _option(5 * 1024 * 1024, kind=int, minimum=16)
+    #: The longest time between two tries to reach an nsqd that is away.
+    max_redial_delay: float = _option(30.0, above=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions(ConnectionOptions):
+    """What concerns a Reader, beside its connections."""
+
+    #: Messages in flight at once, over all connections together.
+    max_in_flight: int = _option(1, kind=int, minimum=0)
+    #: Handlers that run at once; None for max_in_flight.
+    concurrency: int | None = _option(None, kind=int, minimum=1, also=(None,))
+    #: Deliveries after which a message is given up; 0 for never.
+    max_attempts: int = _option(5, kind=int, minimum=0)
+    #: Seconds until a failed message comes again, times its attempts.
+    default_requeue_delay: float = _option(90.0, minimum=0)
+    #: The most that this grows to.
+    max_requeue_delay: float = _option(900.0, minimum=0)
+    #: Seconds between two rounds of asking the nsqlookupds.
+    lookupd_poll_interval: float = _option(60.0, above=0)
+    #: Share of that interval that is random, drawn anew each round.
+    lookupd_poll_jitter: float = _option(0.3, minimum=0, maximum=1)
+    #: Seconds for the whole answer of a nsqlookupd.
+    lookupd_timeout: float = _option(5.0, above=0)
+    #: The Authorization header for the nsqlookupds: a string, or a callable that gives a fresh one.
+    lookupd_authorization: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True)
+    #: A connection silent for so long lends its share to the busy ones.
+    low_rdy_idle_timeout: float = _option(10.0, above=0)
+    #: The longest turn of a busy connection, where connections take turns because max_in_flight is smaller.
+    low_rdy_timeout: float = _option(30.0, above=0)
+    #: The longest turn, there, of a connection that delivers nothing.
+    low_rdy_probe_timeout: float = _option(0.25, above=0)
+    #: Whether RDY follows the traffic below its share, so that messages that trickle come at once.
+    adaptive_rdy: bool = _option(True, kind=bool)
+    #: The longest that a failing handler stops everything; 0 switches backoff off.
+    max_backoff_duration: float = _option(120.0, minimum=0)
+    #: Seconds that the backoff strategies multiply.
+    backoff_multiplier: float = _option(1.0, above=0)
+    #: "exponential", "full_jitter", or a callable from the level (1, 2, ...) to seconds.
+    backoff_strategy: str | Callable[[int], float] = _option("exponential", kind=str, call=True)
+    #: The longest time between two tries to reach an nsqd of a fixed list that is away.
+    max_redial_delay: float = _option(60.0, above=0)
+    #: "greenlet", or "thread" for handlers that keep the CPU or block without gevent's knowing.
+    spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
+    #: Called with each nsqd that discovery found (a NsqdNode); False leaves it out.
+    discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
+
+
+def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
+    """An options object of ``cls`` from keyword arguments; raises InvalidOption, for an unknown name too."""
+    known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise InvalidOption(name, value, "there is no such option" + (f"; did you mean {near[0]}?" if near else ""))
+    return cls(**given)

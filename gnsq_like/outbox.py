@@ -1,0 +1,138 @@
+"""What is to be written on one connection, gathered until the hub comes round.
+
+``put`` only notes the bytes. All that is put before the hub runs its callbacks leaves in one write: a
+thousand FINs, or the publishes of a hundred greenlets. The write itself is made by the hub (or, with
+``put_now``, by the caller) without waiting; what the kernel does not take is written when the socket
+becomes writable. So no caller can be interrupted in the middle of a command, whatever is thrown into
+its greenlet, and nobody waits here.
+
+Rules for editors: nothing in this file may switch greenlets, and ``_flush`` must let nothing out but
+through ``on_broken``, for it runs in the hub.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+#: Pieces joined for one write at most; beyond, joining costs more than a second write.
+_JOIN_BYTES = 1024 * 1024
+#: libev's and libuv's event mask for "writable".
+_WRITABLE = 2
+
+
+class SendsNow(Protocol):
+    """What the outbox needs of a transport."""
+
+    def fileno(self) -> int: ...
+    def send_now(self, data: bytes | memoryview) -> int: ...
+
+
+class Outbox:
+    """The write side of one connection.
+
+    :param transport: what to write to
+    :param loop: the hub's event loop
+    :param on_broken: called once with the OSError that ended writing; must not switch
+    """
+
+    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[OSError], None]) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._on_broken = on_broken
+        self._pieces: list[bytes] = []
+        #: What a write left over; it goes before ``_pieces``.
+        self._rest: memoryview | None = None
+        #: Watches for "writable" while ``_rest`` is there.
+        self._watcher: Any = None
+        #: Whether a flush is due or the watcher will make one.
+        self._scheduled = False
+        self._closed = False
+        #: Monotonic time since when the kernel has taken nothing although there is something to write.
+        self.stalled_since: float | None = None
+        #: Bytes put in so far.
+        self.put_count = 0
+        #: Bytes given to the kernel so far.
+        self.sent_count = 0
+
+    def put(self, data: bytes) -> None:
+        """Queue one or more whole commands. Never switches."""
+        if self._closed:
+            return
+        self._pieces.append(data)
+        self.put_count += len(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.run_callback(self._flush)
+
+    def put_now(self, data: bytes) -> None:
+        """Queue commands and, if nothing is waiting before them, give them to the kernel at once. Never switches."""
+        if self._closed:
+            return
+        self._pieces.append(data)
+        self.put_count += len(data)
+        if not self._scheduled:
+            self._flush()
+
+    def flush(self) -> None:
+        """Give the kernel at once what it takes of all that is queued. Never switches."""
+        if not self._closed and self._watcher is None:
+            self._flush()
+
+    def close(self) -> None:
+        """Forget what is queued, and take nothing more; twice is fine. Before the socket is closed."""
+        self._closed = True
+        self._pieces = []
+        self._rest = None
+        self.stalled_since = None
+        self._unwatch()
+
+    def _flush(self) -> None:
+        if self._closed:
+            return
+        try:
+            while self._rest is not None or self._pieces:
+                if self._rest is None:
+                    self._rest = memoryview(self._take())
+                sent = self._transport.send_now(self._rest)
+                self.sent_count += sent
+                if sent < len(self._rest):
+                    self._rest = self._rest[sent:]
+                    if sent or self.stalled_since is None:
+                        self.stalled_since = time.monotonic()
+                    self._watch()
+                    return
+                self._rest = None
+        except OSError as exc:
+            self.close()
+            self._on_broken(exc)
+            return
+        self.stalled_since = None
+        self._unwatch()
+        self._scheduled = False
+
+    def _take(self) -> bytes:
+        pieces = self._pieces
+        if len(pieces) == 1 or self.put_count - self.sent_count <= _JOIN_BYTES:
+            self._pieces = []
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        taken = 0
+        size = 0
+        while taken < len(pieces) and size < _JOIN_BYTES:
+            size += len(pieces[taken])
+            taken += 1
+        self._pieces = pieces[taken:]
+        return b"".join(pieces[:taken])
+
+    def _watch(self) -> None:
+        if self._watcher is None:
+            self._scheduled = True
+            self._watcher = self._loop.io(self._transport.fileno(), _WRITABLE)
+            self._watcher.start(self._flush)
+
+    def _unwatch(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.stop()
+            watcher.close()

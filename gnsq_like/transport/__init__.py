@@ -1,0 +1,1 @@
+"""Byte streams over gevent's sockets."""

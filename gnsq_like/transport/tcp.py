@@ -1,0 +1,120 @@
+"""TCP and unix sockets by gevent's own socket module, which works patched or not."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any
+
+import gevent
+from gevent import socket
+
+from gnsq_like.addresses import Address
+from gnsq_like.errors import ConnectionFailed
+
+#: Bytes asked for in one read. Larger reads cost more (a fresh allocation each) than they save.
+READ_BYTES = 64 * 1024
+
+_WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
+
+
+class TcpTransport:
+    """A connected stream socket; made by :func:`dial`."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for a watcher of the hub's loop."""
+        return int(self._sock.fileno())
+
+    def receive(self, timeout: float | None = None) -> bytes:
+        """Bytes as they come; empty at the end of the stream. May switch.
+
+        :raises OSError: when the socket breaks; TimeoutError after ``timeout`` seconds without a byte
+        """
+        if timeout is None:
+            return self._sock.recv(READ_BYTES)
+        self._sock.settimeout(timeout)
+        try:
+            return self._sock.recv(READ_BYTES)
+        finally:
+            self._sock.settimeout(None)
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """Give the kernel what it takes at once; how many bytes that was, 0 for none. Never switches.
+
+        :raises OSError: when the socket breaks
+        """
+        try:
+            return self._sock.send(data, 0, 0.0)
+        except OSError as exc:
+            if exc.errno in _WOULD_BLOCK:
+                return 0
+            raise
+
+    def has_input(self) -> bool:
+        """Whether a read would give bytes, the end of the stream or an error at once. Never switches."""
+        # gevent's recv would wait, whatever the flags say, unless its timeout is 0.
+        self._sock.settimeout(0.0)
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except OSError as exc:
+            return exc.errno not in _WOULD_BLOCK
+        finally:
+            self._sock.settimeout(None)
+        return True
+
+    def close(self) -> None:
+        """Close the socket; twice is fine."""
+        self._sock.close()
+
+
+def dial(address: Address, timeout: float) -> TcpTransport:
+    """Connect to ``address`` within ``timeout`` seconds, trying all that its name resolves to. May switch.
+
+    :raises ConnectionFailed: when nothing answers
+    """
+    deadline = time.monotonic() + timeout
+    if address.path:
+        return _connect(socket.AF_UNIX, address.path, address, deadline)
+    try:
+        with gevent.Timeout(timeout):
+            found = socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
+    except gevent.Timeout as exc:
+        raise ConnectionFailed(str(address), f"its name was not resolved in {timeout:g} s") from exc
+    except OSError as exc:
+        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
+    failure: ConnectionFailed | None = None
+    for family, _, _, _, target in found:
+        try:
+            return _connect(family, target, address, deadline)
+        except ConnectionFailed as exc:
+            failure = exc
+    raise failure or ConnectionFailed(str(address), "its name resolves to nothing")
+
+
+def _connect(family: int, target: Any, address: Address, deadline: float) -> TcpTransport:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise ConnectionFailed(str(address), "the time is up")
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(left)
+        sock.connect(target)
+        sock.settimeout(None)
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as exc:
+        sock.close()
+        raise ConnectionFailed(str(address), _reason(exc)) from exc
+    except BaseException:
+        sock.close()
+        raise
+    return TcpTransport(sock)
+
+
+def _reason(exc: OSError) -> str:
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    return exc.strerror or str(exc) or type(exc).__name__

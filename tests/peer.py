@@ -1,0 +1,154 @@
+"""A scripted peer: a test says byte by byte what nsqd does."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gevent import socket
+from gevent.queue import Queue
+from gevent.server import StreamServer
+
+from gnsq_like.wire.frames import ERROR, RESPONSE, encode_frame, encode_messages
+
+#: How long a test waits for what must come.
+PATIENCE = 10.0
+
+OK = encode_frame(RESPONSE, b"OK")
+HEARTBEAT = encode_frame(RESPONSE, b"_heartbeat_")
+CLOSE_WAIT = encode_frame(RESPONSE, b"CLOSE_WAIT")
+
+
+class Peer:
+    """The other end of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.settimeout(PATIENCE)
+        self._read = b""
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def error(self, text: str) -> None:
+        self.send(encode_frame(ERROR, text.encode()))
+
+    def messages(self, *ids: bytes, attempts: int = 1, body: bytes = b"body") -> None:
+        self.send(encode_messages([(1_000_000_000, attempts, message_id, body) for message_id in ids]))
+
+    def take(self, count: int) -> bytes:
+        """Exactly ``count`` bytes."""
+        while len(self._read) < count:
+            data = self.sock.recv(65536)
+            assert data, f"the stream ended after {self._read!r}"
+            self._read += data
+        taken, self._read = self._read[:count], self._read[count:]
+        return taken
+
+    def line(self) -> bytes:
+        """One command line, without its end."""
+        while b"\n" not in self._read:
+            data = self.sock.recv(65536)
+            assert data, f"the stream ended after {self._read!r}"
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
+    def body(self) -> bytes:
+        """What follows a command line: a size and so many bytes."""
+        [size] = struct.unpack(">i", self.take(4))
+        return self.take(size)
+
+    def ended(self) -> bool:
+        """Whether the client closed its end; waits for that, over whatever it still sends."""
+        try:
+            while data := self.sock.recv(65536):
+                self._read += data
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    def identify(self, **answer: object) -> dict[str, object]:
+        """Take magic and IDENTIFY, and answer; with nothing given, by a plain OK."""
+        assert self.take(4) == b"  V2"
+        assert self.line() == b"IDENTIFY"
+        fields = json.loads(self.body())
+        self.send(encode_frame(RESPONSE, json.dumps(answer).encode()) if answer else OK)
+        return fields
+
+    def subscribe(self, **answer: object) -> bytes:
+        """Take magic, IDENTIFY and SUB, and answer them; the SUB line."""
+        self.identify(**{"version": "1.3.0", "max_rdy_count": 2500, "output_buffer_timeout": 25, **answer})
+        line = self.line()
+        self.send(OK)
+        return line
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def reset(self) -> None:
+        """Close so that the client sees a reset."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+class ScriptedNsqd:
+    """Listens; every connection that comes is given out by :meth:`accept`."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._accepted: Queue[Peer] = Queue()
+        self._peers: list[Peer] = []
+        self._server = StreamServer(listener, self._handle)
+        self._server.start()
+        name = listener.getsockname()
+        if isinstance(name, str):
+            self.address = f"unix:{name}"
+        else:
+            self.address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+    def _handle(self, sock: socket.socket, _address: object) -> None:
+        peer = Peer(sock)
+        self._peers.append(peer)
+        self._accepted.put(peer)
+        # The server closes a connection when its handler returns; the test says when instead.
+        peer.done = Queue()  # type: ignore[attr-defined]
+        peer.done.get()  # type: ignore[attr-defined]
+
+    def accept(self, timeout: float = PATIENCE) -> Peer:
+        return self._accepted.get(timeout=timeout)
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.done.put(None)  # type: ignore[attr-defined]
+        self._server.stop(timeout=1)
+        for peer in self._peers:
+            peer.close()
+
+
+@contextmanager
+def scripted_nsqd(address: str = "127.0.0.1", path: str = "") -> Iterator[ScriptedNsqd]:
+    if path:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+    else:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, 0))
+    listener.listen(128)
+    server = ScriptedNsqd(listener)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def free_port() -> int:
+    """A port that nothing listens on just now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,78 @@
+import gevent
+import pytest
+
+from gnsq_like.reply import Reply
+
+
+def test_all_who_wait_get_the_answer():
+    reply = Reply()
+    waiting = [gevent.spawn(reply.wait, 10) for _ in range(3)]
+    gevent.sleep(0)
+    reply.settle()
+    assert [greenlet.get(timeout=10) for greenlet in waiting] == [True] * 3
+    assert reply.wait()
+
+
+def test_the_first_settlement_counts():
+    reply = Reply()
+    reply.settle(ValueError("first"))
+    reply.settle()
+    with pytest.raises(ValueError, match="first"):
+        reply.get()
+
+
+def test_a_wait_ends_at_its_time():
+    reply = Reply()
+    assert not reply.wait(0)
+    assert not reply.wait(0.001)
+    with pytest.raises(gevent.Timeout):
+        reply.get(0.001)
+
+
+def test_a_waiter_that_was_killed_changes_nothing():
+    reply = Reply()
+    killed = gevent.spawn(reply.wait)
+    other = gevent.spawn(reply.wait, 10)
+    gevent.sleep(0)
+    killed.kill()
+    reply.settle()
+    assert other.get(timeout=10) is True
+
+
+def test_a_waiter_that_timed_out_is_not_woken_elsewhere():
+    """A late settlement must not cut short what the greenlet waits for by then."""
+    reply = Reply()
+    other = Reply()
+
+    def work():
+        with gevent.Timeout(0.001, False):
+            reply.wait()
+        return other.wait(10)
+
+    greenlet = gevent.spawn(work)
+    gevent.sleep(0.01)
+    reply.settle()
+    gevent.sleep(0)
+    assert not greenlet.ready()
+    other.settle()
+    assert greenlet.get(timeout=10) is True
+
+
+def test_settling_never_switches():
+    reply = Reply()
+    order = []
+    greenlet = gevent.spawn(lambda: (reply.wait(), order.append("waiter")))
+    gevent.sleep(0)
+    reply.settle()
+    order.append("settler")
+    greenlet.join()
+    assert order == ["settler", "waiter"]
+
+
+def test_a_link_is_called_once_even_when_it_comes_late():
+    reply = Reply()
+    calls = []
+    reply.link(lambda: calls.append("early"))
+    reply.settle()
+    reply.link(lambda: calls.append("late"))
+    assert calls == ["early", "late"]
