@@ -1,0 +1,79 @@
+"""Text the way NSQ's Go programs write and read it, where clients can see the difference."""
+
+from __future__ import annotations
+
+_ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    '"': '\\"',
+    "\\": "\\\\",
+}
+_DIGITS = frozenset(b"0123456789")
+_UINT64 = 1 << 64
+_INT64 = 1 << 63
+
+
+def quote(text: bytes) -> bytes:
+    """Go's %q: in double quotes, with what is not printable escaped."""
+    quoted = []
+    for char in text.decode("utf-8", "surrogateescape"):
+        code = ord(char)
+        if char in _ESCAPES:
+            quoted.append(_ESCAPES[char])
+        elif 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+            quoted.append(f"\\x{code - 0xDC00:02x}")
+        elif char.isprintable():
+            quoted.append(char)
+        elif code < 0x80:
+            quoted.append(f"\\x{code:02x}")
+        elif code < 0x10000:
+            quoted.append(f"\\u{code:04x}")
+        else:
+            quoted.append(f"\\U{code:08x}")
+    return b'"%b"' % "".join(quoted).encode()
+
+
+def parse_uint64(text: bytes) -> int | None:
+    """nsqd's numbers: ASCII digits only, none at all for 0, and no sign of an overflow (NSQ.md 0)."""
+    if not _DIGITS.issuperset(text):
+        return None
+    return int(text or b"0") % _UINT64
+
+
+def as_int64(number: int) -> int:
+    """An unsigned 64-bit number read as a signed one."""
+    return number - _UINT64 if number >= _INT64 else number
+
+
+def seconds_from_ms(milliseconds: int) -> float:
+    """Unsigned milliseconds as Go's time.Duration, which counts ns in 64 bits and wraps silently."""
+    return as_int64(milliseconds * 1_000_000 % _UINT64) / 1e9
+
+
+def duration(seconds: float) -> str:
+    """Go's text for a duration: 1h2m3.5s, 191.384574ms, 0s."""
+    nanoseconds = round(seconds * 1e9)
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < 1_000_000_000:
+        for unit, size in (("ms", 1_000_000), ("µs", 1_000), ("ns", 1)):
+            if nanoseconds >= size:
+                return f"{_trimmed(nanoseconds, size)}{unit}"
+    minutes, rest = divmod(nanoseconds, 60_000_000_000)
+    text = f"{_trimmed(rest, 1_000_000_000)}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    return text
+
+
+def _trimmed(number: int, size: int) -> str:
+    """``number / size`` in decimal, exactly, without zeros at the end."""
+    whole, fraction = divmod(number, size)
+    digits = str(size + fraction)[1:].rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

@@ -1,0 +1,190 @@
+"""What the HTTP faces of both daemons have in common: routing, parameters, errors (NSQ.md 3.1).
+
+A face is a WSGI application made of a table: path -> method -> function. A function takes a
+:class:`Request` and returns a text, a JSON object (dict) or None for an empty answer, or raises
+:class:`Problem`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+from gnsq_like.wire.names import is_valid_name
+
+log = logging.getLogger(__name__)
+
+_REASONS = {
+    200: "OK",
+    301: "Moved Permanently",
+    307: "Temporary Redirect",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Request Entity Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json; charset=utf-8"
+_NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+#: Paths whose answers do not carry NSQ's header.
+_PLAIN_PATHS = frozenset({"/ping"})
+
+
+class Problem(Exception):
+    """An answer with an error status.
+
+    :param status: the HTTP status code
+    :param text: NSQ's word for it
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+        self.text = text
+
+
+class Request:
+    """One HTTP request."""
+
+    def __init__(self, environ: Mapping[str, Any]) -> None:
+        self._environ = environ
+
+    def parameters(self) -> dict[str, str]:
+        """The query string's parameters, the first of each name; bodies are never looked at for them."""
+        return parse_query(self._environ.get("QUERY_STRING", ""))
+
+    @property
+    def content_length(self) -> int | None:
+        """What the client says is the length of the body; None if it says nothing (chunked)."""
+        text = self._environ.get("CONTENT_LENGTH") or ""
+        return int(text) if text.isdigit() else None
+
+    def read_body(self, limit: int) -> bytes:
+        """The body, or its first ``limit`` bytes. May switch.
+
+        :raises Problem: if the client does not send what it said it would
+        """
+        try:
+            body: bytes = self._environ["wsgi.input"].read(limit)
+        except OSError:
+            raise Problem(500, "INTERNAL_ERROR") from None
+        return body
+
+
+#: What a function of the table returns.
+Answer = str | dict[str, Any] | None
+Function = Callable[[Request], Answer]
+Routes = Mapping[str, Mapping[str, Function]]
+
+
+def parse_query(query: str) -> dict[str, str]:
+    """A query string as Go's net/url takes it apart.
+
+    :raises Problem: if it cannot be decoded: a stray "%", or a ";"
+    """
+    parameters: dict[str, str] = {}
+    for pair in query.split("&"):
+        if not pair:
+            continue
+        name, _, value = pair.partition("=")
+        parameters.setdefault(_decoded(name), _decoded(value))
+    return parameters
+
+
+def _decoded(text: str) -> str:
+    bad_percent = any(not set(part[:2]) <= _HEX_DIGITS or len(part) < 2 for part in text.split("%")[1:])
+    if ";" in text or bad_percent:
+        raise Problem(400, "INVALID_REQUEST")
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "surrogateescape")
+
+
+def topic_and_channel_names(request: Request) -> tuple[str, str]:
+    """The two arguments of the channel endpoints of both daemons."""
+    parameters = request.parameters()
+    topic = argument(parameters, "topic")
+    if not is_valid_name(topic):
+        raise Problem(400, "INVALID_ARG_TOPIC")
+    channel = argument(parameters, "channel")
+    if not is_valid_name(channel):
+        raise Problem(400, "INVALID_ARG_CHANNEL")
+    return topic, channel
+
+
+def argument(parameters: dict[str, str], name: str) -> str:
+    """A parameter that must be there."""
+    value = parameters.get(name)
+    if value is None:
+        raise Problem(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+class Application:
+    """A WSGI application over a table of routes."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._right_case = {path.lower(): path for path in routes}
+
+    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path, method = environ["PATH_INFO"] or "/", environ["REQUEST_METHOD"]
+        status, headers, body = self._answer(path, method, environ)
+        headers.append(("Content-Length", str(len(body))))
+        start_response(f"{status} {_REASONS[status]}", headers)
+        return [] if method == "HEAD" else [body]
+
+    def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+        functions = self._routes.get(path)
+        if functions is None:
+            right = self._right_case.get(posixpath.normpath("/" + path.lstrip("/")).lower())
+            if right is None:
+                return _problem(404, "NOT_FOUND")
+            return _redirect(right, method, environ.get("QUERY_STRING", ""))
+        if method == "OPTIONS":
+            return 200, [_allow(functions)], b""
+        function = functions.get(method)
+        if function is None:
+            status, headers, body = _problem(405, "METHOD_NOT_ALLOWED")
+            return status, [*headers, _allow(functions)], body
+        try:
+            answer = function(Request(environ))
+        except Problem as problem:
+            return _problem(problem.status, problem.text)
+        except Exception:
+            log.exception("%s %s failed", method, path)
+            return _problem(500, "INTERNAL_ERROR")
+        headers = [] if path in _PLAIN_PATHS else [_NSQ_HEADER]
+        if answer is None:
+            return 200, headers, b""
+        if isinstance(answer, str):
+            return 200, [("Content-Type", _TEXT), *headers], answer.encode()
+        return 200, [("Content-Type", _JSON), *headers], to_json(answer)
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON; what a client sent that is not UTF-8 does not break it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _problem(status: int, text: str) -> tuple[int, list[tuple[str, str]], bytes]:
+    return status, [("Content-Type", _JSON), _NSQ_HEADER], to_json({"message": text})
+
+
+def _allow(functions: Mapping[str, Function]) -> tuple[str, str]:
+    return "Allow", ", ".join(sorted([*functions, "OPTIONS"]))
+
+
+def _redirect(path: str, method: str, query: str) -> tuple[int, list[tuple[str, str]], bytes]:
+    """For a trailing or doubled slash, or the wrong case."""
+    location = quote(path) + (f"?{query}" if query else "")
+    headers = [("Location", location)]
+    if method != "GET":
+        return 307, headers, b""
+    body = f'<a href="{location.replace("&", "&amp;")}">Moved Permanently</a>.\n\n'.encode()
+    return 301, [*headers, ("Content-Type", "text/html; charset=utf-8")], body

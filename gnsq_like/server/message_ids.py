@@ -1,0 +1,48 @@
+"""Message ids: 16 hex characters of a 64-bit number that grows with time (NSQ.md 1.15).
+
+A generator belongs to one topic. Where nsqd waits a millisecond because the 4096 ids of a tick are used
+up, or because the clock went back, this one goes on in the next tick instead: ids stay unique and
+growing, and nobody waits.
+"""
+
+from __future__ import annotations
+
+#: A tick is 2**20 ns, about a millisecond.
+_TICK_BITS = 20
+#: 2010-11-04 01:42:54.657 UTC in milliseconds, subtracted from ticks all the same: nsqd's own epoch.
+_EPOCH = 1288834974288
+_SEQUENCE_BITS = 12
+_TICK_SHIFT = 22
+_SEQUENCE_END = 1 << _SEQUENCE_BITS
+
+
+class MessageIds:
+    """The ids of one topic's messages.
+
+    :param node_id: 0 to 1023
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self._node = node_id << _SEQUENCE_BITS
+        self._tick = 0
+        #: The next sequence number in ``_tick``.
+        self._sequence = 0
+
+    def make(self, count: int, now_ns: int) -> list[bytes]:
+        """The next ``count`` ids, at the wall clock's ``now_ns``."""
+        tick = now_ns >> _TICK_BITS
+        if tick > self._tick:
+            self._tick = tick
+            self._sequence = 0
+        ids: list[bytes] = []
+        while count:
+            here = min(count, _SEQUENCE_END - self._sequence)
+            # Ticks before the epoch come out negative; nsqd shows the low 64 bits, and so does this.
+            first = ((((self._tick - _EPOCH) << _TICK_SHIFT) & 0xFFFFFFFFFFFFFFFF) | self._node) + self._sequence
+            ids += [b"%016x" % number for number in range(first, first + here)]
+            count -= here
+            self._sequence += here
+            if self._sequence == _SEQUENCE_END:
+                self._tick += 1
+                self._sequence = 0
+        return ids

@@ -1,0 +1,27 @@
+"""The daemons under test: a test that asks for ``kind``, ``nsqd`` or ``lookupd`` runs on ours and on the real one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def nsqd(kind: Kind) -> Iterator[Running]:
+    """An nsqd with NSQ's defaults, shared by the tests of a module: each uses topics of its own."""
+    with running_nsqd(kind) as running:
+        yield running
+
+
+@pytest.fixture
+def lookupd(kind: Kind) -> Iterator[Running]:
+    """A nsqlookupd that knows nothing yet."""
+    with running_nsqlookupd(kind) as running:
+        yield running
