@@ -1,0 +1,262 @@
+"""nsqd's HTTP API (NSQ.md 3)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
+from gnsq_like.http.client import HTTPClient, seconds
+from gnsq_like.http.params import channel_params, topic_params
+from gnsq_like.http.shapes import Malformed, json_of, list_of, text_of, value_of
+from gnsq_like.wire.commands import encode_body, mpub_body
+from gnsq_like.wire.names import encode_channel
+
+if TYPE_CHECKING:
+    from gnsq_like.http.exchange import Answer
+
+__all__ = ["NsqdHTTPClient", "NsqdInfo"]
+
+_NANOSECONDS = 1_000_000_000
+_OPTION = re.compile(r"[a-z0-9_]+")
+_PROFILE = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NsqdInfo:
+    """What an nsqd tells about itself. What an older one leaves out is None."""
+
+    version: str
+    broadcast_address: str | None
+    hostname: str | None
+    #: -1 where it listens on a unix socket.
+    http_port: int | None
+    tcp_port: int | None
+    #: Seconds since the epoch.
+    start_time: int | None
+    #: Seconds; the bounds of what a client may ask for in IDENTIFY.
+    max_heartbeat_interval: float | None
+    max_output_buffer_timeout: float | None
+    max_output_buffer_size: int | None
+    max_deflate_level: int | None
+    #: The object as it came, for what newer ones add; durations in it are nanoseconds.
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+
+class NsqdHTTPClient(HTTPClient):
+    """Talks to one nsqd over HTTP. See :class:`~gnsq_like.http.client.HTTPClient` for the arguments and errors.
+
+    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for one that cannot be;
+    those that need it to exist raise HTTPStatusError with ``message`` "TOPIC_NOT_FOUND" or
+    "CHANNEL_NOT_FOUND". For publishing much, a Producer is faster and says more about a failure.
+    """
+
+    def info(self) -> NsqdInfo:
+        """Its version, addresses and limits."""
+        return self._get_object("/info", {}, _info)
+
+    def stats(
+        self,
+        topic: str | None = None,
+        channel: str | None = None,
+        *,
+        include_clients: bool = True,
+        include_mem: bool = True,
+    ) -> dict[str, Any]:
+        """Its topics, channels and clients, as nsqd gives them (NSQ.md 3.4); latencies in nanoseconds.
+
+        :param topic: only this one; ``"topics"`` is an empty list if there is no such topic
+        :param channel: only channels of this name, and topics that have one
+        :param include_clients: False leaves out what grows with the connections
+        :param include_mem: False leaves out ``"memory"``, which costs nsqd a pause
+        """
+        params = _stats_params(topic, channel, include_clients, include_mem)
+        return self._get_object("/stats", {**params, "format": "json"}, _stats)
+
+    def stats_text(
+        self,
+        topic: str | None = None,
+        channel: str | None = None,
+        *,
+        include_clients: bool = True,
+        include_mem: bool = True,
+    ) -> str:
+        """The same as :meth:`stats`, as nsqd lays it out for people to read."""
+        params = _stats_params(topic, channel, include_clients, include_mem)
+        return self._get_text("/stats", {**params, "format": "text"})
+
+    def publish(self, topic: str, body: bytes, defer: float | None = None) -> None:
+        """Publish one message; returns when nsqd has it.
+
+        :param defer: seconds until nsqd delivers it, up to its max-req-timeout; rounded to milliseconds
+        :raises InvalidBody: an empty body, or one that is not bytes
+        :raises HTTPStatusError: nsqd refused it, for instance 413 "MSG_TOO_BIG", 400 "INVALID_DEFER"
+        :raises HTTPRequestFailed: nsqd may or may not have it
+        """
+        params = topic_params(topic)
+        if defer is not None:
+            params["defer"] = str(round(seconds("defer", defer) * 1000))
+        self._expect_ok(self._post("/pub", params, encode_body(body)))
+
+    def multi_publish(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish several messages, all or none; returns when nsqd has them.
+
+        They are not split: together they must fit into nsqd's max-body-size (5 MiB by default).
+
+        :raises InvalidBody: an empty body among them, or one that is not bytes, or no body at all
+        :raises HTTPStatusError: nsqd refused them, for instance 413 "BODY_TOO_BIG"
+        :raises HTTPRequestFailed: nsqd may or may not have them
+        """
+        params = {**topic_params(topic), "binary": "true"}
+        self._expect_ok(self._post("/mpub", params, mpub_body(list(bodies))))
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic; fine if it exists."""
+        self._post("/topic/create", topic_params(topic))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its channels and all their messages."""
+        self._post("/topic/delete", topic_params(topic))
+
+    def empty_topic(self, topic: str) -> None:
+        """Drop the messages that wait in the topic itself; its channels keep theirs."""
+        self._post("/topic/empty", topic_params(topic))
+
+    def pause_topic(self, topic: str) -> None:
+        """Hold the topic's messages back from its channels."""
+        self._post("/topic/pause", topic_params(topic))
+
+    def unpause_topic(self, topic: str) -> None:
+        """Let the topic's messages go on to its channels."""
+        self._post("/topic/unpause", topic_params(topic))
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Create a channel of a topic that exists; fine if the channel exists too."""
+        self._post("/channel/create", channel_params(topic, channel))
+
+    def delete_channel(self, topic: str, channel: str) -> None:
+        """Delete a channel with its messages, and disconnect its consumers."""
+        self._post("/channel/delete", channel_params(topic, channel))
+
+    def empty_channel(self, topic: str, channel: str) -> None:
+        """Drop all messages of a channel, those in flight and deferred too."""
+        self._post("/channel/empty", channel_params(topic, channel))
+
+    def pause_channel(self, topic: str, channel: str) -> None:
+        """Deliver no more messages of the channel; it goes on collecting them."""
+        self._post("/channel/pause", channel_params(topic, channel))
+
+    def unpause_channel(self, topic: str, channel: str) -> None:
+        """Deliver the channel's messages again."""
+        self._post("/channel/unpause", channel_params(topic, channel))
+
+    def config_get(self, option: str) -> Any:
+        """The value of one of nsqd's options: text as str, the others as from JSON; durations in nanoseconds.
+
+        :param option: its name in nsqd's configuration file, such as ``"max_msg_size"``
+        :raises HTTPStatusError: 400 "INVALID_OPTION"
+        """
+        return _config_value(self._request("GET", _config_path(option)))
+
+    def config_set(self, option: str, value: str | Sequence[str]) -> Any:
+        """Change an option of the running nsqd, and give its new value as :meth:`config_get` does.
+
+        :param option: nsqd 1.3.0 takes ``"nsqlookupd_tcp_addresses"`` (a list of "host:port") and
+            ``"log_level"`` ("debug", "info", "warn", "error" or "fatal")
+        :raises HTTPStatusError: 400 "INVALID_OPTION", 400 or 413 "INVALID_VALUE"
+        """
+        text = value if isinstance(value, str) else json.dumps(list(value))
+        return _config_value(self._request("PUT", _config_path(option), body=text.encode()))
+
+    def debug_pprof(self, profile: str, **params: int) -> bytes:
+        """One of the Go profiler's profiles, as it comes.
+
+        :param profile: "heap", "goroutine", "block", "threadcreate", "cmdline", "symbol", or "profile"
+        :param params: the profiler's own, such as ``debug=1`` for text, or ``seconds=2`` for "profile", which
+            by default takes longer than ``timeout``
+        """
+        if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
+            raise InvalidOption("profile", profile, "it is a word such as heap")
+        query = {name: str(value) for name, value in params.items()}
+        return self._request("GET", f"/debug/pprof/{profile}", query).body
+
+    def debug_set_block_rate(self, rate: int) -> None:
+        """Have the profile "block" sample one event per ``rate`` nanoseconds spent blocked; 0 ends it."""
+        if isinstance(rate, bool) or not isinstance(rate, int):
+            raise InvalidOption("rate", rate, "it must be a whole number")
+        self._request_answered_500("PUT", "/debug/setblockrate", {"rate": str(rate)})
+
+    def debug_free_memory(self) -> None:
+        """Have nsqd collect its garbage and give memory back to the system."""
+        self._request_answered_500("POST", "/debug/freememory", {})
+
+    def _request_answered_500(self, method: str, path: str, params: Mapping[str, str]) -> None:
+        # nsqd 1.3.0 does both, and then answers 500 INTERNAL_ERROR (NSQ.md 3.5).
+        try:
+            self._request(method, path, params, b"")
+        except HTTPStatusError as exc:
+            if (exc.status, exc.message) != (500, "INTERNAL_ERROR"):
+                raise
+
+
+def _info(value: dict[str, Any]) -> NsqdInfo:
+    def text(name: str) -> str | None:
+        return value_of(value, name, str) if name in value else None
+
+    def number(name: str) -> int | None:
+        return value_of(value, name, int) if name in value else None
+
+    def duration(name: str) -> float | None:
+        nanoseconds = number(name)
+        return None if nanoseconds is None else nanoseconds / _NANOSECONDS
+
+    return NsqdInfo(
+        version=value_of(value, "version", str),
+        broadcast_address=text("broadcast_address"),
+        hostname=text("hostname"),
+        http_port=number("http_port"),
+        tcp_port=number("tcp_port"),
+        start_time=number("start_time"),
+        max_heartbeat_interval=duration("max_heartbeat_interval"),
+        max_output_buffer_timeout=duration("max_output_buffer_timeout"),
+        max_output_buffer_size=number("max_output_buffer_size"),
+        max_deflate_level=number("max_deflate_level"),
+        raw=value,
+    )
+
+
+def _stats_params(topic: str | None, channel: str | None, include_clients: bool, include_mem: bool) -> dict[str, str]:
+    # nsqd understands exactly these two words, and takes anything else for true.
+    params = {
+        "include_clients": "true" if include_clients else "false",
+        "include_mem": "true" if include_mem else "false",
+    }
+    if topic is not None:
+        params |= topic_params(topic)
+    if channel is not None:
+        encode_channel(channel)
+        params["channel"] = channel
+    return params
+
+
+def _stats(value: dict[str, Any]) -> dict[str, Any]:
+    return {**value, "topics": list_of(value, "topics", dict)}
+
+
+def _config_path(option: str) -> str:
+    if not isinstance(option, str) or not _OPTION.fullmatch(option):
+        raise InvalidOption("option", option, "options of nsqd are named with a-z, 0-9 and _")
+    return f"/config/{option}"
+
+
+def _config_value(answer: Answer) -> Any:
+    # Bare text and JSON are told apart by their type only: the text 5 is no number.
+    if not answer.content_type.startswith("application/json"):
+        return text_of(answer.body)
+    try:
+        return json_of(answer.body)
+    except Malformed as exc:
+        raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc

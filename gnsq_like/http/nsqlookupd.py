@@ -1,0 +1,151 @@
+"""nsqlookupd's HTTP API (NSQ.md 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gnsq_like.addresses import join_host_port
+from gnsq_like.errors import HTTPStatusError, InvalidAddress
+from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.params import channel_params, topic_params
+from gnsq_like.http.shapes import Malformed, list_of, value_of
+
+__all__ = ["LookupResult", "LookupdClient", "NsqdNode"]
+
+
+@dataclass(frozen=True, slots=True)
+class NsqdNode:
+    """An nsqd, as it introduced itself to nsqlookupd."""
+
+    #: Where it says it can be reached: a name or an IP address, as configured there.
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    hostname: str = ""
+    version: str = ""
+    #: "ip:port" of its connection to nsqlookupd.
+    remote_address: str = ""
+    #: From nodes() only: its topics, and for each of them whether it is tombstoned there.
+    topics: tuple[str, ...] = ()
+    tombstones: tuple[bool, ...] = ()
+
+    @property
+    def tcp_address(self) -> str:
+        """ "host:port" or "[ipv6]:port", for a Connection, Reader or Producer."""
+        return _join(self.broadcast_address, self.tcp_port)
+
+    @property
+    def http_address(self) -> str:
+        """ "host:port" or "[ipv6]:port", for an NsqdHTTPClient."""
+        return _join(self.broadcast_address, self.http_port)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupResult:
+    """Who has a topic."""
+
+    channels: tuple[str, ...] = ()
+    producers: tuple[NsqdNode, ...] = ()
+
+
+class LookupdClient(HTTPClient):
+    """Asks one nsqlookupd. See :class:`~gnsq_like.http.client.HTTPClient` for the arguments and errors.
+
+    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for one that cannot be.
+    """
+
+    def info(self) -> dict[str, Any]:
+        """What nsqlookupd tells about itself: its ``"version"``."""
+        return self._get_object("/info", {}, dict)
+
+    def topics(self) -> list[str]:
+        """All topics it knows, in no order; also those that no nsqd has."""
+        return self._get_object("/topics", {}, lambda value: list_of(value, "topics", str))
+
+    def channels(self, topic: str) -> list[str]:
+        """All channels of a topic that it knows, in no order; empty for an unknown topic."""
+        return self._get_object("/channels", topic_params(topic), lambda value: list_of(value, "channels", str))
+
+    def lookup(self, topic: str, *, missing_ok: bool = False) -> LookupResult:
+        """The nsqds that have a topic, and its channels.
+
+        :param missing_ok: for a topic it does not know, give an empty result
+        :raises HTTPStatusError: it does not know the topic: ``status`` is 404, ``message`` "TOPIC_NOT_FOUND"
+        """
+        try:
+            return self._get_object("/lookup", topic_params(topic), _lookup_result)
+        except HTTPStatusError as exc:
+            if missing_ok and exc.message == "TOPIC_NOT_FOUND":
+                return LookupResult()
+            raise
+
+    def nodes(self) -> list[NsqdNode]:
+        """All nsqds that are connected to it, with their topics, in no order."""
+        return self._get_object("/nodes", {}, _nodes)
+
+    def create_topic(self, topic: str) -> None:
+        """Make the topic known, without an nsqd that has it."""
+        self._post("/topic/create", topic_params(topic))
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic and its channels; fine for one it does not know. The nsqds keep theirs."""
+        self._post("/topic/delete", topic_params(topic))
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Make the channel known, and the topic too."""
+        self._post("/channel/create", channel_params(topic, channel))
+
+    def delete_channel(self, topic: str, channel: str) -> None:
+        """Forget a channel.
+
+        :raises HTTPStatusError: 404 "CHANNEL_NOT_FOUND"
+        """
+        self._post("/channel/delete", channel_params(topic, channel))
+
+    def tombstone(self, topic: str, node: NsqdNode | str) -> None:
+        """Hide an nsqd from the topic's lookups for a while (45 s by default); fine for one it does not know.
+
+        :param node: as nodes() gave it, or its "broadcast_address:http_port" (IPv6 without brackets here)
+        """
+        if isinstance(node, NsqdNode):
+            # nsqlookupd compares with exactly this text: no brackets.
+            node = f"{node.broadcast_address}:{node.http_port}"
+        if not isinstance(node, str) or not node.rpartition(":")[0]:
+            raise InvalidAddress(node, "a node is its broadcast_address:http_port")
+        self._post("/topic/tombstone", {**topic_params(topic), "node": node})
+
+    def debug(self) -> dict[str, list[dict[str, Any]]]:
+        """Its whole database: for each "category:key:subkey" that has producers, those."""
+        return self._get_object("/debug", {}, lambda value: {key: list_of(value, key, dict) for key in value})
+
+
+def _join(host: str, port: int) -> str:
+    # Some configure an IPv6 broadcast address with its brackets.
+    return join_host_port(host.removeprefix("[").removesuffix("]"), port)
+
+
+def _lookup_result(value: dict[str, Any]) -> LookupResult:
+    channels = list_of(value, "channels", str)
+    return LookupResult(tuple(channels), tuple(_nodes(value)))
+
+
+def _nodes(value: dict[str, Any]) -> list[NsqdNode]:
+    return [_node(record) for record in list_of(value, "producers", dict)]
+
+
+def _node(record: dict[str, Any]) -> NsqdNode:
+    # nsqd before 0.2.20 announced only "address".
+    address = value_of(record, "broadcast_address", str, "") or value_of(record, "address", str, "")
+    if not address:
+        raise Malformed('a producer has neither "broadcast_address" nor "address"')
+    return NsqdNode(
+        broadcast_address=address,
+        tcp_port=value_of(record, "tcp_port", int),
+        http_port=value_of(record, "http_port", int),
+        hostname=value_of(record, "hostname", str, ""),
+        version=value_of(record, "version", str, ""),
+        remote_address=value_of(record, "remote_address", str, ""),
+        topics=tuple(list_of({"topics": None, **record}, "topics", str)),
+        tombstones=tuple(list_of({"tombstones": None, **record}, "tombstones", bool)),
+    )

@@ -1,0 +1,58 @@
+"""Reading what a daemon answered, without trusting that it is what the API promises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+_T = TypeVar("_T", str, int)
+
+_NAMES = {str: "text", int: "a whole number"}
+
+
+class Malformed(Exception):
+    """An answer is not what the API promises; the text says what is wrong. Never leaves this package's clients."""
+
+
+def json_of(body: bytes) -> Any:
+    """The value that a JSON text stands for."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Malformed("it is not JSON") from None
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The JSON object that a text stands for."""
+    value = json_of(body)
+    if not isinstance(value, dict):
+        raise Malformed("a JSON object was expected")
+    return value
+
+
+def text_of(body: bytes) -> str:
+    """Text; what is not UTF-8 in it is replaced."""
+    return body.decode("utf-8", "replace")
+
+
+def line_of(body: bytes) -> str:
+    """The beginning of a text as one line, fit for an error."""
+    return " ".join(text_of(body[:1000]).split())[:200]
+
+
+def value_of(record: dict[str, Any], name: str, kind: type[_T], default: _T | None = None) -> _T:
+    """A field, of this type; ``default`` where it is missing."""
+    value = record.get(name, default)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Malformed(f'"{name}" is not {_NAMES[kind]}')
+    return value
+
+
+def list_of(record: dict[str, Any], name: str, kind: type[Any]) -> list[Any]:
+    """A field that is a list, each of its items of this type; empty for null, which is Go's empty list."""
+    value = record.get(name, ...)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+        raise Malformed(f'"{name}" is not a list of {kind.__name__}')
+    return value

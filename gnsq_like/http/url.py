@@ -1,0 +1,77 @@
+"""Addresses of HTTP APIs: "host:port", or a URL with a path and credentials of its own.
+
+The credentials are taken out here, at once, so that what is logged, raised and shown elsewhere is free of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+#: What would end the address early, or be read differently by those it is handed to.
+_NOT_IN_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f?#\\]")
+
+
+@dataclass(frozen=True)
+class BaseURL:
+    """Where an API is."""
+
+    #: Scheme, host, port and path, without credentials and without a slash at the end.
+    url: str
+    #: The Authorization header made of the address's user and password.
+    authorization: str | None = field(default=None, repr=False)
+
+
+def parse_base_url(address: str) -> BaseURL:
+    """The URL below which an API lies.
+
+    :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; special
+        characters in user, password and path are percent-encoded
+    :raises InvalidAddress: for anything else; its text is free of credentials
+    """
+    if not isinstance(address, str):
+        raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str")
+    shown = _without_credentials(address)
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        scheme, rest = "http", address
+    scheme = scheme.lower()
+    if scheme not in _DEFAULT_PORTS:
+        raise InvalidAddress(shown, "the scheme must be http or https")
+    if _NOT_IN_AN_ADDRESS.search(rest):
+        raise InvalidAddress(shown, "blanks, ?, # and \\ cannot stand in it")
+    authority, _, path = rest.partition("/")
+    # Else the rest of a password with a slash in it would be taken for a path, and shown.
+    if "@" in path:
+        raise InvalidAddress(shown, "an @ in the path, and an @ or / in the password, must be percent-encoded")
+    userinfo, at, host_port = authority.rpartition("@")
+    if separator and not re.search(r":[^\]]*$", host_port):
+        host_port += f":{_DEFAULT_PORTS[scheme]}"
+    try:
+        where = parse_address(host_port)
+    except InvalidAddress as exc:
+        raise InvalidAddress(shown, exc.reason) from None
+    if where.path:
+        raise InvalidAddress(shown, "HTTP over a unix socket is not supported")
+    path = path.rstrip("/")
+    return BaseURL(f"{scheme}://{where}" + (f"/{path}" if path else ""), _basic(userinfo) if at else None)
+
+
+def _without_credentials(address: str) -> str:
+    before, at, after = address.rpartition("@")
+    if not at:
+        return address
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme}{separator}***@{after}" if separator else f"***@{after}"
+
+
+def _basic(userinfo: str) -> str:
+    user, _, password = userinfo.partition(":")
+    credentials = f"{unquote(user)}:{unquote(password)}".encode()
+    return f"Basic {base64.b64encode(credentials).decode('ascii')}"
