@@ -1,0 +1,62 @@
+"""The click group of ``gnsq-like``.
+
+A subcommand is one line of COMMANDS. Its module is imported when it runs, and not before: ``--help`` and
+``--version`` load neither gevent nor the daemons.
+"""
+
+import importlib
+from typing import Any, NamedTuple
+
+import click
+
+from gnsq_like._version import __version__
+
+
+class Entry(NamedTuple):
+    """Where a subcommand is found, and its line in ``--help``."""
+
+    target: str  #: "module:object"; the object is a click.Command
+    help: str
+
+
+COMMANDS = {
+    "demo": Entry(
+        "gnsq_like.cli.demo:demo",
+        "Publish and consume on daemons of its own; count what is lost.",
+    ),
+    "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
+    "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported by name, from a table, when they run."""
+
+    def __init__(self, *args: Any, entries: dict[str, Entry], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    entries=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def app() -> None:
+    """NSQ on gevent: a demonstration, and NSQ's daemons in Python."""

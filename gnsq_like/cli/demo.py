@@ -1,0 +1,138 @@
+"""``gnsq-like demo``: the command, its exit status, and what a signal does.
+
+The run itself is in ``demo_run``, imported when it is wanted: ``--help`` loads no gevent.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from gnsq_like.cli.tally import NUMBER_BYTES
+
+#: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
+INTERRUPTED_STATUS = 130
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM came. No Exception: nobody on the way up may take it for a failure."""
+
+
+class DemoFailed(click.ClickException):
+    """The demo could not be run; the message is a sentence."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option(
+    "--messages", type=click.IntRange(1, 10**9), default=100_000, show_default=True, help="Messages to publish."
+)
+@click.option("--nsqds", type=click.IntRange(1, 32), default=2, show_default=True, help="nsqds to start.")
+@click.option("--readers", type=click.IntRange(1, 32), default=2, show_default=True, help="Readers per channel.")
+@click.option(
+    "--body-bytes",
+    type=click.IntRange(NUMBER_BYTES, 1024 * 1024),
+    default=100,
+    show_default=True,
+    help="Bytes of a message.",
+)
+@click.option(
+    "--fail-every",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    help="On one channel, let the first try of every so many messages fail; 0 for none.",
+)
+@click.option(
+    "--work",
+    type=click.FloatRange(0, 10),
+    default=0.02,
+    show_default=True,
+    help="Seconds that a handler waits with each message, as it would for a database.",
+)
+@click.option("--quiet", is_flag=True, help="Print the result only.")
+def demo(quiet: bool, **options: Any) -> None:
+    """Publish and consume on daemons of its own; count what is lost.
+
+    Starts a nsqlookupd and some nsqds as child processes on free ports, publishes numbered messages to them, and
+    consumes them with several Readers on two channels, each of which gets every message. The Readers find the
+    nsqds through nsqlookupd. Handlers on the channel "mail" fail now and then: the message is requeued and
+    comes again half a second later.
+
+    The last line says how many messages were lost and how many were delivered twice, per channel and in all. A
+    message is lost if nsqd confirmed it and no handler of the channel ever finished its work on it. It was
+    delivered twice if that happened more than once; a try that failed does not count, so a requeue alone is not
+    "twice".
+
+    \b
+    Exit status:
+      0    nothing was lost
+      1    something was lost
+      2    the demo could not be run
+      130  ended by Ctrl-C or SIGTERM
+    """
+    try:
+        status = _until_a_signal(lambda: _run(quiet, options))
+    except Interrupted as exc:
+        click.echo(f"Ended by {exc}; no process is left.", err=True)
+        status = INTERRUPTED_STATUS
+    raise SystemExit(status)
+
+
+def _run(quiet: bool, options: dict[str, Any]) -> int:
+    """Run the demo and print what it found; returns the exit status."""
+    from gnsq_like.cli.children import ChildFailed
+    from gnsq_like.cli.demo_run import Demo, Plan, Recorder
+    from gnsq_like.cli.screen import make_view
+    from gnsq_like.errors import HTTPError
+
+    with Recorder() as recorder:
+        try:
+            verdict = Demo(Plan(**options), make_view(quiet=quiet)).run()
+        except (ChildFailed, HTTPError) as exc:
+            raise DemoFailed(f"{exc}.") from exc
+    if any(verdict.lost.values()) or any(verdict.twice.values()):
+        for line in recorder.lines:
+            click.echo(line, err=True)
+    click.echo(str(verdict))
+    return verdict.exit_status
+
+
+def _until_a_signal(run: Callable[[], int]) -> int:
+    """Call ``run`` in a greenlet, in which the first SIGINT or SIGTERM raises Interrupted; what it gives, or raises.
+
+    Python's own KeyboardInterrupt would come up in whatever greenlet runs at the moment. Further signals do
+    nothing: after the first one the end is a matter of seconds.
+    """
+    import gevent
+
+    outcome: list[int | BaseException] = []
+    signals: list[int] = []
+
+    def work() -> None:
+        try:
+            outcome.append(run())
+        except BaseException as exc:
+            outcome.append(exc)
+
+    def interrupt(number: int) -> None:
+        signals.append(number)
+        if len(signals) == 1:
+            greenlet.throw(Interrupted(signal.Signals(number).name))
+
+    greenlet = gevent.spawn(work)
+    handlers = [gevent.signal_handler(number, interrupt, number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        greenlet.join()
+    finally:
+        for handler in handlers:
+            handler.cancel()
+    # Interrupted before it began, it has no outcome.
+    result = outcome[0] if outcome else Interrupted(signal.Signals(signals[0]).name)
+    if isinstance(result, BaseException):
+        raise result
+    return result

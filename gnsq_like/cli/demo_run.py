@@ -1,0 +1,382 @@
+"""What the demo does: publish numbered messages, consume them on two channels, and count.
+
+In order: start the daemons; make the topic and both channels on every nsqd, for a channel made later would
+miss what was published before; wait until nsqlookupd knows every nsqd; start the Readers, which find the
+nsqds there and nowhere else; wait until each is connected to each; publish.
+
+It is over when everything is published and the nsqds say that nothing waits, is in flight or is deferred:
+then nothing can come any more, neither a first time nor again. An nsqd that somebody killed has nothing
+left, so what it held is lost, and the demo says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import gevent
+from gevent.event import Event
+from gevent.pool import Group
+
+from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.cli.children import Child, ChildFailed, Cluster
+from gnsq_like.cli.screen import ChannelRow, Snapshot, View
+from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
+from gnsq_like.errors import HTTPError, NotRunning, PublishError
+
+TOPIC = "demo"
+#: The two channels; the handlers of the second fail now and then.
+STEADY, SHAKY = "archive", "mail"
+
+#: Greenlets that publish, each waiting for nsqd's OK before its next message.
+PUBLISHERS = 200
+#: Messages in flight of each Reader, and so its handlers at work at once.
+MAX_IN_FLIGHT = 100
+#: Seconds until a failed message comes again, the first time.
+REQUEUE_DELAY = 0.5
+#: Publishing pauses while the nsqds hold more than so many bytes of bodies: they keep everything in memory.
+BACKLOG_BYTES = 64 * 1024 * 1024
+#: What an nsqd needs for a message beside its body, roughly.
+_OVERHEAD_BYTES = 1024
+
+#: Seconds until nsqlookupd and the Readers must have found every nsqd.
+FIND_TIMEOUT = 15.0
+#: Seconds without any progress after which the demo gives up; above nsqd's msg-timeout of 60.
+PATIENCE = 90.0
+#: Seconds between two questions to the nsqds: what is left?
+_ASK_INTERVAL = 0.2
+#: Seconds over which "per second" is measured.
+_RATE_SPAN = 1.5
+
+
+class PlannedFailure(Exception):
+    """What the shaky handler raises now and then."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do; the demo command's options."""
+
+    messages: int
+    nsqds: int
+    readers: int
+    body_bytes: int
+    #: Every so many messages fail once on the shaky channel; 0 for none.
+    fail_every: int
+    #: Seconds that a handler waits, as for a database.
+    work: float
+
+
+class Channel:
+    """One channel: its handler, its tally and its Readers."""
+
+    def __init__(self, name: str, plan: Plan, lookupd: str, *, fail_every: int) -> None:
+        self.name = name
+        self.tally = Tally(plan.messages)
+        self._work = plan.work
+        self._fail_every = fail_every
+        self.readers = [
+            Reader(
+                TOPIC,
+                name,
+                self.handle,
+                lookupd_http_addresses=lookupd,
+                max_in_flight=MAX_IN_FLIGHT,
+                default_requeue_delay=REQUEUE_DELAY,
+                # Backoff stops everything for a second or more after each failure; here they are planned.
+                max_backoff_duration=0,
+            )
+            for _ in range(plan.readers)
+        ]
+        #: Messages that wait in the nsqds, those that failed and wait for their delay too.
+        self.waiting = 0
+
+    def handle(self, message: Message) -> None:
+        """The handler: it works, fails if it is this message's turn and first time, and counts."""
+        if self._work:
+            gevent.sleep(self._work)
+        number = number_of(message.body)
+        if self._fail_every and number % self._fail_every == self._fail_every - 1 and message.attempts == 1:
+            raise PlannedFailure(f"message {number} fails the first time")
+        self.tally.count(number)
+
+    def total(self, what: str) -> int:
+        """The sum of one of the Readers' stats."""
+        return sum(int(reader.stats()[what]) for reader in self.readers)
+
+    @property
+    def connections(self) -> int:
+        """How many connections its Readers have."""
+        return sum(len(reader.stats()["connections"]) for reader in self.readers)
+
+
+class Demo:
+    """One run. :meth:`run` does it all and gives the verdict.
+
+    :param plan: what to do
+    :param view: who shows it
+    """
+
+    def __init__(self, plan: Plan, view: View) -> None:
+        self._plan = plan
+        self._view = view
+        self._cluster = Cluster(plan.nsqds)
+        self._channels: list[Channel] = []
+        self._published = Tally(plan.messages)
+        #: Publishes that nsqd did not confirm, and why the last one was not.
+        self._failed = 0
+        self._failure: PublishError | None = None
+        self._backlog = 0
+        self._publishing_is_over = Event()
+        self._all_is_over = Event()
+        self._ended: set[Child] = set()
+        self._rates: dict[str, _Rate] = {}
+
+    def run(self) -> Verdict:
+        """Start everything, publish, consume, count, and end everything. May switch.
+
+        :raises ChildFailed: when a daemon does not start, or is not found
+        :raises HTTPError: when a daemon that listens does not answer
+        """
+        self._view.say(f"Starting 1 nsqlookupd and {_counted(self._plan.nsqds, 'nsqd')}.")
+        with self._cluster:
+            for child in self._cluster:
+                self._view.say(f"  {child.name:<10}  TCP {child.tcp_address}  HTTP {child.http_address}")
+            self._make_channels()
+            readers = [reader for channel in self._channels for reader in channel.readers]
+            self._view.say(
+                f"{_counted(len(readers), 'Reader')} on the channels {STEADY} and {SHAKY} of the topic {TOPIC}."
+            )
+            for reader in readers:
+                reader.start()
+            wanted = self._plan.nsqds * self._plan.readers
+            self._wait_for(
+                lambda: all(channel.connections == wanted for channel in self._channels), "the Readers did not find"
+            )
+            producer = Producer([child.tcp_address for child in self._cluster.nsqds])
+            greenlets = Group()
+            started = time.monotonic()
+            try:
+                greenlets.spawn(self._publish_all, producer)
+                greenlets.spawn(self._ask_until_all_is_over)
+                self._show(started)
+                seconds = time.monotonic() - started
+                # The nsqds have nothing left, so nothing is in flight here either.
+                gevent.joinall([gevent.spawn(reader.stop, 5.0) for reader in readers], raise_error=True)
+                producer.close()
+            finally:
+                greenlets.kill()
+        return self._judge(seconds)
+
+    # -- before ---------------------------------------------------------------------------------------
+
+    def _make_channels(self) -> None:
+        for child in self._cluster.nsqds:
+            with NsqdHTTPClient(child.http_address) as nsqd:
+                nsqd.create_topic(TOPIC)
+                for name in (STEADY, SHAKY):
+                    nsqd.create_channel(TOPIC, name)
+        address = self._cluster.lookupd.http_address
+        with LookupdClient(address) as lookupd:
+            self._wait_for(
+                lambda: len(lookupd.lookup(TOPIC, missing_ok=True).producers) == self._plan.nsqds,
+                "nsqlookupd did not hear of",
+            )
+        self._channels = [
+            Channel(STEADY, self._plan, address, fail_every=0),
+            Channel(SHAKY, self._plan, address, fail_every=self._plan.fail_every),
+        ]
+        self._rates = {name: _Rate() for name in (TOPIC, STEADY, SHAKY)}
+
+    def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + FIND_TIMEOUT
+        while not condition():
+            for child in self._cluster:
+                if not child.alive:
+                    raise ChildFailed(f"{child.name} ended too early: {child.how_it_ended}")
+            if time.monotonic() >= deadline:
+                raise ChildFailed(f"{otherwise} every nsqd within {FIND_TIMEOUT:g} s")
+            gevent.sleep(0.01)
+
+    # -- publishing -----------------------------------------------------------------------------------
+
+    def _publish_all(self, producer: Producer) -> None:
+        """Greenlet: publish every number once, from many greenlets that share them."""
+        numbers = iter(range(self._plan.messages))
+        publishers = Group()
+        try:
+            for _ in range(PUBLISHERS):
+                publishers.spawn(self._publish, producer, numbers)
+            publishers.join()
+        finally:
+            publishers.kill()
+            self._publishing_is_over.set()
+
+    def _publish(self, producer: Producer, numbers: Iterator[int]) -> None:
+        most = BACKLOG_BYTES // (self._plan.body_bytes + _OVERHEAD_BYTES)
+        for number in numbers:
+            while self._backlog > most:
+                gevent.sleep(_ASK_INTERVAL)
+            if not self._cluster.alive:
+                return
+            try:
+                producer.publish(TOPIC, body_of(number, self._plan.body_bytes))
+            except NotRunning:
+                return
+            except PublishError as exc:
+                self._failed += 1
+                self._failure = exc
+            else:
+                self._published.count(number)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _ask_until_all_is_over(self) -> None:
+        """Greenlet: ask the nsqds what they hold, until that is nothing or nothing moves any more."""
+        try:
+            self._ask_until_nothing_is_left()
+        finally:
+            self._all_is_over.set()
+
+    def _ask_until_nothing_is_left(self) -> None:
+        progress: tuple[int, ...] = ()
+        moved_at = time.monotonic()
+        while True:
+            # In this order: what is published later than the nsqds answer must not be missed.
+            is_over = self._publishing_is_over.is_set()
+            left = self._ask()
+            now_at = (self._published.once, *(channel.tally.once + channel.tally.twice for channel in self._channels))
+            if now_at != progress:
+                progress, moved_at = now_at, time.monotonic()
+            if is_over and left == 0:
+                return
+            if time.monotonic() - moved_at > PATIENCE:
+                self._view.say(f"Nothing has moved for {PATIENCE:g} s: this is the end.")
+                return
+            gevent.sleep(_ASK_INTERVAL)
+
+    def _ask(self) -> int | None:
+        """How many messages the nsqds still hold; None when one of them does not answer. May switch."""
+        waiting = {channel.name: 0 for channel in self._channels}
+        backlog = left = 0
+        for child in self._cluster.nsqds:
+            if not child.alive:
+                continue
+            try:
+                with NsqdHTTPClient(child.http_address) as nsqd:
+                    stats = nsqd.stats(TOPIC, include_clients=False, include_mem=False)
+            except HTTPError:
+                return None
+            for topic in stats["topics"]:
+                # Whoever looks on, with nsq_tail perhaps, has a channel of his own: it does not count.
+                ours = [channel for channel in topic["channels"] if channel["channel_name"] in waiting]
+                for channel in ours:
+                    held = channel["depth"] + channel["deferred_count"]
+                    waiting[channel["channel_name"]] += held
+                    left += held + channel["in_flight_count"]
+                left += topic["depth"]
+                backlog += topic["depth"] + max((channel["depth"] for channel in ours), default=0)
+        for each in self._channels:
+            each.waiting = waiting[each.name]
+        self._backlog = backlog
+        return left
+
+    def _judge(self, seconds: float) -> Verdict:
+        if self._failed:
+            self._view.say(f"{_counted(self._failed, 'publish', 'es')} not confirmed, the last one: {self._failure}.")
+        handled = sum(channel.tally.once for channel in self._channels)
+        self._view.say(
+            f"{_counted(self._published.once, 'message')} published, {handled:,} handled, "
+            f"{sum(channel.total('requeued') for channel in self._channels):,} requeued in {seconds:.1f} s."
+        )
+        return Verdict.of(self._published, {channel.name: channel.tally for channel in self._channels})
+
+    # -- showing --------------------------------------------------------------------------------------
+
+    def _show(self, started: float) -> None:
+        with self._view:
+            while not self._all_is_over.wait(self._view.interval):
+                self._note_ended()
+                self._view.update(self._snapshot(time.monotonic() - started))
+            self._view.update(self._snapshot(time.monotonic() - started))
+
+    def _note_ended(self) -> None:
+        for child in self._cluster:
+            if child not in self._ended and not child.alive:
+                self._ended.add(child)
+                loss = "" if child is self._cluster.lookupd else " What it held is lost."
+                self._view.say(f"{child.name} is gone: {child.how_it_ended}.{loss}")
+
+    def _snapshot(self, elapsed: float) -> Snapshot:
+        published = self._published.once
+        is_over = self._all_is_over.is_set()
+        rows = [
+            ChannelRow(
+                channel.name,
+                channel.tally.once,
+                self._rates[channel.name].of(channel.tally.once, elapsed, is_over=is_over),
+                channel.total("in_flight"),
+                channel.waiting,
+                channel.total("requeued"),
+            )
+            for channel in self._channels
+        ]
+        rate = self._rates[TOPIC].of(published, elapsed, is_over=is_over)
+        return Snapshot(elapsed, self._plan.messages, published, rate, rows, is_over)
+
+
+class _Rate:
+    """How fast a count grows: over the last moments, and at the end over all the time that it grew."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])
+        #: When it was last seen to grow.
+        self._grew_at = 0.0
+
+    def of(self, count: int, now: float, *, is_over: bool) -> float:
+        """Per second, with ``count`` reached at ``now``."""
+        if count > self._seen[-1][1]:
+            self._grew_at = now
+        if is_over:
+            return count / self._grew_at if self._grew_at else 0.0
+        while len(self._seen) > 1 and self._seen[1][0] <= now - _RATE_SPAN:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        self._seen.append((now, count))
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+class Recorder(logging.Handler):
+    """Keeps the library's last warnings, but for those of planned failures, while it is entered.
+
+    They are for the end of a run that went wrong; in between they would tear the table.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: deque[str] = deque(maxlen=10)
+        self._log = logging.getLogger("gnsq_like")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not (record.exc_info and isinstance(record.exc_info[1], PlannedFailure)):
+            line = record.getMessage()
+            if line not in self.lines:
+                self.lines.append(line)
+
+    def __enter__(self) -> Self:
+        self._log.addHandler(self)
+        self._log.propagate = False
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._log.removeHandler(self)
+        self._log.propagate = True
+
+
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    """ "1 nsqd", "2,000 nsqds" """
+    return f"{count:,} {noun}{'' if count == 1 else plural}"

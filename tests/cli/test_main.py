@@ -1,0 +1,107 @@
+"""The command ``gnsq-like``, always as a process of its own."""
+
+import configparser
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gnsq_like._version import __version__
+from gnsq_like.cli import main
+
+# Runs `python -m gnsq_like` in a process where the module named first cannot be found.
+WITHOUT = """
+import runpy
+import sys
+
+missing = sys.argv.pop(1)
+
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocker())
+runpy.run_module("gnsq_like", run_name="__main__", alter_sys=True)
+"""
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=60, check=False)
+
+
+def gnsq_like(*args: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "gnsq_like", *args)
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
+    done = run("-c", WITHOUT, missing, "--version")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert missing in line
+    assert 'pip install "gnsq-like[cli]"' in line
+
+
+def test_a_broken_click_is_not_taken_for_a_missing_one() -> None:
+    done = run("-c", WITHOUT, "click.core", "--version")
+    assert done.returncode == 1
+    assert "No module named 'click.core'" in done.stderr
+    assert "pip install" not in done.stderr
+
+
+def test_version() -> None:
+    done = gnsq_like("--version")
+    assert (done.returncode, done.stdout) == (0, f"gnsq-like {__version__}\n")
+    assert done.stderr == ""
+
+
+def test_the_installed_script_is_the_same_command() -> None:
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(Path(__file__).parents[2] / "setup.cfg")
+    name, _, target = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    assert name == "gnsq-like"
+    assert pkgutil.resolve_name(target) is main
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_lists_every_command(option: str) -> None:
+    done = gnsq_like(option)
+    assert done.returncode == 0
+    listed = done.stdout.partition("Commands:")[2].splitlines()
+    assert [line.split()[0] for line in listed if line.strip()] == ["demo", "nsqd", "nsqlookupd"]
+    assert all(len(line.split()) > 2 for line in listed if line.strip())
+
+
+def test_help_and_version_load_neither_gevent_nor_a_command() -> None:
+    code = (
+        "import sys\n"
+        "from gnsq_like.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    print(*sorted(sys.modules), file=sys.stderr)\n"
+    )
+    for option in ("--help", "--version"):
+        loaded = set(run("-c", code, option).stderr.split())
+        assert "gnsq_like.cli.app" in loaded
+        assert not loaded & {"gevent", "requests", "gnsq_like.cli.demo", "gnsq_like.cli.daemons"}
+
+
+def test_an_unknown_command_exits_2() -> None:
+    done = gnsq_like("nsqadmim")
+    assert done.returncode == 2
+    assert "nsqadmim" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["demo", "nsqd", "nsqlookupd"])
+def test_every_command_of_the_table_is_there(command: str) -> None:
+    done = gnsq_like(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: gnsq-like {command} ")

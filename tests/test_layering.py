@@ -1,0 +1,398 @@
+"""The house rules of DESIGN.md, section 1: who imports what, and what importing must not do.
+
+ROOMS is that section's table. A module is looked up by its own dotted name, then its parents'; a new module
+that fits no line makes a test fail until it gets one. Imports inside functions and under TYPE_CHECKING count as
+knowing the other room; only the search for cycles leaves TYPE_CHECKING out, since that never runs.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "gnsq_like"
+ROOT = Path(__file__).resolve().parent.parent / PACKAGE
+
+#: `from gnsq_like import Reader` imports this; it stands for all public names.
+FACADE = "(public names)"
+
+#: Imports run one way: nobody further in knows these.
+OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
+CLIENT = {"connection", "outbox", "message", "workers", "subscription", "discovery", "reader", "producer", "http"} | {
+    "threadpool",
+    "watchdog",
+    "batch",
+    "deadletter",
+}
+PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "urllib3"}
+PUBLIC = {FACADE, "errors", "_version"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the modules of a room may import, by dotted name below gnsq_like or by other packages' names."""
+
+    never: frozenset[str] = frozenset()
+    never_others: frozenset[str] = frozenset()
+    #: Where given: the only modules of ours that may be imported, beside the room's own.
+    only: frozenset[str] | None = None
+
+
+def room(*never: str, others: set[str] | None = None, only: set[str] | None = None) -> Room:
+    return Room(frozenset(never), frozenset(others or ()), None if only is None else frozenset(only))
+
+
+ROOMS = {
+    FACADE: Room(),
+    "_version": room(only=set(), others=PURE),
+    "errors": room(only={"_version"}, others=PURE),
+    "wire": room("policy", "options", "transport", *CLIENT, *OUTER, others=PURE),
+    "policy": room(only=set(), others=PURE),
+    "options": room(*OUTER, others={"gevent"}),
+    "addresses": room(only={"errors"}, others={"gevent", "socket"}),
+    "reply": room(only={"errors"}),
+    "threads": room(only=set()),
+    "forks": room(only=set()),
+    "transport": room("wire", "policy", *OUTER),
+    "http": room("connection", "reader", *OUTER),
+    "message": room("reader", "producer", "policy", "http", *OUTER),
+    "outbox": room("reader", "producer", "policy", "http", *OUTER),
+    "connection": room("reader", "producer", "policy", "http", *OUTER),
+    "workers": room(*OUTER),
+    "flow": room("reader", "producer", "http", *OUTER),
+    "hooks": room(only=set()),
+    "threadpool": room(only={"threads"}),
+    "watchdog": room(only={"threads"}),
+    "batch": room("reader", "producer", "policy", "http", *OUTER),
+    "deadletter": room("reader", "producer", "policy", "http", *OUTER),
+    "subscription": room(*OUTER),
+    "discovery": room(*OUTER),
+    "reader": room(*OUTER),
+    "producer": room("reader", "policy.rdy", *OUTER),
+    "server": room(*CLIENT, *(OUTER - {"server"})),
+    "testing": room("cli", "contrib", "spark", "__main__"),
+    "cli": room(only=PUBLIC | {"server", "http"}),
+    "contrib": room(only=PUBLIC),
+    "spark": room(only=PUBLIC),
+    "__main__": room(only={"cli"}),
+}
+
+#: What must be there for these tests to mean anything. The rest of ROOMS comes later.
+BUILT = set(ROOMS) - {"testing", "contrib", "spark"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported thing: its full dotted name, and whether it is for type checkers only."""
+
+    target: str
+    line: int
+    typing_only: bool
+
+
+def found_modules() -> dict[str, Path]:
+    """Every module of the package by its full name."""
+    modules = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+MODULES = found_modules()
+
+
+def imports_of(module: str, source: str, *, is_package: bool) -> Iterator[Import]:
+    """All imports in a module's source, relative ones resolved, wherever they stand."""
+
+    def visit(node: ast.AST, typing_only: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, typing_only)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = node.level - 1 if is_package else node.level
+                parents = module.split(".")
+                base = ".".join([*parents[: len(parents) - up], *filter(None, [base])])
+            for alias in node.names:
+                yield Import(f"{base}.{alias.name}", node.lineno, typing_only)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for statement in node.body:
+                yield from visit(statement, True)
+            for statement in node.orelse:
+                yield from visit(statement, typing_only)
+        else:
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, typing_only)
+
+    return visit(ast.parse(source), False)
+
+
+def module_of(target: str) -> str:
+    """The longest of our modules that an imported name leads to: a name in a module is that module."""
+    while target not in MODULES and "." in target:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def below(module: str) -> str:
+    """A module's name below the package; the package itself is the public names."""
+    return module.removeprefix(PACKAGE).removeprefix(".") or FACADE
+
+
+def room_of(module: str) -> str | None:
+    name = below(module)
+    while name not in ROOMS:
+        if "." not in name:
+            return None
+        name = name.rpartition(".")[0]
+    return name
+
+
+def is_within(name: str, rooms: frozenset[str]) -> bool:
+    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def violations(module: str, source: str, *, is_package: bool) -> list[str]:
+    own = room_of(module)
+    assert own is not None, f"{module} is in no room of DESIGN.md's table"
+    rule = ROOMS[own]
+    wrong = []
+    for item in imports_of(module, source, is_package=is_package):
+        if item.target.partition(".")[0] != PACKAGE:
+            allowed = not is_within(item.target, rule.never_others)
+        else:
+            name = below(module_of(item.target))
+            listed = rule.only is None or is_within(name, rule.only)
+            allowed = is_within(name, frozenset({own})) or (listed and not is_within(name, rule.never))
+        if not allowed:
+            wrong.append(f"line {item.line}: {own} must not import {item.target}")
+    return wrong
+
+
+def test_the_walk_finds_the_house() -> None:
+    rooms = {room_of(module) for module in MODULES}
+    assert rooms >= BUILT
+    assert {"gnsq_like.wire.frames", "gnsq_like.wire.session"} <= set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_room_may(module: str) -> None:
+    path = MODULES[module]
+    assert violations(module, path.read_text(), is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_public_names_come_from_the_package(module: str) -> None:
+    import gnsq_like
+
+    path = MODULES[module]
+    for item in imports_of(module, path.read_text(), is_package=path.name == "__init__.py"):
+        parent, _, name = item.target.rpartition(".")
+        if parent == PACKAGE and item.target not in MODULES:
+            assert name in gnsq_like.__all__, f"{module}, line {item.line}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gnsq_like.wire.frames", "import gevent"),
+        ("gnsq_like.wire.frames", "from gevent.event import Event"),
+        ("gnsq_like.wire.frames", "def f():\n    import time"),
+        ("gnsq_like.wire.frames", "from .. import connection"),
+        ("gnsq_like.wire.frames", "from gnsq_like import Reader"),
+        ("gnsq_like.policy.rdy", "from ..errors import NSQError"),
+        ("gnsq_like.errors", "from gnsq_like.wire import frames"),
+        ("gnsq_like.connection", "if TYPE_CHECKING:\n    from gnsq_like.reader import Reader"),
+        ("gnsq_like.connection", "from gnsq_like.http import client"),
+        ("gnsq_like.reader", "from gnsq_like.server.nsqd import Nsqd"),
+        ("gnsq_like.server.nsqd", "from ..reader import Reader"),
+        ("gnsq_like.contrib.flask", "from gnsq_like.connection import Connection"),
+        ("gnsq_like.spark.source", "from gnsq_like.cli import app"),
+    ],
+)
+def test_the_check_sees_a_forbidden_import(module: str, source: str) -> None:
+    assert len(violations(module, source, is_package=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gnsq_like.wire.session", "from . import frames\nfrom ..errors import NSQError"),
+        ("gnsq_like.policy.rdy", "import math\nfrom . import backoff"),
+        ("gnsq_like.reader", "from gnsq_like.connection import Connection"),
+        ("gnsq_like.cli.demo", "from gnsq_like import Reader, errors\nimport gnsq_like.server"),
+        ("gnsq_like.contrib.flask", "import gnsq_like\nfrom gnsq_like import Producer"),
+    ],
+)
+def test_the_check_lets_the_others_pass(module: str, source: str) -> None:
+    assert violations(module, source, is_package=False) == []
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Who imports whom when the code runs. A package's own modules may be imported by its `__init__`."""
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        is_package = path.name == "__init__.py"
+        targets = {
+            module_of(item.target)
+            for item in imports_of(module, path.read_text(), is_package=is_package)
+            if not item.typing_only and item.target.partition(".")[0] == PACKAGE
+        }
+        graph[module] = targets - {module}
+    return graph
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """One cycle of the graph as a path that ends where it began, or nothing."""
+    done: set[str] = set()
+
+    def search(path: list[str]) -> list[str]:
+        for target in sorted(graph.get(path[-1], ())):
+            if target in path:
+                return [*path[path.index(target) :], target]
+            if target not in done and (found := search([*path, target])):
+                return found
+        done.add(path[-1])
+        return []
+
+    for start in graph:
+        if start not in done and (found := search([start])):
+            return found
+    return []
+
+
+def test_imports_have_no_cycle() -> None:
+    graph = import_graph()
+    assert sum(map(len, graph.values())) > len(graph) / 2
+    assert cycle_in(graph) == []
+
+
+def test_the_search_sees_a_cycle() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"b"}}) == ["b", "d", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def run_python(code: str) -> dict[str, list[str]]:
+    """What the code, run in a new process, leaves in `report`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"report = {{}}\n{code}\nimport json\nprint(json.dumps(report))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, list[str]] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("name", ["wire", "policy", "errors"])
+def test_what_is_pure_loads_no_gevent(name: str) -> None:
+    report = run_python(f"""
+import importlib, pkgutil, sys
+root = importlib.import_module("gnsq_like.{name}")
+names = [m.name for m in pkgutil.walk_packages(getattr(root, "__path__", []), root.__name__ + ".")]
+for each in names:
+    importlib.import_module(each)
+report["modules"] = [root.__name__, *names]
+report["loaded"] = list(sys.modules)
+""")
+    assert set(report["modules"]) == {m for m in MODULES if is_within(below(m), frozenset({name}))}
+    assert not {"gevent", "greenlet", "requests", "ssl"} & set(report["loaded"])
+
+
+def test_importing_everything_patches_nothing() -> None:
+    report = run_python("""
+import importlib, os, pkgutil, queue, select, signal, socket, ssl, subprocess, sys, threading, time
+
+watched = {
+    f"{module.__name__}.{name}": (module, name, getattr(module, name))
+    for module, names in {
+        os: "fork read write waitpid",
+        queue: "Queue SimpleQueue",
+        select: "select poll",
+        signal: "signal getsignal",
+        socket: "socket create_connection getaddrinfo socketpair",
+        ssl: "SSLContext SSLSocket",
+        subprocess: "Popen",
+        sys: "excepthook stdout stderr",
+        threading: "Thread Lock RLock Event local _start_joinable_thread get_ident",
+        time: "sleep",
+    }.items()
+    for name in names.split()
+    if hasattr(module, name)
+}
+extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
+extras |= {"pytest", "jinja2"}
+import gnsq_like
+names = [module.name for module in pkgutil.walk_packages(gnsq_like.__path__, "gnsq_like.")]
+report["imported"] = ["gnsq_like"]
+report["without_their_extra"] = []
+for name in names:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in extras:
+            raise
+        report["without_their_extra"].append(name)
+    else:
+        report["imported"].append(name)
+
+import gevent.monkey
+report["saved"] = sorted(gevent.monkey.saved)
+report["watched"] = list(watched)
+report["changed"] = [k for k, (module, name, was) in watched.items() if getattr(module, name) is not was]
+""")
+    assert report["saved"] == []
+    assert report["changed"] == []
+    assert {"socket.socket", "threading.Thread", "time.sleep"} <= set(report["watched"])
+    assert {room_of(module) for module in report["imported"]} >= BUILT
+    seen = {*report["imported"], *report["without_their_extra"]}
+    assert {m for m in MODULES if m not in seen and not m.startswith("gnsq_like.contrib.")} == set()
+
+
+def test_public_names_and_constructing_load_no_requests_and_no_ssl() -> None:
+    report = run_python("""
+import sys
+before = set(sys.modules)
+from gnsq_like import Connection, LookupdClient, Message, NsqdHTTPClient, Producer, Reader, errors
+Reader("clicks", "archive", print, nsqd_tcp_addresses=["127.0.0.1:4150"])
+Reader("clicks", "archive", print, lookupd_http_addresses=["127.0.0.1:4161"], max_in_flight=200)
+Producer("127.0.0.1:4150")
+Producer(["127.0.0.1:4150", "[::1]:4150"])
+report["loaded"] = sorted(set(sys.modules) - before)
+""")
+    assert "gnsq_like.reader" in report["loaded"]
+    assert not {"requests", "urllib3", "ssl"} & set(report["loaded"])
+
+
+def test_public_names() -> None:
+    import gnsq_like
+
+    names = {"Connection", "LookupdClient", "Message", "NsqdHTTPClient", "Producer", "Reader", "errors"}
+    assert set(gnsq_like.__all__) >= names
+    assert len(set(gnsq_like.__all__)) == len(gnsq_like.__all__)
+    assert set(gnsq_like.__all__) <= set(dir(gnsq_like))
+    for name in gnsq_like.__all__:
+        assert getattr(gnsq_like, name) is not None
+    with pytest.raises(AttributeError, match="Raeder"):
+        gnsq_like.Raeder  # noqa: B018
+
+
+def test_importing_the_package_loads_none_of_its_rooms() -> None:
+    report = run_python("""
+import sys
+import gnsq_like
+report["listed"] = dir(gnsq_like)
+report["loaded"] = [name for name in sys.modules if name.partition(".")[0] in {"gnsq_like", "gevent"}]
+""")
+    assert "Reader" in report["listed"]
+    assert set(report["loaded"]) <= {"gnsq_like", "gnsq_like._version"}
