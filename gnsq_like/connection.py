@@ -18,10 +18,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gevent
 
+from gnsq_like import forks
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.errors import (
     ConnectionFailed,
@@ -35,7 +37,7 @@ from gnsq_like.errors import (
     PublishRefused,
     UsageError,
 )
-from gnsq_like.options import ConnectionOptions
+from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
 from gnsq_like.outbox import Outbox
 from gnsq_like.reply import Reply
 from gnsq_like.transport.tcp import TcpTransport, dial
@@ -126,6 +128,11 @@ class Connection:
         self.last_received_at = 0.0
         #: Whether commands may be sent.
         self.alive = False
+        #: Whether the reader greenlet runs, and whether it ends or was told to.
+        self._reading = False
+        self._ending = False
+        #: Whether this is a forked child, and the connection its parent's.
+        self._inherited = False
         #: Why the connection ended; None while it stands or if it was closed.
         self.error: NSQError | None = None
         self._transport: TcpTransport | None = None
@@ -152,7 +159,27 @@ class Connection:
         if self._transport is not None or self._reader is not None:
             raise NotRunning("a Connection connects once; make a new one")
         deadline = time.monotonic() + self.options.connect_timeout
-        transport = dial(self.target, self.options.connect_timeout)
+        try:
+            transport = self._open(deadline)
+        except ConnectionFailed as exc:
+            if not self._may_ask_less(exc):
+                raise
+            logger.info("%s; connecting again with nsqd's own output_buffer_timeout", exc)
+            self.options = replace(self.options, output_buffer_timeout=None)
+            self._session = Session(self.options.identify_fields(), self.options.max_frame_bytes)
+            transport = self._open(deadline)
+        hub = gevent.get_hub()
+        self._transport = transport
+        self._outbox = Outbox(transport, hub.loop, self._write_failed)
+        self.alive = True
+        forks.register(self)
+        self._reader = gevent.spawn(self._read)
+        self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
+        self._watch.start(self._look)
+        return self.negotiated
+
+    def _open(self, deadline: float) -> TcpTransport:
+        transport = dial(self.target, deadline - time.monotonic())
         try:
             self.negotiated = self._identify(transport, deadline)
         except OSError as exc:
@@ -165,14 +192,16 @@ class Connection:
         except BaseException:
             transport.close()
             raise
-        hub = gevent.get_hub()
-        self._transport = transport
-        self._outbox = Outbox(transport, hub.loop, self._write_failed)
-        self.alive = True
-        self._reader = gevent.spawn(self._read)
-        self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
-        self._watch.start(self._look)
-        return self.negotiated
+        return transport
+
+    def _may_ask_less(self, failure: ConnectionFailed) -> bool:
+        """Whether nsqd refused a value that is only our default: its flags may have another range."""
+        cause = failure.__cause__
+        return (
+            isinstance(cause, NsqdError)
+            and cause.detail.startswith("IDENTIFY output buffer timeout")
+            and self.options.output_buffer_timeout == DEFAULT_OUTPUT_BUFFER_TIMEOUT
+        )
 
     def _identify(self, transport: TcpTransport, deadline: float) -> Negotiated:
         hello = memoryview(self._session.start())
@@ -204,22 +233,40 @@ class Connection:
         if self._outbox is not None and self.alive:
             self._outbox.flush()
         self._stop(None)
-        if self._reader is not None and self._reader is not gevent.getcurrent():
+        if self._reader is not None and self._reader is not gevent.getcurrent() and not self._inherited:
             self._reader.join()
 
     def _stop(self, error: NSQError | None) -> None:
         """Have the reader greenlet end the connection. Never switches."""
-        if not self.alive:
+        if self._ending or self._reader is None:
             return
+        self._ending = True
         self.alive = False
         self.error = error
-        self._reader.kill(_Stop(error), block=False)
+        if self._reading:
+            self._reader.kill(_Stop(error), block=False)
+        # Otherwise it has not run yet, and sees this when it does: what is thrown now it could not catch.
+
+    def forked_child(self) -> None:
+        """For ``forks``: this process is a child; the socket is the parent's. Never switches."""
+        if self._reader is None or self._inherited:
+            return
+        assert self._outbox is not None and self._transport is not None
+        self._inherited = True
+        self.alive = False
+        self.error = ConnectionLost(self.address, "it belongs to the parent process")
+        self._outbox.close()
+        self._watch.close()
+        self._transport.abandon()
 
     def _read(self) -> None:
         """The reader greenlet: all input, and the end."""
         assert self._transport is not None
         error: NSQError | None = None
         try:
+            if self._ending:
+                raise _Stop(self.error)
+            self._reading = True
             while True:
                 data = self._transport.receive()
                 self.last_received_at = time.monotonic()
@@ -231,20 +278,31 @@ class Connection:
         except _Stop as stop:
             error = stop.error
         except OSError as exc:
-            error = ConnectionLost(self.address, exc.strerror or str(exc))
-            error.__cause__ = exc
+            error = self._lost_by(exc)
         except gevent.GreenletExit:
             error = ConnectionLost(self.address, "its greenlet was killed")
         except Exception as exc:
-            # Nothing of ours should raise here; if it does, the connection ends and says so.
-            logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
-            error = ConnectionLost(self.address, f"internal error: {exc!r}")
-            error.__cause__ = exc
+            error = self._faulty(exc)
         finally:
             self._tear_down(error)
 
+    def _lost_by(self, exc: OSError) -> ConnectionLost:
+        lost = ConnectionLost(self.address, exc.strerror or str(exc))
+        lost.__cause__ = exc
+        return lost
+
+    def _faulty(self, exc: Exception) -> ConnectionLost:
+        # Nothing of ours should raise there; if it does, the connection ends and says so.
+        logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
+        lost = ConnectionLost(self.address, f"internal error: {exc!r}")
+        lost.__cause__ = exc
+        return lost
+
     def _tear_down(self, error: NSQError | None) -> None:
+        if self._inherited:
+            return
         assert self._outbox is not None and self._transport is not None
+        self._ending = True
         self.alive = False
         if self.error is None:
             self.error = error
@@ -286,6 +344,7 @@ class Connection:
             self._put(commands.NOP)
         elif isinstance(event, Refused):
             assert isinstance(event.token, Reply)
+            self.alive = False  # nsqd hangs up; whoever hears of the refusal must not publish here
             event.token.settle(PublishRefused(event.error, self.address))
         elif isinstance(event, CommandFailed):
             logger.info("nsqd at %s: %s", self.address, event.error)
@@ -315,9 +374,35 @@ class Connection:
             self._stop(ConnectionLost(self.address, f"nothing came for {silent:.1f} s, heartbeats included"))
 
     def _write_failed(self, exc: OSError) -> None:
+        # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
+        self.catch_up()
         lost = ConnectionLost(self.address, f"writing failed: {exc.strerror or exc}")
         lost.__cause__ = exc
         self._stop(lost)
+
+    def catch_up(self) -> None:
+        """Take in what has come, without waiting for more. Never switches.
+
+        For a thread that did not run its hub for long: afterwards ``alive`` tells whether nsqd gave up.
+        """
+        while self.alive:
+            assert self._transport is not None
+            try:
+                data = self._transport.receive_now()
+                if data is None:
+                    return
+                self.last_received_at = time.monotonic()
+                if not data:
+                    self._stop(ConnectionLost(self.address, "nsqd closed it"))
+                    return
+                for event in self._session.receive(data):
+                    self._dispatch(event)
+            except _Stop as stop:
+                self._stop(stop.error)
+            except OSError as exc:
+                self._stop(self._lost_by(exc))
+            except Exception as exc:
+                self._stop(self._faulty(exc))
 
     # -- what goes out ------------------------------------------------------------------------------
 
@@ -364,7 +449,9 @@ class Connection:
         if not reply.wait(limit):
             raise ConnectionFailed(self.address, f"no answer to {command} in {limit:g} s")
         if reply.error is not None:
-            raise ConnectionFailed(self.address, f"{command}: {reply.error}") from reply.error
+            refusal = reply.error.__cause__
+            cause = refusal if isinstance(refusal, NsqdError) else reply.error
+            raise ConnectionFailed(self.address, f"{command}: {cause}") from cause
 
     def set_rdy(self, count: int) -> bool:
         """RDY: let nsqd deliver while fewer than ``count`` messages are in flight. Never switches.
@@ -404,8 +491,10 @@ class Connection:
         """
         return self._put(commands.touch(message_id))
 
-    def publish(self, command: bytes) -> Reply:
+    def publish(self, command: bytes, reply: Reply | None = None) -> Reply:
         """Queue a PUB, MPUB or DPUB of ``wire.commands``; its answer settles the Reply. Never switches.
+
+        :param reply: to be settled; a new one where not given
 
         The Reply's error is PublishRefused for the command that nsqd refused, NotSent for those that
         nsqd cannot have executed, and OutcomeUnknown for those that were sent and never answered.
@@ -413,10 +502,13 @@ class Connection:
         :raises NSQError: when the connection is gone; then nothing was queued
         """
         outbox = self._require_alive()
-        reply = Reply(len(command), outbox.put_count + len(command))
+        if reply is None:
+            reply = Reply()
+        reply.size = size = len(command)
+        reply.end = outbox.put_count + size
         alone = not self._session.unanswered_count
         self._session.expect(reply)
-        self.unanswered_bytes += len(command)
+        self.unanswered_bytes += size
         if alone:
             outbox.put_now(command)
         else:

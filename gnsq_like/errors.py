@@ -236,14 +236,18 @@ class OutcomeUnknown(PublishError):
 
     :ivar address: which nsqd
     :ivar reason: why no answer came
+    :ivar confirmed: with replicas: the nsqds that have it for certain, though fewer than asked for
     """
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
+    def __init__(self, address: str, reason: str, confirmed: tuple[str, ...] = ()) -> None:
+        super().__init__(address, reason, confirmed)
         self.address = address
         self.reason = reason
+        self.confirmed = confirmed
 
     def __str__(self) -> str:
+        if self.confirmed:
+            return f"confirmed by {', '.join(self.confirmed)} only; {self.address}: {self.reason}"
         return f"outcome unknown, sent to nsqd at {self.address} but not confirmed: {self.reason}"
 
 
@@ -290,9 +294,12 @@ class Requeue(Exception):
 
     :param delay: seconds until nsqd delivers it again; None for the Reader's own delay
     :param backoff: whether this counts as a failure for the Reader's backoff
+    :raises ValueError: for a delay that is no number of seconds; here, where the handler's line is in the traceback
     """
 
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:
+        if delay is not None and not 0 <= delay < 2**31:
+            raise ValueError(f"Requeue(delay={delay!r}): it must be seconds, 0 or more")
         super().__init__(delay, backoff)
         self.delay = delay
         self.backoff = backoff

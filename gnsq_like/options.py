@@ -20,6 +20,9 @@ from gnsq_like.errors import InvalidOption
 
 _T = TypeVar("_T")
 
+#: Seconds; a tenth of nsqd's own default, and the least that nsqd takes unless its flags say otherwise.
+DEFAULT_OUTPUT_BUFFER_TIMEOUT = 0.025
+
 
 def _host_name() -> str:
     return platform.node() or "localhost"
@@ -143,11 +146,29 @@ class ConnectionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions(ConnectionOptions):
+class DiscoveryOptions(ConnectionOptions):
+    """What concerns finding nsqds through nsqlookupd, for Reader and Producer alike."""
+
+    #: Seconds between two rounds of asking the nsqlookupds.
+    lookupd_poll_interval: float = _option(60.0, above=0)
+    #: Share of that interval that is random, drawn anew each round.
+    lookupd_poll_jitter: float = _option(0.3, minimum=0, maximum=1)
+    #: Seconds for the whole answer of a nsqlookupd.
+    lookupd_timeout: float = _option(5.0, above=0)
+    #: The Authorization header for the nsqlookupds: a string, or a callable that gives a fresh one.
+    lookupd_authorization: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True)
+    #: Called with each nsqd that discovery found (a NsqdNode); False leaves it out.
+    discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions(DiscoveryOptions):
     """What concerns a Producer, beside its connections."""
 
     #: Seconds for one publish in all: connecting, waiting for room, writing, and nsqd's answer.
     timeout: float = _option(10.0, above=0)
+    #: Whether a publish whose outcome is unknown is sent again, although that may make a duplicate.
+    retry_unknown: bool = _option(False, kind=bool)
     #: Publishes that may wait for their answers on one connection; more wait for room.
     max_pending_count: int = _option(10_000, kind=int, minimum=1)
     #: Bytes of them; one publish is let through whatever its size.
@@ -158,10 +179,35 @@ class ProducerOptions(ConnectionOptions):
     max_body_bytes: int = _option(5 * 1024 * 1024, kind=int, minimum=16)
     #: The longest time between two tries to reach an nsqd that is away.
     max_redial_delay: float = _option(30.0, above=0)
+    #: What makes bytes of a body: "json", "msgpack", or a callable. Without it, bodies are bytes.
+    encoder: str | Callable[[Any], bytes] | None = _option(
+        None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
+    )
+    #: Whether publishes that wait at the same moment go out as one MPUB for each topic.
+    batching: bool = _option(False, kind=bool)
+    #: Messages of one batch at most.
+    max_batch_count: int = _option(1000, kind=int, minimum=1)
+    #: Bytes of one batch at most, and never more than max_body_bytes; a larger message goes alone.
+    max_batch_bytes: int = _option(1024 * 1024, kind=int, minimum=16)
+    #: Seconds that the first message of a batch waits for others; 0 for those of the same moment only.
+    linger: float = _option(0.0, minimum=0)
+    #: To how many different nsqds each message is published.
+    replicas: int = _option(1, kind=int, minimum=1)
+    #: How many of them must say OK; None for all.
+    quorum: int | None = _option(None, kind=int, minimum=1, also=(None,))
+    #: True: the connections live in a background thread. False: in the hub of the first thread that publishes.
+    #: None: in the background where threading is not patched, else in the main thread's hub.
+    own_thread: bool | None = _option(None, kind=bool, also=(None,))
+
+    def __post_init__(self) -> None:
+        # Not super(): a dataclass with slots is another class than the one super() was compiled for.
+        DiscoveryOptions.__post_init__(self)
+        if self.quorum is not None and self.quorum > self.replicas:
+            raise InvalidOption("quorum", self.quorum, f"the most is replicas={self.replicas}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderOptions(ConnectionOptions):
+class ReaderOptions(DiscoveryOptions):
     """What concerns a Reader, beside its connections."""
 
     #: Messages in flight at once, over all connections together.
@@ -174,14 +220,6 @@ class ReaderOptions(ConnectionOptions):
     default_requeue_delay: float = _option(90.0, minimum=0)
     #: The most that this grows to.
     max_requeue_delay: float = _option(900.0, minimum=0)
-    #: Seconds between two rounds of asking the nsqlookupds.
-    lookupd_poll_interval: float = _option(60.0, above=0)
-    #: Share of that interval that is random, drawn anew each round.
-    lookupd_poll_jitter: float = _option(0.3, minimum=0, maximum=1)
-    #: Seconds for the whole answer of a nsqlookupd.
-    lookupd_timeout: float = _option(5.0, above=0)
-    #: The Authorization header for the nsqlookupds: a string, or a callable that gives a fresh one.
-    lookupd_authorization: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True)
     #: A connection silent for so long lends its share to the busy ones.
     low_rdy_idle_timeout: float = _option(10.0, above=0)
     #: The longest turn of a busy connection, where connections take turns because max_in_flight is smaller.
@@ -195,13 +233,13 @@ class ReaderOptions(ConnectionOptions):
     #: Seconds that the backoff strategies multiply.
     backoff_multiplier: float = _option(1.0, above=0)
     #: "exponential", "full_jitter", or a callable from the level (1, 2, ...) to seconds.
-    backoff_strategy: str | Callable[[int], float] = _option("exponential", kind=str, call=True)
+    backoff_strategy: str | Callable[[int], float] = _option(
+        "exponential", kind=str, choices=("exponential", "full_jitter"), call=True
+    )
     #: The longest time between two tries to reach an nsqd of a fixed list that is away.
     max_redial_delay: float = _option(60.0, above=0)
     #: "greenlet", or "thread" for handlers that keep the CPU or block without gevent's knowing.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
-    #: Called with each nsqd that discovery found (a NsqdNode); False leaves it out.
-    discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
 
 
 def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:

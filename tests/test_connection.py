@@ -199,8 +199,9 @@ def test_a_refused_sub_is_an_error(nsqd, watcher):
     asked = gevent.spawn(connection.subscribe, "t", "c")
     peer.line()
     peer.error("E_SUB_FAILED SUB failed exiting")
-    with pytest.raises(ConnectionFailed, match="E_SUB_FAILED"):
+    with pytest.raises(ConnectionFailed, match="E_SUB_FAILED") as caught:
         asked.get(timeout=PATIENCE)
+    assert isinstance(caught.value.__cause__, NsqdError)
     assert watcher.ended.wait(PATIENCE)
     assert not connection.alive
 
@@ -480,3 +481,13 @@ def test_nothing_is_left_running_after_the_end(nsqd, caplog):
     connection._reader.join(PATIENCE)
     assert connection._reader.dead
     assert not connection._watch.active
+
+
+def test_closed_before_its_reader_ran(nsqd, watcher):
+    connection, peer = Connection(nsqd.address, **watcher.callbacks()), None
+    script = gevent.spawn(lambda: [(peer := nsqd.accept()), peer.identify(version="1.3.0")][0])
+    connection.connect()
+    connection.close()
+    peer = script.get(timeout=PATIENCE)
+    assert watcher.ends == [None]
+    assert peer.ended()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from typing import Any
 
 import gevent
-from gevent import socket
+from gevent import monkey, socket
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed
@@ -17,12 +18,15 @@ READ_BYTES = 64 * 1024
 
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 
+_getaddrinfo = monkey.get_original("socket", "getaddrinfo")
+
 
 class TcpTransport:
     """A connected stream socket; made by :func:`dial`."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
+        self._drained = False
 
     def fileno(self) -> int:
         """The socket's descriptor, for a watcher of the hub's loop."""
@@ -34,10 +38,30 @@ class TcpTransport:
         :raises OSError: when the socket breaks; TimeoutError after ``timeout`` seconds without a byte
         """
         if timeout is None:
-            return self._sock.recv(READ_BYTES)
+            if self._drained:
+                # A try that finds nothing costs more than all the rest of a small read.
+                self._sock._wait(self._sock._read_event)
+            data = self._sock.recv(READ_BYTES)
+            self._drained = len(data) < READ_BYTES
+            return data
         self._sock.settimeout(timeout)
         try:
             return self._sock.recv(READ_BYTES)
+        finally:
+            self._sock.settimeout(None)
+
+    def receive_now(self) -> bytes | None:
+        """Bytes that are there; empty at the end of the stream, None if none are there yet. Never switches.
+
+        :raises OSError: when the socket breaks
+        """
+        self._sock.settimeout(0.0)
+        try:
+            return self._sock.recv(READ_BYTES)
+        except OSError as exc:
+            if exc.errno in _WOULD_BLOCK:
+                return None
+            raise
         finally:
             self._sock.settimeout(None)
 
@@ -65,6 +89,12 @@ class TcpTransport:
             self._sock.settimeout(None)
         return True
 
+    def abandon(self) -> None:
+        """In a forked child: give back the descriptor; the parent's connection goes on. Never switches."""
+        descriptor = self._sock.detach()
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def close(self) -> None:
         """Close the socket; twice is fine."""
         self._sock.close()
@@ -78,20 +108,28 @@ def dial(address: Address, timeout: float) -> TcpTransport:
     deadline = time.monotonic() + timeout
     if address.path:
         return _connect(socket.AF_UNIX, address.path, address, deadline)
-    try:
-        with gevent.Timeout(timeout):
-            found = socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
-    except gevent.Timeout as exc:
-        raise ConnectionFailed(str(address), f"its name was not resolved in {timeout:g} s") from exc
-    except OSError as exc:
-        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
     failure: ConnectionFailed | None = None
-    for family, _, _, _, target in found:
+    for family, _, _, _, target in _resolve(address, timeout):
         try:
             return _connect(family, target, address, deadline)
         except ConnectionFailed as exc:
             failure = exc
     raise failure or ConnectionFailed(str(address), "its name resolves to nothing")
+
+
+def _resolve(address: Address, timeout: float) -> Any:
+    try:
+        # A number needs no resolver, and so no thread: gevent asks DNS in threads.
+        return _getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+    except OSError:
+        pass
+    try:
+        with gevent.Timeout(timeout):
+            return socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
+    except gevent.Timeout as exc:
+        raise ConnectionFailed(str(address), f"its name was not resolved in {timeout:g} s") from exc
+    except (OSError, RuntimeError) as exc:  # RuntimeError: no new threads at the interpreter's exit
+        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
 
 
 def _connect(family: int, target: Any, address: Address, deadline: float) -> TcpTransport:
@@ -114,7 +152,7 @@ def _connect(family: int, target: Any, address: Address, deadline: float) -> Tcp
     return TcpTransport(sock)
 
 
-def _reason(exc: OSError) -> str:
+def _reason(exc: Exception) -> str:
     if isinstance(exc, TimeoutError):
         return "no answer in time"
-    return exc.strerror or str(exc) or type(exc).__name__
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -1,0 +1,122 @@
+"""The greenlet that asks the nsqlookupds which nsqds have a topic.
+
+Every round asks all nsqlookupds at once and unites their answers; one that fails is reported and
+skipped, and a topic that one does not know is simply an answer without nsqds. Rounds come one interval
+apart, with random jitter drawn anew each time, so that a fleet of readers does not ask in step; after a
+lost connection an extra round comes soon (:meth:`Discovery.hurry`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+from gnsq_like.policy import delay
+
+logger = logging.getLogger(__name__)
+
+
+class Discovery:
+    """Polls nsqlookupds, for the nsqds of one topic or for all; :meth:`start` begins at once with a first round.
+
+    :param clients: one for each nsqlookupd
+    :param topic: the topic to look up; None for all nsqds
+    :param on_nodes: called after each round in which a nsqlookupd answered, with the nsqds found, each
+        once by its TCP address
+    :param on_error: called with (nsqlookupd's URL, error) for each that failed
+    :param interval: seconds between two rounds
+    :param jitter: share of the interval that is random, 0 to 1
+    :param draw: gives random numbers from 0 to 1
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[LookupdClient],
+        topic: str | None,
+        on_nodes: Callable[[list[NsqdNode]], object],
+        on_error: Callable[[str, NSQError], object],
+        *,
+        interval: float,
+        jitter: float,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._clients = clients
+        self._topic = topic
+        self._on_nodes = on_nodes
+        self._on_error = on_error
+        self._interval = interval
+        self._jitter = jitter
+        self._draw = draw
+        self._greenlet: Any = None
+        self._hurried = Event()
+        self._extra = delay.ExtraRounds()
+        #: Rounds finished; written by the poller greenlet.
+        self.rounds = 0
+
+    def start(self) -> None:
+        """Start the poller greenlet. Never switches."""
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """End the poller greenlet and close the clients; twice is fine. May switch."""
+        if self._greenlet is not None and self._greenlet is not gevent.getcurrent():
+            self._greenlet.kill()
+        for client in self._clients:
+            client.close()
+
+    def inherited(self) -> None:
+        """In a forked child: end the poller; what it holds stays the parent's. Never switches."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+    def hurry(self) -> None:
+        """Ask for a round soon: a connection was lost, and its nsqd may be back, or gone. Never switches."""
+        self._hurried.set()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._round()
+            except Exception:
+                # Nothing known raises here; whatever does, discovery goes on.
+                logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
+            self.rounds += 1
+            self._extra.began(time.monotonic())
+            self._sleep(delay.poll_delay(self._interval, self._jitter, self._draw))
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for the next round, or for the extra one that was asked for."""
+        due = time.monotonic() + seconds
+        if not self._hurried.wait(seconds):
+            return
+        self._hurried.clear()
+        extra_due = self._extra.ask(time.monotonic(), self._draw)
+        gevent.sleep(max(0.0, min(due, extra_due) - time.monotonic()))
+
+    def _round(self) -> None:
+        asked = [gevent.spawn(self._ask, client) for client in self._clients]
+        try:
+            gevent.joinall(asked)
+        finally:
+            gevent.killall(asked, block=False)
+        answers = [greenlet.value for greenlet in asked if greenlet.value is not None]
+        if answers:
+            nodes = {node.tcp_address: node for answer in answers for node in answer}
+            self._on_nodes([nodes[address] for address in sorted(nodes)])
+
+    def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
+        try:
+            if self._topic is None:
+                return client.nodes()
+            return list(client.lookup(self._topic, missing_ok=True).producers)
+        except HTTPError as exc:
+            self._on_error(client.url, exc)
+            return None

@@ -1,0 +1,274 @@
+"""A Reader's flow control: from events to RDY.
+
+``policy`` decides, this carries out. Every event that can change the plan asks for one (``plan_soon``),
+the hub runs it, and one timer runs it again when time alone changes it: a settling time, a turn that
+ends, the end of a block, a handler that outlives its message's deadline, a burst that was not filled.
+
+Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY. The
+Reader's counters of answers live here, because every answer passes here once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any
+
+from gnsq_like.message import Message
+from gnsq_like.options import ReaderOptions
+from gnsq_like.policy import delay
+from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.rdy import Mode, Settings, plan
+from gnsq_like.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+#: How long before nsqd takes a message back RDY is lowered for it: nsqd looks every 0.1 s (NSQ.md 2.5).
+_DEADLINE_MARGIN = 0.25
+#: Never more than this part of msg_timeout, for those who set it very short.
+_DEADLINE_MARGIN_SHARE = 0.1
+
+
+class Flow:
+    """RDY and backoff of all subscriptions of one Reader.
+
+    :param loop: the hub's event loop
+    :param on_backoff: called with (level, seconds) when backoff begins, deepens, or ends (0, 0.0)
+    """
+
+    def __init__(
+        self,
+        options: ReaderOptions,
+        backoff: Backoff,
+        loop: Any,
+        *,
+        on_backoff: Callable[[int, float], object],
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._options = options
+        self.settings = Settings(
+            low_rdy_idle_timeout=options.low_rdy_idle_timeout,
+            low_rdy_timeout=options.low_rdy_timeout,
+            low_rdy_probe_timeout=options.low_rdy_probe_timeout,
+        )
+        self.backoff = backoff
+        self.loop = loop
+        self._on_backoff = on_backoff
+        self._draw = draw
+        self.max_in_flight = options.max_in_flight
+        self.paused = False
+        #: Live subscriptions, and lost ones whose handlers still run: they count against max_in_flight.
+        self.subscriptions: dict[Subscription, None] = {}
+        #: Called when a message was answered and none is left in flight, while somebody waits for that.
+        self.on_drained: Callable[[], object] | None = None
+        self._stopped = False
+        self._plan_due = False
+        #: Subscriptions whose level may want another RDY when this round of the hub is over.
+        self._unsettled: dict[Subscription, None] = {}
+        self._adjust_due = False
+        self._timer = loop.timer(0)
+        self._timer_at: float | None = None
+        #: Messages received, finished and requeued since the start.
+        self.received_count = 0
+        self.finished_count = 0
+        self.requeued_count = 0
+
+    # -- what happens -------------------------------------------------------------------------------
+
+    def add(self, subscription: Subscription) -> None:
+        """A connection subscribed."""
+        self.subscriptions[subscription] = None
+        self.plan_soon()
+
+    def lose(self, subscription: Subscription) -> None:
+        """A connection's socket is gone. Handlers that run for it stay charged until they end."""
+        now = time.monotonic()
+        subscription.slot.lost(now)
+        self.backoff.lost(subscription, now)
+        self._forget_if_done(subscription)
+        self.plan_soon()
+
+    def close(self, subscription: Subscription) -> None:
+        """CLS is about to be sent: this connection gets no more."""
+        subscription.slot.close(time.monotonic())
+
+    def stamps(self, subscription: Subscription, count: int) -> Iterable[int]:
+        """For backoff: the stamps of ``count`` messages that just came."""
+        if self.backoff.mode is Mode.FLOWING:
+            return repeat(self.backoff.epoch, count)
+        granted = subscription.slot.rdy > 0
+        return [self.backoff.stamp(subscription, granted) for _ in range(count)]
+
+    def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
+        """A pass brought messages; slot and level know already."""
+        self.received_count += count
+        if wants_plan:
+            self.plan_soon()
+        self._adjust_soon(subscription)
+        # Later messages have later deadlines, so this seldom finds anything to do.
+        deadline = subscription.connection.last_received_at + subscription.msg_timeout
+        if self._timer_at is None or self._timer_at > deadline:
+            self._arm()
+
+    def finished(self, subscription: Subscription, message: Message, handled: bool) -> None:
+        """A message is about to be finished; ``handled`` is False for one that is given up."""
+        self.finished_count += 1
+        if self.backoff.mode is not Mode.FLOWING:
+            judge = self.backoff.success if handled else self.backoff.inconclusive
+            self._changed(judge(message.stamp, time.monotonic()))
+        self._answered(subscription, message)
+
+    def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
+        """A message is about to be requeued."""
+        self.requeued_count += 1
+        now = time.monotonic()
+        if backoff:
+            self._changed(self.backoff.failure(message.stamp, now))
+        else:
+            self._changed(self.backoff.inconclusive(message.stamp, now))
+        self._answered(subscription, message)
+
+    def dropped(self, subscription: Subscription, message: Message) -> None:
+        """A message is forgotten without an answer."""
+        self._changed(self.backoff.inconclusive(message.stamp, time.monotonic()))
+        self._answered(subscription, message)
+
+    def requeue_delay(self, attempts: int) -> float:
+        """Seconds until a failed message comes again, unless its requeue says otherwise."""
+        return delay.requeue_delay(attempts, self._options.default_requeue_delay, self._options.max_requeue_delay)
+
+    def _answered(self, subscription: Subscription, message: Message) -> None:
+        slot = subscription.slot
+        freed = slot.answered(1, time.monotonic(), reserved=1 if message.is_overdue else 0)
+        if freed:
+            self.plan_soon()
+        if slot.closing:
+            self._forget_if_done(subscription)
+        elif subscription.connection.rdy != slot.rdy or subscription.renewal is not None:
+            self._adjust_soon(subscription)  # not in a flood, where RDY is the share whatever is in flight
+        if self.on_drained is not None and not self.in_flight:
+            self.on_drained()
+
+    def _changed(self, changed: bool) -> None:
+        """Backoff changed: RDY goes out before the answer that changed it."""
+        if not changed:
+            return
+        self.plan_now()
+        if self.backoff.mode is Mode.BLOCKED:
+            assert self.backoff.until is not None
+            self._on_backoff(self.backoff.level, self.backoff.until - time.monotonic())
+        elif self.backoff.mode is Mode.FLOWING:
+            self._on_backoff(0, 0.0)
+
+    def _forget_if_done(self, subscription: Subscription) -> None:
+        if not subscription.connection.alive and not subscription.in_flight:
+            self.subscriptions.pop(subscription, None)
+
+    # -- what follows -------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered, on all connections."""
+        return sum(len(subscription.in_flight) for subscription in self.subscriptions)
+
+    def plan_soon(self) -> None:
+        """Plan when the hub comes round."""
+        if not self._plan_due and not self._stopped:
+            self._plan_due = True
+            self.loop.run_callback(self.plan_now)
+
+    def plan_now(self) -> None:
+        """Ask the policy, and send what it says."""
+        self._plan_due = False
+        if self._stopped:
+            return
+        now = time.monotonic()
+        result = plan(
+            [subscription.slot for subscription in self.subscriptions],
+            max_in_flight=0 if self.paused else self.max_in_flight,
+            now=now,
+            mode=self.backoff.mode,
+            settings=self.settings,
+            draw=self._draw,
+        )
+        for subscription, rdy in result.changes:
+            assert isinstance(subscription, Subscription)
+            subscription.grant(rdy, now)
+        self._arm(result.next_at)
+
+    def stop(self) -> None:
+        """Send no more RDY; twice is fine."""
+        self._stopped = True
+        self._timer.stop()
+        self._timer.close()
+
+    def _adjust_soon(self, subscription: Subscription) -> None:
+        if subscription.level is None and subscription.renewal is None:
+            return
+        self._unsettled[subscription] = None
+        if not self._adjust_due:
+            self._adjust_due = True
+            self.loop.run_callback(self._adjust)
+
+    def _adjust(self) -> None:
+        # In the hub, after the handlers that answer without blocking: then arrival and answer cost no RDY.
+        self._adjust_due = False
+        unsettled, self._unsettled = self._unsettled, {}
+        if self._stopped:
+            return
+        now = time.monotonic()
+        for subscription in unsettled:
+            subscription.adjust(now)
+        self._arm()
+
+    def _arm(self, at: float | None = None) -> None:
+        """Have the timer fire at ``at``, and when the next deadline or level is due; early is fine."""
+        due = at
+        if self.backoff.until is not None:
+            due = self.backoff.until if due is None else min(due, self.backoff.until)
+        for subscription in self.subscriptions:
+            level_due = None if subscription.level is None else subscription.level.due
+            deadline = subscription.next_deadline()
+            if deadline is not None:
+                deadline -= self._margin(subscription)
+            for moment in (level_due, deadline):
+                if moment is not None and (due is None or moment < due):
+                    due = moment
+        if due is None or (self._timer_at is not None and self._timer_at <= due):
+            return
+        self._timer.stop()
+        self._timer.close()
+        self._timer_at = due
+        self._timer = self.loop.timer(max(0.0, due - time.monotonic()))
+        self._timer.start(self._tick)
+
+    def _tick(self) -> None:
+        self._timer_at = None
+        if self._stopped:
+            return
+        now = time.monotonic()
+        for subscription in self.subscriptions:
+            overdue = subscription.reserve_overdue(now, self._margin(subscription))
+            for message in overdue:
+                self.backoff.inconclusive(message.stamp, now)
+            if overdue:
+                logger.warning(
+                    "handlers of %s/%s outlive msg_timeout=%g s: nsqd delivers their messages again",
+                    subscription.topic,
+                    subscription.channel,
+                    subscription.msg_timeout,
+                )
+            level = subscription.level
+            if level is not None and level.due is not None and now >= level.due:
+                level.quiet(now)
+                subscription.adjust(now)
+        if self.backoff.time_is_up(now):
+            logger.info("backoff: testing the water")
+        self.plan_now()
+
+    @staticmethod
+    def _margin(subscription: Subscription) -> float:
+        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * subscription.msg_timeout)

@@ -1,0 +1,187 @@
+"""Publishes that wait at the same moment, as one MPUB for each topic.
+
+A batch is open until the hub comes round (or for ``linger`` seconds), until it is full, or until one in
+it cannot wait. Each member keeps its own caller, deadline and answer; a member whose caller is gone
+before the batch leaves is left out of it. nsqd takes an MPUB whole or not at all: when it refuses one,
+the members go again singly, so that only the offender fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gnsq_like.errors import PublishRefused
+from gnsq_like.producer.encode import COUNT_BYTES, SIZE_BYTES, Encoder
+from gnsq_like.producer.pending import Publish
+from gnsq_like.producer.pool import Pool
+from gnsq_like.wire.names import encode_topic
+
+#: Sends a Publish, or a batch of them: the pool's submit, or that of ``replicas``.
+Submit = Callable[[Publish, float], None]
+
+
+class Member(Publish):
+    """One message of a batch."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, pool: Pool, topic: str, body: bytes, deadline: float) -> None:
+        super().__init__(pool, topic, b"", deadline)
+        self.body = body
+
+
+class Batch(Publish):
+    """Members on their way as one MPUB."""
+
+    __slots__ = ("_batching", "bytes", "members", "timer")
+
+    def __init__(self, pool: Pool, topic: str, batching: Batching) -> None:
+        super().__init__(pool, topic, b"", 0.0, count=0)  # each member counts itself
+        self._batching = batching
+        self.members: list[Member] = []
+        #: Of its MPUB's body.
+        self.bytes = COUNT_BYTES
+        #: For ``linger``.
+        self.timer: Any = None
+
+    def encode(self) -> bytes:
+        """The MPUB of those who still want it; empty if nobody does."""
+        members = [member for member in self.members if not member.done]
+        self.members = members
+        if not members:
+            self.done = True
+            return b""
+        return self._batching.encoder.mpub(self.topic, [member.body for member in members])
+
+    def complete(self, error: Exception | None) -> None:
+        """The last word for the batch is each member's answer. Never switches."""
+        if self.done:
+            return
+        self.done = True
+        self.error = error
+        if isinstance(error, PublishRefused) and len(self.members) > 1:
+            self._batching.send_singly(self.members)
+            return
+        if error is not None:
+            for member in self.members:
+                member.complete(error)
+            return
+        # The same as complete(None) of each, at a third of its cost.
+        for member in self.members:
+            if not member.done:
+                member.done = True
+                self.pool.confirmed_count += 1
+                if member._links is not None:
+                    member.call_links()
+        self.pool.wake_all(self.members)
+
+    def expire(self) -> None:
+        """The first of its members' deadlines is here. Never switches."""
+        now = time.monotonic()
+        for member in self.members:
+            if member.deadline <= now and not member.done:
+                member.expire()
+        self.set_deadline()
+
+    def set_deadline(self) -> None:
+        """Watch the nearest deadline of its members, for all of them: they differ little. Never switches."""
+        left = [member.deadline for member in self.members if not member.done]
+        if left:
+            self.deadline = min(left)
+            self.pool.deadlines.add(self)
+
+
+class Batching:
+    """Gathers publishes; one for each pool.
+
+    :param submit: sends a batch, or a member that goes alone
+    """
+
+    def __init__(self, pool: Pool, encoder: Encoder, submit: Submit) -> None:
+        options = pool.options
+        self.encoder = encoder
+        self._pool = pool
+        self._submit = submit
+        self._loop = pool.hub.loop
+        self._most_count = options.max_batch_count
+        self._most_bytes = min(options.max_batch_bytes, options.max_body_bytes)
+        self._linger = options.linger
+        self._open: dict[str, Batch] = {}
+        #: Whether the open batches leave when the hub comes round.
+        self._due = False
+        pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
+
+    def add(self, member: Member) -> None:
+        """Put a message into its topic's batch. Never switches."""
+        added = SIZE_BYTES + len(member.body)
+        batch = self._open.get(member.topic)
+        if batch is not None and batch.bytes + added > self._most_bytes:
+            self._close(batch)
+            batch = None
+        if batch is None:
+            batch = self._begin(member.topic)
+        members = batch.members
+        members.append(member)
+        member.carrier = batch
+        batch.bytes += added
+        if (
+            len(members) >= self._most_count
+            or batch.bytes >= self._most_bytes
+            or (self._linger and member.deadline < time.monotonic() + self._linger)
+        ):
+            self._close(batch)
+
+    def _begin(self, topic: str) -> Batch:
+        encode_topic(topic)
+        batch = self._open[topic] = Batch(self._pool, topic, self)
+        if self._linger:
+            batch.timer = self._loop.timer(self._linger)
+            batch.timer.start(self._close, batch)
+        elif not self._due:
+            self._due = True
+            self._loop.run_callback(self._flush)
+        return batch
+
+    def _flush(self) -> None:
+        self._due = False
+        for batch in list(self._open.values()):
+            self._close(batch)
+
+    def flush(self) -> None:
+        """Send what has been gathered, whatever ``linger`` says. Never switches."""
+        self._flush()
+
+    def _close(self, batch: Batch) -> None:
+        """Send a batch. Never switches."""
+        if self._open.get(batch.topic) is batch:
+            del self._open[batch.topic]
+        if batch.timer is not None:
+            batch.timer.stop()
+            batch.timer.close()
+            batch.timer = None
+        if len(batch.members) == 1:
+            self._alone(batch.members[0])
+            return
+        batch.set_deadline()
+        self._submit(batch, time.monotonic())
+
+    def _alone(self, member: Member) -> None:
+        member.carrier = None
+        if not member.done:
+            member.command = self.encoder.pub(member.topic, member.body)
+            self._pool.deadlines.add(member)
+            self._submit(member, time.monotonic())
+
+    def send_singly(self, members: list[Member]) -> None:
+        """Send each member of a refused batch as a PUB of its own. Never switches."""
+        for member in members:
+            self._alone(member)
+
+    def inherited(self) -> None:
+        """In a forked child: forget what was gathered."""
+        for batch in self._open.values():
+            if batch.timer is not None:
+                batch.timer.stop()
+        self._open.clear()

@@ -1,0 +1,129 @@
+"""From what a caller gives to commands: every local error is raised here, before anything is registered."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from gnsq_like.errors import InvalidBody, InvalidOption
+from gnsq_like.options import ProducerOptions
+from gnsq_like.wire import commands
+from gnsq_like.wire.names import encode_topic
+
+#: What an MPUB's body holds beside the messages: their count (NSQ.md 1.10).
+COUNT_BYTES = 4
+#: What it holds before each message: its size.
+SIZE_BYTES = 4
+#: Topics whose command lines are kept; a faulty caller may make topics up.
+_MOST_HEADS = 4096
+#: nsqd's field for the deferral (ms) is larger; this is beyond every max-req-timeout.
+_MOST_DEFER = 2**31
+
+_pack_size = struct.Struct(">i").pack
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _msgpack(value: Any) -> bytes:
+    import msgpack
+
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    """The callable behind the option ``encoder``; raises InvalidOption where its package is missing."""
+    if given == "msgpack" and find_spec("msgpack") is None:
+        raise InvalidOption("encoder", given, "msgpack is not installed; install gnsq-like[msgpack]")
+    if isinstance(given, str):
+        return {"json": _json, "msgpack": _msgpack}[given]
+    return given
+
+
+class Encoder:
+    """Checks and encodes what is published."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._limit = options.max_msg_bytes
+        self._body_limit = options.max_body_bytes
+        self._encode = make_encoder(options.encoder)
+        self._heads: dict[str, bytes] = {}
+
+    def body(self, given: Any) -> bytes:
+        """The bytes of one message; raises InvalidBody."""
+        if type(given) is bytes and given and len(given) <= self._limit and self._encode is None:
+            return given
+        if self._encode is not None:
+            try:
+                given = self._encode(given)
+            except Exception as exc:
+                raise InvalidBody(f"the encoder failed on a body of type {type(given).__name__}: {exc}") from exc
+        elif isinstance(given, str):
+            raise InvalidBody(
+                "a message body must be bytes, not str: encode it yourself, or give the Producer an encoder=, "
+                'such as "json" or str.encode'
+            )
+        return commands.encode_body(given, self._limit)
+
+    def head(self, topic: str) -> bytes:
+        """The line of a PUB; raises InvalidName."""
+        head = self._heads.get(topic) if type(topic) is str else None
+        if head is None:
+            head = b"PUB %b\n" % encode_topic(topic)
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[topic] = head
+        return head
+
+    def pub(self, topic: str, body: bytes) -> bytes:
+        """PUB of a body that was checked; raises InvalidName."""
+        return b"%b%b%b" % (self.head(topic), _pack_size(len(body)), body)
+
+    def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
+        """DPUB of a body that was checked; raises InvalidName, and InvalidOption for the seconds."""
+        if isinstance(defer, bool) or not isinstance(defer, int | float) or not 0 <= defer < _MOST_DEFER:
+            raise InvalidOption("defer", defer, "it must be seconds, 0 or more")
+        return commands.dpub(topic, round(defer * 1000), body)
+
+    def mpub(self, topic: str, bodies: list[bytes]) -> bytes:
+        """MPUB of bodies that were checked; raises InvalidName."""
+        parts = [part for body in bodies for part in (_pack_size(len(body)), body)]
+        content = b"".join(parts)
+        line = b"MPUB %b\n" % encode_topic(topic)
+        return b"%b%b%b%b" % (line, _pack_size(len(content) + COUNT_BYTES), _pack_size(len(bodies)), content)
+
+    def chunks(self, bodies: Iterable[Any], atomic: bool) -> Iterator[list[bytes]]:
+        """Bodies for one MPUB each, read as it goes.
+
+        :param atomic: raise InvalidBody for what does not fit into one
+        """
+        if isinstance(bodies, str | bytes | bytearray | memoryview):
+            raise InvalidBody(f"multi_publish takes an iterable of bodies, not one of type {type(bodies).__name__}")
+        limit = self._body_limit
+        chunk: list[bytes] = []
+        size = COUNT_BYTES
+        for position, given in enumerate(bodies):
+            try:
+                body = self.body(given)
+            except InvalidBody as exc:
+                raise InvalidBody(f"message {position}: {exc}") from exc
+            added = SIZE_BYTES + len(body)
+            if COUNT_BYTES + added > limit:
+                raise InvalidBody(f"message {position}: {len(body)} bytes do not fit into max_body_bytes={limit}")
+            if chunk and size + added > limit:
+                if atomic:
+                    raise InvalidBody(
+                        f"atomic=True, but the messages do not fit into one MPUB of max_body_bytes={limit}: "
+                        f"message {position} is beyond it"
+                    )
+                yield chunk
+                chunk = []
+                size = COUNT_BYTES
+            chunk.append(body)
+            size += added
+        if chunk:
+            yield chunk

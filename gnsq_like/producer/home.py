@@ -1,0 +1,237 @@
+"""Where a Producer's connections live, and how other threads reach them.
+
+gevent's sockets belong to the hub of one thread, their home. In a process that patches threading this is
+the main thread's hub. Elsewhere it is a background thread with a hub of its own: one in the process,
+shared by all Producers, so that heartbeats are answered while the application computes or sleeps.
+
+Callers in other threads hand calls over (``Home.call``) and wait for a Reply in the way that is right
+for their thread: with greenlets running there, cooperatively; otherwise on a lock. The locks here are
+those of the operating system, patched or not, and are held for a few instructions only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import gevent
+from gevent import get_hub, monkey
+from gevent._hub_local import get_hub_if_exists
+from gevent.hub import Waiter
+
+from gnsq_like.errors import NotRunning
+from gnsq_like.reply import Reply
+from gnsq_like.threads import thread_id
+
+logger = logging.getLogger(__name__)
+
+_allocate_lock = monkey.get_original("_thread", "allocate_lock")
+_start_new_thread = monkey.get_original("_thread", "start_new_thread")
+
+#: Seconds for the background thread to come up.
+_START_TIMEOUT = 10.0
+
+
+class Home:
+    """One thread's hub, and the way to it from other threads. Made in that thread."""
+
+    def __init__(self) -> None:
+        self.hub: Any = get_hub()
+        self.thread: int = thread_id()
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._due = False
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is in this thread."""
+        return bool(thread_id() == self.thread)
+
+    @property
+    def backlog(self) -> int:
+        """Calls handed over and not made yet."""
+        return len(self._calls)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have ``function(*arguments)`` called in the hub, soon; it must not switch. Never switches."""
+        self._calls.append((function, arguments))
+        # In this order: whoever takes calls clears the flag first, so none is left behind.
+        if not self._due:
+            self._due = True
+            self.hub.loop.run_callback_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._due = False
+        calls = self._calls
+        while calls:
+            function, arguments = calls.popleft()
+            try:
+                function(*arguments)
+            except Exception:
+                logger.exception("%r failed in the hub of the Producer's connections", function)
+
+    def run(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
+        """Call a function that may switch, in this thread, and give what it gave. May switch, or block.
+
+        :raises TimeoutError: when there was no result after ``timeout`` seconds
+        """
+        if self.here:
+            return function(*arguments)
+        done = Reply()
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(function(*arguments))
+            except Exception as exc:
+                done.settle(exc)
+            finally:
+                done.settle()
+
+        wait = Elsewhere(done)
+        self.call(gevent.spawn, work)
+        if not wait.wait(timeout):
+            raise TimeoutError(f"{function!r} took more than {timeout} s")
+        if done.error is not None:
+            raise done.error
+        return outcome[0]
+
+    def wait(self, reply: Reply, timeout: float | None = None) -> bool:
+        """Wait, in the way that is right for the caller's thread, for a Reply of this home. May switch, or block."""
+        if self.here:
+            return reply.wait(timeout)
+        settled = Reply()
+        wait = Elsewhere(settled)
+        self.call(reply.link, settled.settle)
+        return wait.wait(timeout)
+
+
+class Elsewhere:
+    """A wait, in the caller's thread, for a Reply that another thread settles; made before that can happen."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._hub = get_hub_if_exists()
+        self._waiter: Any = None
+        self._lock: Any = None
+        if self._hub is None:
+            self._lock = _allocate_lock()
+            self._lock.acquire()
+            reply.link(self._lock.release)
+        else:
+            self._waiter = Waiter(self._hub)
+            reply.link(self._wake)
+
+    def _wake(self) -> None:
+        # In the thread that settles.
+        self._hub.loop.run_callback_threadsafe(self._waiter.switch, None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it was settled within ``timeout`` seconds. May switch, or block."""
+        if self._reply.done:
+            return True
+        if self._lock is not None:
+            self._lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        else:
+            self._switch(timeout)
+        return self._reply.done
+
+    def _switch(self, timeout: float | None) -> None:
+        # The timer is also what keeps the hub from saying that nothing can ever wake it.
+        limit = 1e6 if timeout is None else max(0.0, timeout)
+        timer = self._hub.loop.timer(limit)
+        timer.start(self._waiter.switch, None)
+        try:
+            self._waiter.get()
+        finally:
+            timer.stop()
+            timer.close()
+
+
+def call_here(function: Callable[[], object]) -> Callable[[], object]:
+    """What another thread may call to have ``function`` called in this thread's hub; at once where there is no hub."""
+    hub = get_hub_if_exists()
+    return function if hub is None else partial(hub.loop.run_callback_threadsafe, function)
+
+
+# -- which home -----------------------------------------------------------------------------------------
+
+
+class _Shared:
+    """The background thread of this process, once there is one."""
+
+    home: Home | None = None
+    #: Ends it, and is released when it has ended.
+    end: Any = None
+    ended: Any = None
+    #: Whether the interpreter exits.
+    exiting = False
+    lock: Any = _allocate_lock()
+    starting: Any = _allocate_lock()
+
+
+def background() -> Home:
+    """The home in the background thread; starts that at first use. May block for an instant."""
+    with _Shared.lock:
+        if _Shared.exiting:
+            raise NotRunning("the interpreter exits")
+        if _Shared.home is None:
+            started = _allocate_lock()
+            started.acquire()
+            _start_new_thread(_live, (started,))
+            if not started.acquire(True, _START_TIMEOUT) or _Shared.home is None:
+                raise RuntimeError("the background thread of gnsq_like did not start")
+        return _Shared.home
+
+
+def _live(started: Any) -> None:
+    hub = get_hub()
+    stay = hub.loop.async_()
+    stay.start(lambda: None)  # a hub with nothing to wait for would end
+    end = _Shared.end = Reply()
+    ended = _Shared.ended = _allocate_lock()
+    ended.acquire()
+    _Shared.home = Home()
+    started.release()
+    while not end.done:
+        try:
+            end.wait()
+        except BaseException:
+            # SystemExit of a hook, say: it ends neither this thread nor the process.
+            logger.exception("gnsq_like's background thread goes on after an error")
+    stay.close()
+    ended.release()
+
+
+def end_background(timeout: float) -> None:
+    """At the interpreter's exit: end the background thread. May block for ``timeout`` seconds.
+
+    A thread that still runs greenlets when the interpreter is taken down can crash the process.
+    """
+    _Shared.exiting = True
+    home = _Shared.home
+    if home is not None and not home.here:
+        home.call(_Shared.end.settle)
+        _Shared.ended.acquire(True, timeout)
+
+
+def starting() -> AbstractContextManager[object]:
+    """Held while a Producer starts, so that two threads do not start it twice; nothing inside may switch."""
+    return _Shared.starting
+
+
+def forget() -> None:
+    """In a forked child: the thread is not here, and whoever held a lock neither."""
+    _Shared.home = None
+    _Shared.lock = _allocate_lock()
+    _Shared.starting = _allocate_lock()
+
+
+def choose(own_thread: bool | None) -> Home:
+    """The home for a Producer whose first call comes from this thread; see the option ``own_thread``."""
+    if own_thread is None:
+        own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
+    return background() if own_thread else Home()

@@ -1,0 +1,407 @@
+"""Which nsqd gets the next publish, and what happens when it fails.
+
+A publish that finds a connection with room is queued there at once, by its own caller. Otherwise it
+joins the queue, and goes on when something changes: a connection came, room came, a time to connect
+again is here. Nobody is woken to look: whoever waits is woken once, with the answer.
+
+What nsqd cannot have executed (NotSent) goes back to the queue until its deadline. What was refused is
+told. What may have been executed is told too, unless ``retry_unknown`` takes the risk of a duplicate.
+
+Rules for editors: a Pool lives in one hub's thread. Only ``join``, ``wait_for_room`` and ``close`` may
+switch; a publish in the queue has ``sent_to`` None.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from gnsq_like.addresses import Address, parse_address
+from gnsq_like.errors import InvalidAddress, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.hooks import Hooks
+from gnsq_like.options import ProducerOptions
+from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.home import Home
+from gnsq_like.producer.pending import Publish
+from gnsq_like.producer.target import Target
+from gnsq_like.reply import Reply
+
+if TYPE_CHECKING:
+    from gnsq_like.discovery import Discovery
+    from gnsq_like.http.nsqlookupd import NsqdNode
+
+logger = logging.getLogger(__name__)
+
+#: Waiting greenlets woken in one go; after them the hub looks at its sockets.
+_WAKE_COUNT = 500
+
+
+class PoolHooks:
+    """What the user hooked in, and the greenlet that calls it."""
+
+    def __init__(
+        self,
+        on_connect: Callable[[str], object] | None,
+        on_disconnect: Callable[[str, NSQError | None], object] | None,
+        on_error: Callable[[str, NSQError], object] | None,
+    ) -> None:
+        self.on_connect = on_connect
+        self.on_disconnect = on_disconnect
+        self.on_error = on_error
+        self.calls = Hooks()
+
+
+class Pool:
+    """The nsqds of a Producer, and the publishes that wait for one of them.
+
+    :param addresses: nsqds that are always wanted
+    :param lookupds: nsqlookupds that say which others there are
+    :param home: the thread and hub where all this lives; a Pool may be made elsewhere
+    """
+
+    def __init__(
+        self,
+        addresses: Iterable[Address],
+        lookupds: list[str],
+        options: ProducerOptions,
+        hooks: PoolHooks,
+        home: Home,
+    ) -> None:
+        self.options = options
+        self.hub = home.hub
+        self._loop = home.hub.loop
+        self._hooks = hooks
+        self._fixed = tuple(addresses)
+        self.targets: list[Target] = [Target(address, self) for address in self._fixed]
+        #: Where the search for the next target begins.
+        self._turn = 0
+        #: Publishes that wait for a connection or for room, oldest first.
+        self._queue: deque[Publish] = deque()
+        #: Whether the hub will look at the queue.
+        self._due = False
+        self._retry_timer: Any = None
+        self.deadlines = Deadlines(self._loop, self.changed)
+        #: Done publishes whose greenlets are woken when the hub comes round.
+        self._woken: list[Publish] = []
+        #: Those who wait for room in the queue, and those who wait until nothing is pending.
+        self._room: deque[Reply] = deque()
+        self._drained: list[Reply] = []
+        #: What is pending outside the queue and the connections: open batches.
+        self.held: Callable[[], int] = int
+        self._lookupds = lookupds
+        self._discovery: Discovery | None = None
+        self._discovered = not lookupds
+        self.stopped = False
+        #: Messages confirmed, refused, of unknown outcome and not sent, since the start.
+        self.confirmed_count = 0
+        self.refused_count = 0
+        self.unknown_count = 0
+        self.unsent_count = 0
+        #: Commands sent again after a failure.
+        self.retried_count = 0
+
+    # -- a publish's way ----------------------------------------------------------------------------
+
+    def submit(self, publish: Publish, now: float) -> None:
+        """Send a publish, or queue it. Never switches."""
+        if not self._queue or publish.group is not None:
+            target = self._choose(publish, now)
+            if target is not None:
+                target.send(publish)
+                return
+        self._enqueue(publish)
+
+    def _enqueue(self, publish: Publish) -> None:
+        if self.stopped:
+            publish.complete(publish.doubt or NotSent("the Producer was closed before this was sent"))
+            return
+        publish.sent_to = None
+        self._queue.append(publish)
+        if self._discovery is None and self._lookupds:
+            self._discover()
+        self._arm_retry()
+
+    def _choose(self, publish: Publish, now: float) -> Target | None:
+        """The next target in turn that is ready for this publish. Never switches."""
+        targets = self.targets
+        count = len(targets)
+        taken = publish.group.taken if publish.group is not None else ()
+        doubted = None
+        for step in range(count):
+            position = (self._turn + step) % count
+            target = targets[position]
+            if target not in taken and target.ready(now):
+                if target.doubted:
+                    doubted = doubted or target
+                    continue
+                self._turn = position + 1
+                return target
+        return doubted
+
+    def failed(self, publish: Publish, error: Exception) -> None:
+        """A try failed: another one, or the last word. Never switches."""
+        again = isinstance(error, NotSent)
+        if isinstance(error, PublishRefused) and error.error.code == "E_MPUB_FAILED":
+            # nsqd checks an MPUB first and then stores message after message; this says it stopped in between.
+            error = OutcomeUnknown(error.address, str(error.error))
+        if isinstance(error, OutcomeUnknown):
+            publish.doubt = error
+            again = self.options.retry_unknown
+        if again and not self.stopped and publish.deadline > time.monotonic():
+            self.retried_count += 1
+            publish.sent_to = None
+            self._enqueue(publish)
+            self.changed()
+            return
+        publish.complete(publish.doubt or error)
+
+    def count_failure(self, error: Exception, count: int) -> None:
+        """For the statistics: a publish of so many messages failed for good."""
+        if isinstance(error, PublishRefused):
+            self.refused_count += count
+        elif isinstance(error, OutcomeUnknown):
+            self.unknown_count += count
+        else:
+            self.unsent_count += count
+
+    def changed(self) -> None:
+        """Something happened that may let the queue go on. Never switches."""
+        if not self._due:
+            self._due = True
+            self._loop.run_callback(self._pump)
+
+    def _pump(self) -> None:
+        self._due = False
+        if self.stopped:
+            return
+        queue = self._queue
+        now = time.monotonic()
+        stuck: list[Publish] = []
+        while queue:
+            publish = queue[0]
+            if not publish.done:
+                target = self._choose(publish, now)
+                if target is not None:
+                    queue.popleft()
+                    target.send(publish)
+                    continue
+                if publish.group is None:
+                    break
+                stuck.append(publish)  # others may go where this one may not
+            queue.popleft()
+        queue.extendleft(reversed(stuck))
+        self._arm_retry()
+        while self._room and len(queue) < self.options.max_pending_count:
+            self._room.popleft().settle()
+        self.look_if_drained()
+
+    def _arm_retry(self) -> None:
+        """Have the queue looked at again when connecting is due somewhere. Never switches."""
+        if not self._queue or self._retry_timer is not None:
+            return
+        due = [at for target in self.targets if (at := target.retry_at) is not None]
+        if due:
+            self._retry_timer = self._loop.timer(max(0.0, min(due) - time.monotonic()))
+            self._retry_timer.start(self._retry)
+
+    def _retry(self) -> None:
+        self._stop_retry()
+        self._pump()
+
+    def _stop_retry(self) -> None:
+        timer, self._retry_timer = self._retry_timer, None
+        if timer is not None:
+            timer.stop()
+            timer.close()
+
+    def abandoned(self) -> None:
+        """A publish lost its caller: take it out if it waits at the front. Never switches."""
+        queue = self._queue
+        while queue and queue[0].done:
+            queue.popleft()
+
+    def expired(self, address: str) -> None:
+        """A publish to this nsqd was not answered in time. Never switches."""
+        for target in self.targets:
+            if target.name == address:
+                target.doubt()
+
+    def why(self) -> str:
+        """Why nothing could be sent, for an error's text."""
+        if not self.targets:
+            return "no nsqd was found yet" if not self._discovered else "nsqlookupd knows no nsqd"
+        return "; ".join(
+            str(target.failure)
+            if target.failure is not None
+            else f"nsqd at {target.address} has no room for more"
+            if target.connected
+            else f"no connection to {target.address} yet"
+            for target in self.targets
+        )
+
+    # -- waking -------------------------------------------------------------------------------------
+
+    def wake_soon(self, publish: Publish) -> None:
+        """Its greenlet goes on when the hub comes round. Never switches."""
+        woken = self._woken
+        woken.append(publish)
+        if len(woken) == 1:
+            self._loop.run_callback(self._wake)
+
+    def wake_all(self, publishes: Iterable[Publish]) -> None:
+        """As ``wake_soon``, for those of them that a greenlet waits for. Never switches."""
+        if not self._woken:
+            self._loop.run_callback(self._wake)
+        self._woken.extend(publishes)
+
+    def _wake(self) -> None:
+        # In the hub. A greenlet that is switched to comes back here when it waits again.
+        woken = self._woken
+        self._woken = woken[_WAKE_COUNT:]
+        if self._woken:
+            self._loop.run_callback(self._wake)
+            woken = woken[:_WAKE_COUNT]
+        for publish in woken:
+            greenlet = publish.greenlet
+            if greenlet is not None:
+                greenlet.switch()
+
+    # -- room, and the end --------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for connections that no more should be taken in without waiting."""
+        return len(self._queue) >= self.options.max_pending_count
+
+    def room(self) -> Reply:
+        """Settled when the queue has room. Never switches."""
+        reply = Reply()
+        self._room.append(reply)
+        self.changed()
+        return reply
+
+    @property
+    def waiting_count(self) -> int:
+        """Publishes that wait for a connection or for room."""
+        return len(self._queue)
+
+    @property
+    def pending_count(self) -> int:
+        """Publishes not done, as far as the wire is concerned: abandoned ones count until they are answered."""
+        sent = sum(target.connection.unanswered_count for target in self.targets if target.connection is not None)
+        return len(self._queue) + int(self.held()) + sent
+
+    @property
+    def draining(self) -> bool:
+        """Whether somebody waits until nothing is pending."""
+        return bool(self._drained)
+
+    def drained(self) -> Reply:
+        """Settled when nothing is pending. Never switches."""
+        reply = Reply()
+        self._drained.append(reply)
+        self.changed()
+        return reply
+
+    def look_if_drained(self) -> None:
+        """Tell those who wait for it if nothing is pending. Never switches."""
+        if self._drained and not self.pending_count:
+            drained, self._drained = self._drained, []
+            for reply in drained:
+                reply.settle()
+
+    def close(self) -> None:
+        """End everything at once; what is pending gets its error. May switch."""
+        self.stopped = True
+        self._stop_retry()
+        if self._discovery is not None:
+            self._discovery.stop()
+        while self._queue:
+            publish = self._queue.popleft()
+            publish.complete(publish.doubt or NotSent("the Producer was closed before this was sent"))
+        for reply in (*self._room, *self._drained):
+            reply.settle(NotRunning("the Producer is closed"))
+        self._room.clear()
+        self._drained.clear()
+        for target in self.targets:
+            target.close()
+        self.deadlines.close()
+        self._hooks.calls.join(1.0)
+
+    def settle_down(self) -> bool:
+        """Connect no more; whether a connection is open and something pending. Never switches."""
+        for target in self.targets:
+            target.wanted = target.connected
+        return bool(self.pending_count) and any(target.connected for target in self.targets)
+
+    def inherited(self) -> None:
+        """In a forked child: let nothing of the parent's go on here. Never switches."""
+        self.stopped = True
+        self._stop_retry()
+        self.deadlines.close()
+        self._queue.clear()
+        if self._discovery is not None:
+            self._discovery.inherited()
+        for target in self.targets:
+            target.inherited()
+
+    # -- nsqds come and go --------------------------------------------------------------------------
+
+    def _discover(self) -> None:
+        # At first use: the HTTP client must not be loaded before an application has patched.
+        from gnsq_like.discovery import Discovery
+        from gnsq_like.http.nsqlookupd import LookupdClient
+
+        options = self.options
+        clients = [
+            LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
+            for address in self._lookupds
+        ]
+        self._discovery = Discovery(
+            clients,
+            None,
+            self._nodes_found,
+            self.report,
+            interval=options.lookupd_poll_interval,
+            jitter=options.lookupd_poll_jitter,
+        )
+        self._discovery.start()
+
+    def _nodes_found(self, nodes: list[NsqdNode]) -> None:
+        self._discovered = True
+        wanted = self.options.discovery_filter
+        found: dict[Address, None] = dict.fromkeys(self._fixed)
+        for node in nodes:
+            try:
+                if wanted is None or wanted(node):
+                    found[parse_address(node.tcp_address)] = None
+            except InvalidAddress as exc:
+                self.report(node.tcp_address, exc)
+        known = {target.address for target in self.targets}
+        for target in self.targets:
+            target.wanted = target.address in found
+        # One that is not listed any more is used while its connection stands, and not dialled again.
+        self.targets = [target for target in self.targets if target.wanted or target.connected]
+        self.targets += [Target(address, self) for address in found if address not in known]
+        self.changed()
+
+    def connected(self, address: str) -> None:
+        """A connection came about."""
+        self._hooks.calls.call(self._hooks.on_connect, address)
+
+    def lost(self, target: Target, error: NSQError | None) -> None:
+        """A connection is gone; its unanswered publishes were settled before."""
+        self._hooks.calls.call(self._hooks.on_disconnect, target.name, error)
+        if not self.stopped:
+            if not target.wanted:
+                self.targets = [each for each in self.targets if each is not target]
+            if self._discovery is not None:
+                self._discovery.hurry()
+        self.changed()
+
+    def report(self, address: str, error: NSQError) -> None:
+        """Something went wrong that ends nothing."""
+        self._hooks.calls.call(self._hooks.on_error, address, error)

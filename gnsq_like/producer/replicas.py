@@ -1,0 +1,118 @@
+"""A copy of each publish on several different nsqds (NSQ's redundant pair).
+
+A group sends ``replicas`` copies, each to an nsqd that has none of the others, and succeeds when
+``quorum`` of them were confirmed; the others go on by themselves until the deadline. A copy that could
+not be sent looks for another nsqd like any publish. When the fate of all is known, or the deadline is
+here, and the quorum is not reached, the publish fails: NotSent or PublishRefused if that is true of all
+copies, otherwise OutcomeUnknown with the addresses that have the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
+from gnsq_like.producer.pending import Publish
+from gnsq_like.producer.pool import Pool
+from gnsq_like.producer.target import Target
+
+
+class Copy(Publish):
+    """One copy: a publish that avoids the nsqds of the others."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, pool: Pool, group: Group) -> None:
+        super().__init__(pool, group.publish.topic, b"", group.publish.deadline, count=0)
+        self.group = group
+
+    def encode(self) -> bytes:
+        """The command; empty if the group has failed meanwhile."""
+        failed = self.group.publish.done and self.group.publish.error is not None
+        command = b"" if self.done or failed else self.group.encode()
+        self.done = self.done or not command
+        return command
+
+    def complete(self, error: Exception | None) -> None:
+        if not self.done:
+            super().complete(error)
+            self.group.look()
+
+
+class Group:
+    """All copies of a publish; its carrier."""
+
+    __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
+
+    def __init__(self, pool: Pool, publish: Publish, replicas: int, quorum: int) -> None:
+        self._pool = pool
+        self.publish = publish
+        self._quorum = quorum
+        self._command = b""
+        self._copies = [Copy(pool, self) for _ in range(replicas)]
+
+    @property
+    def taken(self) -> AbstractSet[Target]:
+        """The nsqds that have a copy, or may have."""
+        used = {copy.sent_to for copy in self._copies} | {
+            copy.doubt.address for copy in self._copies if copy.doubt is not None
+        }
+        return {target for target in self._pool.targets if target.name in used}
+
+    def send(self, now: float) -> None:
+        """Send the copies. Never switches."""
+        for copy in self._copies:
+            # Those that find no nsqd must not wait for ever when the quorum is reached without them.
+            self._pool.deadlines.add(copy)
+            self._pool.submit(copy, now)
+
+    def encode(self) -> bytes:
+        """The command, made once: the copies are to be the same."""
+        if not self._command:
+            self._command = self.publish.encode()
+        return self._command
+
+    def look(self) -> None:
+        """A copy is done: is the publish? Never switches."""
+        if self.publish.done:
+            return
+        confirmed = sum(copy.done and copy.error is None for copy in self._copies)
+        still_open = sum(not copy.done for copy in self._copies)
+        if confirmed >= self._quorum:
+            self.publish.complete(None)
+        elif not still_open:
+            self.publish.complete(self.too_late())
+
+    def too_late(self) -> Exception:
+        """What it means for the publish that no more than these copies are confirmed."""
+        confirmed = tuple(str(copy.sent_to) for copy in self._copies if copy.done and copy.error is None)
+        errors = [copy.error for copy in self._copies if copy.error is not None]
+        unknown = [error for error in errors if isinstance(error, OutcomeUnknown)]
+        unknown += [copy.doubt for copy in self._copies if copy.doubt is not None]
+        refused = [error for error in errors if isinstance(error, PublishRefused)]
+        for copy in self._copies:
+            if not copy.done and copy.sent_to is not None:
+                return OutcomeUnknown(copy.sent_to, "no answer in time", confirmed)
+        if unknown:
+            return OutcomeUnknown(unknown[0].address, unknown[0].reason, confirmed)
+        if confirmed:
+            where = refused[0].address if refused else "another nsqd"
+            return OutcomeUnknown(where, str(refused[0]) if refused else f"not sent: {self._pool.why()}", confirmed)
+        if refused:
+            return refused[0]
+        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
+
+
+class Replicas:
+    """Sends every publish as a group; one for each pool."""
+
+    def __init__(self, pool: Pool, replicas: int, quorum: int | None) -> None:
+        self._pool = pool
+        self._replicas = replicas
+        self._quorum = replicas if quorum is None else quorum
+
+    def submit(self, publish: Publish, now: float) -> None:
+        """Send a publish to several nsqds. Never switches."""
+        group = Group(self._pool, publish, self._replicas, self._quorum)
+        publish.carrier = group
+        group.send(now)

@@ -1,0 +1,172 @@
+"""One nsqd to publish to: its connection, or the way to the next one.
+
+Connecting happens in a greenlet of its own, so whoever is killed or times out while waiting for a
+connection takes nothing with him. A failure makes the next try wait, longer each time, until the nsqd
+has answered a publish: a connection that comes about and breaks at once counts as a failure too.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from gnsq_like.addresses import Address
+from gnsq_like.connection import Connection
+from gnsq_like.errors import NSQError
+from gnsq_like.policy.delay import redial_delay
+from gnsq_like.producer.pending import Publish
+
+if TYPE_CHECKING:
+    from gnsq_like.producer.pool import Pool
+
+logger = logging.getLogger(__name__)
+
+
+class Target:
+    """One nsqd of a pool. Everything here belongs to the pool's thread."""
+
+    def __init__(self, address: Address, pool: Pool) -> None:
+        self.address = address
+        #: The address as text.
+        self.name = str(address)
+        self._pool = pool
+        self._options = pool.options
+        self.connection: Connection | None = None
+        self._dialling: Any = None
+        #: Failures in a row, and until when (monotonic) it is left alone for them.
+        self._failures = 0
+        self._retry_at = 0.0
+        #: Why it cannot be published to; None while it can or was never tried.
+        self.failure: NSQError | None = None
+        #: Whether it was asked for room and had none; its next answer then makes the pool look again.
+        self.blocked = False
+        #: When (monotonic) a publish got no answer from it in time; others are preferred until it says something.
+        self._doubted_at = 0.0
+        #: Whether it is still to be used: on the list, or found by the last discovery.
+        self.wanted = True
+
+    def __repr__(self) -> str:
+        return f"<Target {self.name} connection={self.connection!r} failures={self._failures}>"
+
+    # -- connecting ---------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether its connection stands."""
+        return self.connection is not None and self.connection.alive
+
+    @property
+    def retry_at(self) -> float | None:
+        """When connecting is due again (monotonic); None while connected or connecting."""
+        return None if self.connected or self._dialling is not None else self._retry_at
+
+    def ready(self, now: float) -> bool:
+        """Whether a publish can be queued at once; starts to connect where that is due. Never switches."""
+        connection = self.connection
+        if connection is None or not connection.alive:
+            self.blocked = True
+            if self._dialling is None and now >= self._retry_at and self.wanted:
+                self._dialling = gevent.spawn(self._dial)
+            return False
+        if now - connection.last_received_at > self._options.heartbeat_interval:
+            # This thread did not look for long: nsqd may have given the connection up.
+            connection.catch_up()
+            if not connection.alive:
+                self.blocked = True
+                return False
+        if (
+            connection.unanswered_count < self._options.max_pending_count
+            and connection.unanswered_bytes < self._options.max_pending_bytes
+        ):
+            return True
+        self.blocked = True
+        return False
+
+    @property
+    def doubted(self) -> bool:
+        """Whether publishes to it were not answered in time, and nothing has come from it since."""
+        return self.connection is not None and self._doubted_at > self.connection.last_received_at
+
+    def doubt(self) -> None:
+        """A publish to it was not answered in time."""
+        self._doubted_at = time.monotonic()
+
+    def _dial(self) -> None:
+        connection = Connection(self.address, self._options, on_answers=self._answered, on_close=self._lost)
+        try:
+            connection.connect()
+        except NSQError as exc:
+            self.failure = exc
+            self._pause()
+            logger.warning("%s; next try in %.1f s", exc, self._retry_at - time.monotonic())
+            self._pool.report(self.name, exc)
+        else:
+            self.connection = connection
+            self.failure = None
+            self._pool.connected(self.name)
+        finally:
+            self._dialling = None
+            self.blocked = False
+            self._pool.changed()
+
+    def _pause(self) -> None:
+        self._failures += 1
+        pause = redial_delay(self._failures, random.random, maximum=self._options.max_redial_delay)
+        self._retry_at = time.monotonic() + pause
+
+    def _answered(self, connection: Connection) -> None:
+        # In the connection's greenlet, once for each pass.
+        self._failures = 0
+        if self.blocked:
+            self.blocked = False
+            self._pool.changed()
+        elif self._pool.draining:
+            self._pool.look_if_drained()
+
+    def _lost(self, connection: Connection, error: NSQError | None) -> None:
+        # In the connection's greenlet, at its end.
+        self.failure = error
+        if error is not None:
+            logger.warning("%s", error)
+            if self._failures:
+                self._pause()
+            else:
+                self._failures, self._retry_at = 1, 0.0  # it worked until now: try again at once
+        self._pool.lost(self, error)
+
+    # -- publishing ---------------------------------------------------------------------------------
+
+    def send(self, publish: Publish) -> None:
+        """Queue a publish on the connection, which is ``ready``. Never switches."""
+        connection = self.connection
+        assert connection is not None
+        command = publish.encode()
+        if command:
+            publish.sent_to = connection.address
+            connection.publish(command, publish)
+
+    def stats(self) -> dict[str, object]:
+        """For ``Producer.stats``."""
+        connection = self.connection
+        return {
+            "connected": self.connected,
+            "unanswered": 0 if connection is None else connection.unanswered_count,
+            "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
+            "failures": self._failures,
+        }
+
+    def close(self) -> None:
+        """End connecting and the connection; twice is fine. May switch."""
+        if self._dialling is not None:
+            self._dialling.kill()
+        if self.connection is not None:
+            self.connection.close()
+
+    def inherited(self) -> None:
+        """In a forked child: stop connecting. The connection sees to itself."""
+        if self._dialling is not None:
+            self._dialling.kill(block=False)

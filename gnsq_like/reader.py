@@ -1,0 +1,527 @@
+"""Consuming: ``Reader`` wires connections, discovery, workers and flow control together.
+
+Who does what: ``Discovery`` reports which nsqds there are, ``Roster`` says when each is tried, a connection's
+reader greenlet hands up messages and its end, ``Handling`` has them handled and answered, ``Flow`` alone
+sends RDY. The Reader keeps the table of connections, one for an address at most, and starts and stops the
+rest.
+
+Nothing happens in the constructor: no socket, no greenlet, no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal as signals
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from gnsq_like import forks
+from gnsq_like.addresses import Address, parse_address, parse_addresses
+from gnsq_like.batch import Batch
+from gnsq_like.connection import Connection
+from gnsq_like.errors import InvalidAddress, InvalidOption, NotRunning, NSQError
+from gnsq_like.flow import Flow
+from gnsq_like.handling import Handler, Handling
+from gnsq_like.hooks import Hooks
+from gnsq_like.message import Message
+from gnsq_like.options import ReaderOptions, make_options
+from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter
+from gnsq_like.reply import Reply
+from gnsq_like.roster import Roster
+from gnsq_like.subscription import Subscription
+from gnsq_like.threads import thread_id
+from gnsq_like.watchdog import Watchdog
+from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.names import encode_channel, encode_topic
+
+if TYPE_CHECKING:
+    from gnsq_like.discovery import Discovery
+    from gnsq_like.http.nsqlookupd import NsqdNode
+
+logger = logging.getLogger(__name__)
+
+#: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
+_STARVED_SHARE = 0.85
+
+
+class Reader:
+    """Consumes a topic through a channel; calls a handler for each message, or is iterated over.
+
+    The handler runs in a greenlet, may block, and up to ``concurrency`` run at once. When it returns the
+    message is finished; when it raises, requeued. ``raise Requeue(delay=, backoff=)`` requeues quietly; a
+    return value of False requeues and logs an error, for other clients mean that by it. Without a handler,
+    iterate: ``for message in reader: with message: ...``.
+
+    :param topic: topic name
+    :param channel: channel name
+    :param handler: called with each :class:`Message`; a :class:`Batch` is called with lists of them
+    :param nsqd_tcp_addresses: nsqds to connect to: "host:port", "[ipv6]:port" or "unix:/path", or several
+    :param lookupd_http_addresses: nsqlookupds that say which nsqds have the topic: "host:port" or URLs
+    :param on_connect: hook, called with (address) when a connection has subscribed
+    :param on_disconnect: hook, called with (address, error) when it is gone; error is None after a stop
+    :param on_error: hook, called with (address, error) for what went wrong and ends nothing: a failed try to
+        connect, a nsqlookupd without an answer, a FIN, REQ or TOUCH that nsqd refused
+    :param on_backoff: hook, called with (level, seconds) when backoff begins or changes; (0, 0.0) at its end
+    :param on_giving_up: called with a message that was delivered more than ``max_attempts`` times, in place of
+        the handler; when it returns the message is finished, when it raises, requeued without backoff
+    :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
+    :raises InvalidName, InvalidAddress, InvalidOption: for what is wrong
+
+    Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block, or iteration.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        handler: Handler = None,
+        *,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
+        on_connect: Callable[[str], object] | None = None,
+        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
+        on_error: Callable[[str, NSQError], object] | None = None,
+        on_backoff: Callable[[int, float], object] | None = None,
+        on_giving_up: Callable[[Message], object] | None = None,
+        **options: Any,
+    ) -> None:
+        encode_topic(topic)
+        encode_channel(channel)
+        if handler is not None and not isinstance(handler, Batch) and not callable(handler):
+            raise InvalidOption("handler", handler, "it must be callable")
+        self.topic = topic
+        self.channel = channel
+        self._name = f"{topic}/{channel}"
+        self.options = make_options(ReaderOptions, options)
+        self._handler = handler
+        self._fixed = parse_addresses(nsqd_tcp_addresses)
+        self._lookupds = (
+            [lookupd_http_addresses] if isinstance(lookupd_http_addresses, str) else list(lookupd_http_addresses)
+        )
+        if not self._fixed and not self._lookupds:
+            raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._on_error = on_error
+        self._on_backoff = on_backoff
+        self._on_giving_up = on_giving_up
+        self._max_in_flight = self.options.max_in_flight
+        self._state = "new"
+        self._paused = False
+        self._hooks = Hooks()
+        #: What run() raises: every nsqd refuses in a way that repeating cannot cure.
+        self._fatal: NSQError | None = None
+        self._subscriptions: dict[Address, Subscription] = {}
+        #: From here on: made by start().
+        self._thread = 0
+        self._hub: Any = None
+        self._flow: Flow | None = None
+        self._handling: Handling | None = None
+        self._roster: Roster | None = None
+        self._discovery: Discovery | None = None
+        self._watchdog: Watchdog | None = None
+        #: Settled when the Reader has stopped.
+        self._stopped: Reply | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Reader {self._name} {self._state} connections={len(self._subscriptions)} "
+            f"max_in_flight={self._max_in_flight}>"
+        )
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to connect and consume, and return. Never switches. Next: :meth:`stop`, :meth:`wait`.
+
+        A stopped Reader can be started again.
+
+        :raises NotRunning: when it is running already
+        """
+        if self._state in ("running", "stopping"):
+            raise NotRunning(f"this Reader is {self._state}")
+        self._state = "running"
+        self._thread = thread_id()
+        self._hub = gevent.get_hub()
+        self._stopped = Reply()
+        self._fatal = None
+        options = self.options
+        self._flow = Flow(options, self._make_backoff(), self._hub.loop, on_backoff=self._backoff_changed)
+        self._flow.max_in_flight = self._max_in_flight
+        self._flow.paused = self._paused
+        self._handling = Handling(
+            self._handler,
+            self._name,
+            self._concurrency(),
+            in_threads=options.spawn == "thread",
+            max_attempts=options.max_attempts,
+            on_giving_up=self._on_giving_up,
+            on_error=self._report,
+            is_starved=lambda: self.is_starved,
+        )
+        self._watchdog = Watchdog(self._name)
+        self._watchdog.start()
+        forks.register(self)
+        forks.register_busy(self, _busy)
+        self._roster = Roster(
+            self._fixed,
+            connect=self._connect,
+            is_connected=self._subscriptions.__contains__,
+            on_failure=self._report,
+            on_hopeless=self._give_in,
+            poll_interval=options.lookupd_poll_interval,
+            max_redial_delay=options.max_redial_delay,
+        )
+        self._roster.start()
+        if self._lookupds:
+            self._discovery = self._make_discovery()
+            self._discovery.start()
+
+    def _make_backoff(self) -> Backoff:
+        options = self.options
+        strategy: Strategy
+        if callable(options.backoff_strategy):
+            strategy = options.backoff_strategy
+        elif options.backoff_strategy == "full_jitter":
+            strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
+        else:
+            strategy = exponential(options.backoff_multiplier)
+        return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
+
+    def _make_discovery(self) -> Discovery:
+        # At first use: the HTTP client must not be loaded before an application has patched.
+        from gnsq_like.discovery import Discovery
+        from gnsq_like.http.nsqlookupd import LookupdClient
+
+        options = self.options
+        clients = [
+            LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
+            for address in self._lookupds
+        ]
+        return Discovery(
+            clients,
+            self.topic,
+            self._nodes_found,
+            self._report,
+            interval=options.lookupd_poll_interval,
+            jitter=options.lookupd_poll_jitter,
+        )
+
+    def run(self) -> None:
+        """Start, and block until stopped, by :meth:`stop` or by SIGTERM or SIGINT. May switch.
+
+        The signals are handled only where this is called in the main thread.
+
+        :raises NsqdError: when every nsqd there is refuses in a way that repeating cannot cure
+        """
+        self.start()
+        handlers: list[Any] = []
+        if self._hub.main_hub:
+            handlers = [
+                gevent.signal_handler(number, gevent.spawn, self.stop) for number in (signals.SIGTERM, signals.SIGINT)
+            ]
+        try:
+            self.wait()
+        finally:
+            for handler in handlers:
+                handler.cancel()
+            self.stop()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
+        return True if self._stopped is None else self._stopped.wait(timeout)
+
+    def stop(self, timeout: float = 30.0) -> int:
+        """Stop in good order; twice is fine. May switch.
+
+        1. RDY 0 and CLS everywhere, so that nothing new comes. 2. Messages that no handler has begun are
+        requeued at once, without backoff. 3. Handlers that run may answer until ``timeout``. 4. What is left
+        is requeued, its handlers are killed, and the connections are closed.
+
+        Called by a handler, or from another OS thread, it only begins the stop; :meth:`wait` waits for its end.
+
+        :param timeout: seconds for the running handlers
+        :returns: how many messages were still unanswered when the time was up
+        """
+        if self._stopped is None or self._handling is None or self._flow is None or self._roster is None:
+            return 0
+        if thread_id() != self._thread or self._handling.is_worker(gevent.getcurrent()):
+            self._hub.loop.run_callback_threadsafe(gevent.spawn, self.stop, timeout)
+            return 0
+        if self._state != "running":
+            self.wait(timeout)
+            return 0
+        self._state = "stopping"
+        deadline = time.monotonic() + timeout
+        flow, handling = self._flow, self._handling
+        flow.stop()
+        if self._discovery is not None:
+            self._discovery.stop()
+            self._discovery = None
+        self._roster.stop()
+        handling.wake()
+        unbegun = handling.take_unbegun()
+        for subscription in self._subscriptions.values():
+            flow.close(subscription)
+            subscription.connection.set_rdy(0)
+        closing = [gevent.spawn(self._unsubscribe, each, unbegun, deadline) for each in self._subscriptions.values()]
+        gevent.joinall(closing)
+        self._drain(flow, deadline)
+        left = flow.in_flight
+        if left:
+            logger.warning("stopping with %d messages of %s unanswered", left, self._name)
+        for subscription in list(flow.subscriptions):
+            for message in list(subscription.in_flight):
+                if message.answer is None:
+                    message.requeue(0, backoff=False)
+        handling.kill()
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        for subscription in list(self._subscriptions.values()):
+            subscription.connection.close()
+        self._subscriptions.clear()
+        self._hooks.join(1.0)
+        self._state = "stopped"
+        self._stopped.settle()
+        return left
+
+    def _unsubscribe(self, subscription: Subscription, unbegun: list[Message], deadline: float) -> None:
+        """CLS, and then give back: before CLOSE_WAIT nsqd might deliver here again what it got back."""
+        patience = min(subscription.connection.options.connect_timeout, max(0.0, deadline - time.monotonic()))
+        try:
+            subscription.connection.close_subscription(patience)
+        except NSQError as exc:
+            logger.info("%s", exc)
+        for message in unbegun:
+            if message.subscription is subscription:
+                message.requeue(0, backoff=False)
+
+    @staticmethod
+    def _drain(flow: Flow, deadline: float) -> None:
+        """Wait until nothing is in flight or the time is up."""
+        drained = Reply()
+        flow.on_drained = drained.settle
+        if flow.in_flight:
+            drained.wait(deadline - time.monotonic())
+        flow.on_drained = None
+
+    def forked_child(self) -> None:
+        """For ``forks``: this process is a child, where this Reader is stopped until started. Never switches."""
+        if self._state not in ("running", "stopping"):
+            return
+        self._state = "stopped"
+        assert self._flow is not None and self._handling is not None and self._roster is not None
+        self._flow.stop()
+        if self._discovery is not None:
+            self._discovery.inherited()
+            self._discovery = None
+        self._roster.inherited()
+        self._handling.take_unbegun()
+        self._handling = None
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self._subscriptions.clear()
+        self._hooks = Hooks()
+        self._stopped = None
+
+    def __enter__(self) -> Reader:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- connections --------------------------------------------------------------------------------
+
+    def _nodes_found(self, nodes: list[NsqdNode]) -> None:
+        wanted = self.options.discovery_filter
+        found: set[Address] = set()
+        for node in nodes:
+            try:
+                if wanted is None or wanted(node):
+                    found.add(parse_address(node.tcp_address))
+            except InvalidAddress as exc:
+                self._report(node.tcp_address, exc)
+        if self._roster is not None:
+            self._roster.found(found)
+
+    def _connect(self, address: Address) -> NSQError | None:
+        """Connect and subscribe once; why it failed, or None. May switch."""
+        assert self._flow is not None
+        connection = Connection(
+            address,
+            self.options,
+            on_messages=self._messages_came,
+            on_error=lambda connection, error: self._report(connection.address, error),
+            on_close=self._connection_ended,
+        )
+        try:
+            connection.connect()
+            connection.subscribe(self.topic, self.channel)
+        except NSQError as exc:
+            connection.close()
+            return exc
+        except BaseException:
+            connection.close()
+            raise
+        subscription = Subscription(
+            connection,
+            self.topic,
+            self.channel,
+            self._flow,
+            self._flow.settings,
+            adaptive=self.options.adaptive_rdy,
+        )
+        self._subscriptions[address] = subscription
+        self._flow.add(subscription)
+        logger.info("subscribed to %s at %s", self._name, address)
+        self._hooks.call(self._on_connect, connection.address)
+        return None
+
+    def _connection_ended(self, connection: Connection, error: NSQError | None) -> None:
+        # In the connection's greenlet, at its end.
+        subscription = self._subscriptions.get(connection.target)
+        if subscription is None or subscription.connection is not connection:
+            return  # it never got as far as a subscription
+        assert self._flow is not None and self._handling is not None and self._roster is not None
+        del self._subscriptions[connection.target]
+        self._handling.drop(subscription)
+        self._flow.lose(subscription)
+        self._hooks.call(self._on_disconnect, connection.address, error)
+        if error is not None:
+            logger.warning("%s", error)
+        if self._roster.lost(connection.target) and self._discovery is not None:
+            self._discovery.hurry()
+
+    def _give_in(self, error: NSQError) -> None:
+        """Every known nsqd refuses for good."""
+        self._fatal = error
+        gevent.spawn(self.stop)
+
+    def _report(self, address: str, error: NSQError) -> None:
+        logger.warning("%s", error)
+        self._hooks.call(self._on_error, address, error)
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def _messages_came(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
+        # In the connection's greenlet; must not switch.
+        assert self._handling is not None
+        messages = self._subscriptions[connection.target].receive(raw_messages)
+        if self._state == "running":
+            self._handling.put(messages)
+        else:
+            # They were on their way when CLS was. nsqd has them back when it has seen it.
+            for message in messages:
+                message.requeue(0, backoff=False)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they come, until the Reader is stopped; starts it if need be. May switch.
+
+        Each message must be answered: ``with message:`` does that.
+
+        :raises NotRunning: when it has a handler
+        """
+        if self._handler is not None:
+            raise NotRunning("a Reader with a handler cannot be iterated over")
+        if self._state != "running":
+            self.start()
+        while self._state == "running" and self._handling is not None:
+            message = self._handling.pull()
+            if message is not None:
+                yield message
+
+    # -- steering -----------------------------------------------------------------------------------
+
+    @property
+    def max_in_flight(self) -> int:
+        """Messages in flight at once, over all connections; may be changed at any time, from any thread."""
+        return self._max_in_flight
+
+    @max_in_flight.setter
+    def max_in_flight(self, value: int) -> None:
+        make_options(ReaderOptions, {"max_in_flight": value})
+        self._max_in_flight = value
+        self._on_hub(self._apply)
+
+    def pause(self) -> None:
+        """Receive no further messages, until :meth:`resume`; those in flight go on. From any thread."""
+        self._paused = True
+        self._on_hub(self._apply)
+
+    def resume(self) -> None:
+        """End a :meth:`pause`. From any thread."""
+        self._paused = False
+        self._on_hub(self._apply)
+
+    def _apply(self) -> None:
+        if self._flow is not None and self._handling is not None:
+            self._flow.max_in_flight = self._max_in_flight
+            self._flow.paused = self._paused
+            self._flow.plan_soon()
+            self._handling.set_concurrency(self._concurrency())
+
+    def _concurrency(self) -> int:
+        return self.options.concurrency or max(1, self._max_in_flight)
+
+    def _on_hub(self, call: Callable[[], object]) -> None:
+        if self._hub is None or self._state != "running":
+            return
+        if thread_id() == self._thread:
+            call()
+        else:
+            self._hub.loop.run_callback_threadsafe(call)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether some connection holds nearly all it may: more comes only when messages are answered."""
+        return any(
+            subscription.slot.in_flight > 0
+            and subscription.slot.in_flight >= int(_STARVED_SHARE * subscription.slot.rdy)
+            for subscription in self._subscriptions.values()
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the start, and what each connection holds now."""
+        flow = self._flow
+        handling = self._handling
+        return {
+            "state": self._state,
+            "received": 0 if flow is None else flow.received_count,
+            "finished": 0 if flow is None else flow.finished_count,
+            "requeued": 0 if flow is None else flow.requeued_count,
+            "in_flight": 0 if flow is None else flow.in_flight,
+            "waiting": 0 if handling is None else handling.waiting,
+            "busy": 0 if handling is None else handling.busy,
+            "max_in_flight": self._max_in_flight,
+            "backoff_level": 0 if flow is None else flow.backoff.level,
+            "connections": {
+                str(address): {
+                    "rdy": subscription.connection.rdy,
+                    "share": subscription.slot.rdy,
+                    "in_flight": len(subscription.in_flight),
+                }
+                for address, subscription in self._subscriptions.items()
+            },
+        }
+
+    def _backoff_changed(self, level: int, seconds: float) -> None:
+        if level:
+            logger.warning("backoff of %s: level %d, for %.1f s", self._name, level, seconds)
+        else:
+            logger.info("backoff of %s has ended", self._name)
+        self._hooks.call(self._on_backoff, level, seconds)
+
+
+def _busy(reader: Reader) -> int:
+    """How many handlers run."""
+    return 0 if reader._handling is None else reader._handling.busy

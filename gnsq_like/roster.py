@@ -1,0 +1,142 @@
+"""Which nsqds a Reader wants, and when each is tried.
+
+An nsqd of a fixed list is tried until it answers, with exponential delays from the first failure on. One
+that discovery found is tried once each time it is listed, and left alone for a while after a failure. Each
+try is made in a greenlet of its own, so that a mute nsqd holds up nobody, and an address is tried by one
+greenlet at a time.
+
+Refusals that repeating cannot cure are reported once; when every known nsqd refuses so, that is told too.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gevent
+
+from gnsq_like.addresses import Address
+from gnsq_like.errors import NsqdError, NSQError
+from gnsq_like.policy import delay
+
+#: nsqd's refusals that the same request would meet again (NSQ.md 1.3 to 1.5).
+_INCURABLE = frozenset(
+    {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
+)
+
+
+class Roster:
+    """The addresses, and the greenlets on the way to a connection.
+
+    :param fixed: addresses to keep connected
+    :param connect: tries once to connect to an address; returns why it failed, or None. May switch
+    :param is_connected: whether there is a connection to an address
+    :param on_failure: called with (address, error) for each failed try that is worth telling
+    :param on_hopeless: called with an error when every known nsqd refuses for good
+    :param poll_interval: seconds between two rounds of discovery
+    :param max_redial_delay: the longest time between two tries at a fixed address, in seconds
+    """
+
+    def __init__(
+        self,
+        fixed: Iterable[Address],
+        *,
+        connect: Callable[[Address], NSQError | None],
+        is_connected: Callable[[Address], bool],
+        on_failure: Callable[[str, NSQError], object],
+        on_hopeless: Callable[[NSQError], object],
+        poll_interval: float,
+        max_redial_delay: float,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._fixed = tuple(fixed)
+        self._connect = connect
+        self._is_connected = is_connected
+        self._on_failure = on_failure
+        self._on_hopeless = on_hopeless
+        self._poll_interval = poll_interval
+        self._max_redial_delay = max_redial_delay
+        self._draw = draw
+        #: Addresses that discovery found in its last round.
+        self._found: frozenset[Address] = frozenset()
+        self._trying: dict[Address, Any] = {}
+        #: For each address: how often in a row it failed, and until when (monotonic) it is left alone.
+        self._failures: dict[Address, tuple[int, float]] = {}
+        #: Addresses that refused for good.
+        self._refused: set[Address] = set()
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin with the fixed addresses. Never switches."""
+        for address in self._fixed:
+            self._try(address)
+
+    def stop(self) -> None:
+        """End all tries. May switch."""
+        self._stopped = True
+        gevent.killall(list(self._trying.values()))
+
+    def inherited(self) -> None:
+        """In a forked child: forget the tries, which are the parent's. Never switches."""
+        self._stopped = True
+        for greenlet in self._trying.values():
+            greenlet.kill(block=False)
+
+    def found(self, addresses: Iterable[Address]) -> None:
+        """A round of discovery gave these. Never switches."""
+        self._found = frozenset(addresses)
+        now = time.monotonic()
+        for address in sorted(self._found):
+            _, not_before = self._failures.get(address, (0, 0.0))
+            if now >= not_before:
+                self._try(address)
+
+    def lost(self, address: Address) -> bool:
+        """A connection has ended. Never switches.
+
+        :returns: whether only discovery can bring the address back
+        """
+        if address not in self._fixed:
+            return True
+        self._try(address, self._redial_delay(address))
+        return False
+
+    def _try(self, address: Address, pause: float = 0.0) -> None:
+        if not self._stopped and address not in self._trying and not self._is_connected(address):
+            self._trying[address] = gevent.spawn(self._keep_trying, address, pause)
+
+    def _keep_trying(self, address: Address, pause: float) -> None:
+        try:
+            while True:
+                gevent.sleep(pause)
+                error = self._connect(address)
+                if error is None:
+                    self._failures.pop(address, None)
+                    self._refused.discard(address)
+                    return
+                self._failed(address, error)
+                if address not in self._fixed:
+                    return  # discovery lists it again, or not
+                pause = self._redial_delay(address)
+        finally:
+            self._trying.pop(address, None)
+
+    def _failed(self, address: Address, error: NSQError) -> None:
+        count = self._failures.get(address, (0, 0.0))[0] + 1
+        self._failures[address] = (count, time.monotonic() + delay.discovery_delay(count, self._poll_interval))
+        cause = error.__cause__
+        if not (isinstance(cause, NsqdError) and cause.code in _INCURABLE):
+            self._refused.discard(address)
+            self._on_failure(str(address), error)
+            return
+        if address not in self._refused:
+            self._refused.add(address)
+            self._on_failure(str(address), error)
+        if {*self._fixed, *self._found} <= self._refused:
+            self._on_hopeless(error)
+
+    def _redial_delay(self, address: Address) -> float:
+        failures = self._failures.get(address, (1, 0.0))[0]
+        return delay.redial_delay(failures, self._draw, maximum=self._max_redial_delay)

@@ -1,0 +1,11 @@
+"""How many examples a property gets: so many times what the hypothesis profile says (100 by default)."""
+
+from hypothesis import HealthCheck, settings
+
+
+def examples(times: float) -> settings:
+    """Settings with `times` the examples of the loaded profile: GNSQ_LIKE_HYPOTHESIS raises them all."""
+    return settings(
+        max_examples=max(1, int(settings.default.max_examples * times)),
+        suppress_health_check=[HealthCheck.too_slow],
+    )

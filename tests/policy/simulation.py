@@ -1,0 +1,575 @@
+"""A cluster in virtual time: nsqds as NSQ.md 1.12 and 1.13 describe them, a network, and a Reader that is
+nothing but `gnsq_like.policy` and its bookkeeping.
+
+Nothing here sleeps and nothing is random but what the `random.Random` given decides. `Clock` holds the
+events; `Nsqd` is one nsqd with one channel and, seen from this Reader, one connection; `Reader` does with the
+policy what the real one should, event by event, so it is also the shortest description of how the policy is
+used. `Cluster` puts them together; while it runs, every plan and every message sent is checked against what
+the plan promises: see `check_plan` and `Cluster`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+
+from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.level import Level
+from gnsq_like.policy.rdy import Mode, Plan, Settings, Slot, plan
+
+#: Seconds nsqd takes for one message (666,000 a second were measured).
+NSQD_PER_MESSAGE = 1.5e-6
+
+#: How long before a message's deadline the Reader takes its slot out of RDY.
+OVERDUE_MARGIN = 0.1
+
+
+class Clock:
+    """Virtual time: events in the order of their times, then of their making."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, when: float, action: Callable[[], object]) -> None:
+        heapq.heappush(self._events, (max(when, self.now), next(self._numbers), action))
+
+    def after(self, delay: float, action: Callable[[], object]) -> None:
+        self.at(self.now + delay, action)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._events and self._events[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        self.now = end
+
+
+class Message:
+    __slots__ = ("answered", "attempts", "delivered_at", "published_at", "received_at", "stamp")
+
+    def __init__(self, published_at: float) -> None:
+        self.published_at = published_at
+        self.attempts = 0
+        #: when nsqd counted it as in flight
+        self.delivered_at = 0.0
+        #: when the Reader got it
+        self.received_at = 0.0
+        self.stamp = 0
+        #: whether FIN or REQ is on its way
+        self.answered = False
+
+
+class Link:
+    """One direction of a connection: in order, each thing after its own delay."""
+
+    def __init__(self, clock: Clock, delay: Callable[[], float]) -> None:
+        self._clock = clock
+        self._delay = delay
+        self._last = 0.0
+        self.broken = False
+
+    def send(self, action: Callable[[], object]) -> None:
+        self._last = max(self._last, self._clock.now + self._delay())
+        self._clock.at(self._last, lambda: None if self.broken else action())
+
+
+class Nsqd:
+    """One nsqd: a queue, one consumer's RDY and in-flight, and the output buffer with its free-running ticker."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        *,
+        buffer_bytes: int = 16384,
+        buffer_timeout: float = 0.025,
+        message_bytes: int = 134,
+        ticker_phase: float = 0.0,
+        msg_timeout: float | None = None,
+        per_message: float = NSQD_PER_MESSAGE,
+    ) -> None:
+        self.clock = clock
+        self.name = name
+        self.buffer_timeout = buffer_timeout
+        self.msg_timeout = msg_timeout
+        self.per_message = per_message
+        self._buffer_count = max(1, buffer_bytes // message_bytes)
+        self._phase = ticker_phase
+        self.queue: deque[Message] = deque()
+        self.rdy = 0
+        #: after CLS
+        self.closing = False
+        self.in_flight: set[Message] = set()
+        self.sent_count = 0
+        self.finished_count = 0
+        self.timed_out_count = 0
+        #: (time, RDY) of all RDY commands it got
+        self.rdy_log: list[tuple[float, int]] = []
+        self._buffer: list[Message] = []
+        self._flushed = True
+        self._ticks_used = -1
+        self._busy = False
+        #: Where messages go: set by whoever connects.
+        self.deliver: Callable[[list[Message]], object] | None = None
+        self.on_send: Callable[[Nsqd], object] = lambda _nsqd: None
+
+    # -- what is said to it
+
+    def publish(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.queue.append(Message(self.clock.now))
+        self._pump()
+
+    def set_rdy(self, rdy: int) -> None:
+        self.rdy = 0 if self.closing else rdy
+        self.rdy_log.append((self.clock.now, rdy))
+        self._pump()
+
+    def finish(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message in self.in_flight:
+                self.in_flight.remove(message)
+                self.finished_count += 1
+        self._pump()
+
+    def requeue(self, message: Message, delay: float) -> None:
+        if message in self.in_flight:
+            self.in_flight.remove(message)
+            self.clock.after(delay, lambda: self._return(message))
+        self._pump()
+
+    def close_wait(self) -> None:
+        self.closing = True
+        self.rdy = 0
+        self._pump()
+
+    def disconnect(self) -> None:
+        """The consumer is gone; what it held comes back when its timeout is over."""
+        self.rdy = 0
+        self.deliver = None
+        for message in [*self.in_flight, *self._buffer]:
+            again = Message(message.published_at)
+            again.attempts = message.attempts
+            self.clock.after(self.msg_timeout or 60.0, lambda again=again: self._return(again))  # type: ignore[misc]
+        self.in_flight = set()
+        self._buffer = []
+        self._flushed = True
+
+    def _return(self, message: Message) -> None:
+        self.queue.append(message)
+        self._pump()
+
+    def _expire(self, message: Message, delivered_at: float) -> None:
+        if message in self.in_flight and message.delivered_at == delivered_at:
+            self.in_flight.remove(message)
+            self.timed_out_count += 1
+            again = Message(message.published_at)
+            again.attempts = message.attempts
+            self._return(again)
+
+    # -- the delivery loop
+
+    def _pump(self) -> None:
+        if self._busy:
+            return
+        if self.rdy <= len(self.in_flight):
+            self._flush()
+        elif self.queue and self.deliver:
+            self._busy = True
+            self.clock.after(self.per_message, self._send_one)
+        elif not self._flushed:
+            self._wait_for_tick()
+
+    def _send_one(self) -> None:
+        self._busy = False
+        if self.queue and self.deliver and len(self.in_flight) < self.rdy:
+            message = self.queue.popleft()
+            message.attempts += 1
+            message.delivered_at = self.clock.now
+            message.answered = False
+            self.in_flight.add(message)
+            self.sent_count += 1
+            self._buffer.append(message)
+            self._flushed = False
+            self.on_send(self)
+            if self.msg_timeout is not None:
+                sent_at = self.clock.now
+                self.clock.after(self.msg_timeout, lambda: self._expire(message, sent_at))
+            if len(self._buffer) > self._buffer_count:
+                self._write(self._buffer_count)
+        self._pump()
+
+    def _wait_for_tick(self) -> None:
+        ticks = int((self.clock.now - self._phase) / self.buffer_timeout)
+        if ticks > self._ticks_used:  # one is pending since the last flush by the ticker
+            self._ticks_used = ticks
+            self._flush()
+            return
+        self.clock.at(self._phase + (ticks + 1) * self.buffer_timeout + 1e-9, self._pump)
+
+    def _flush(self) -> None:
+        self._flushed = True
+        if self._buffer:
+            self._write(len(self._buffer))
+
+    def _write(self, count: int) -> None:
+        batch, self._buffer = self._buffer[:count], self._buffer[count:]
+        if self.deliver:
+            self.deliver(batch)
+
+
+class Connection:
+    """What the Reader has of one nsqd."""
+
+    def __init__(self, reader: Reader, nsqd: Nsqd, delay: Callable[[], float], round_trip: float) -> None:
+        clock = reader.clock
+        self.nsqd = nsqd
+        self.slot = Slot(self, clock.now, reader.settings, round_trip=round_trip)
+        self.level = Level(round_trip, nsqd.buffer_timeout)
+        self.up = Link(clock, delay)
+        self.down = Link(clock, delay)
+        self.unanswered: set[Message] = set()
+        #: of these, past their deadline or nearly so
+        self.overdue: set[Message] = set()
+        self.alive = True
+        nsqd.deliver = lambda batch: self.down.send(lambda: reader.arrive(self, batch))
+
+    def __repr__(self) -> str:
+        return f"<to {self.nsqd.name}>"
+
+
+class Reader:
+    """The policy in use: what the real Reader has to do at each event, and nothing else.
+
+    :param handle: message -> (seconds the handler takes, what it does: "finish", "requeue", "quiet" requeue)
+    :param adaptive: whether RDY follows the traffic below the share
+    :param lag: seconds by which the hub is late when data arrives
+    :param quiet_timer: whether a burst that is not filled is cut by a timer too
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        max_in_flight: int = 1,
+        settings: Settings | None = None,
+        handle: Callable[[Message], tuple[float, str]] = lambda _message: (0.0, "finish"),
+        adaptive: bool = False,
+        backoff: Backoff | None = None,
+        lag: Callable[[], float] | None = None,
+        quiet_timer: bool = True,
+        requeue_delay: float = 1.0,
+    ) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.settings = settings or Settings()
+        self.max_in_flight = max_in_flight
+        self.handle = handle
+        self.adaptive = adaptive
+        self.backoff = backoff or Backoff(lambda _level: 1.0, max_duration=0)
+        self.lag = lag
+        self.quiet_timer = quiet_timer
+        self.requeue_delay = requeue_delay
+        self.connections: list[Connection] = []
+        self.plan = Plan()
+        self.plans = 0
+        self.rdys_sent = 0
+        self.running = 0
+        self.most_running = 0
+        #: (message, when it came) of everything received
+        self.log: list[tuple[float, Connection, Message]] = []
+        #: whether every plan is checked
+        self.checked = False
+        self.after_plan: Callable[[], object] = lambda: None
+        self._timer_at: float | None = None
+        self._blocked_until: float | None = None
+        self._next_pass = 0.0
+
+    # -- events
+
+    def connect(
+        self, nsqd: Nsqd, delay: Callable[[], float] = lambda: 0.0001, round_trip: float = 0.0002
+    ) -> Connection:
+        connection = Connection(self, nsqd, delay, round_trip)
+        self.connections.append(connection)
+        self.replan()
+        return connection
+
+    def lose(self, connection: Connection) -> None:
+        """The socket dies. The slot stays for the handlers that run."""
+        connection.alive = False
+        connection.up.broken = connection.down.broken = True
+        connection.nsqd.disconnect()
+        connection.slot.lost(self.clock.now)
+        self.backoff.lost(connection, self.clock.now)
+        self._forget(connection)
+        self.replan()
+
+    def leave(self, connection: Connection) -> None:
+        """CLS: nsqd sends nothing any more; what is held may still be answered."""
+        connection.slot.close(self.clock.now)
+        connection.up.send(connection.nsqd.close_wait)
+        self.clock.at(connection.slot.settled_at, lambda: self._forget(connection))
+        self.backoff.lost(connection, self.clock.now)
+        self.replan()
+
+    def _forget(self, connection: Connection) -> None:
+        """A closing slot stays in the table while anything is in flight or may come."""
+        slot = connection.slot
+        done = slot.closing and not connection.unanswered and not slot.is_settling(self.clock.now)
+        if done and connection in self.connections:
+            self.connections.remove(connection)
+
+    def set_max_in_flight(self, max_in_flight: int) -> None:
+        self.max_in_flight = max_in_flight
+        self.replan()
+
+    def arrive(self, connection: Connection, batch: list[Message]) -> None:
+        self._in_turn(lambda: self.receive(connection, batch))
+
+    def _in_turn(self, action: Callable[[], object]) -> None:
+        """Do it now, or, on a busy hub, when its next round begins."""
+        if self.lag is None:
+            action()
+            return
+        if self._next_pass <= self.clock.now:
+            self._next_pass = self.clock.now + self.lag()
+        self.clock.at(self._next_pass, action)
+
+    def receive(self, connection: Connection, batch: list[Message]) -> None:
+        if not connection.alive:
+            return
+        now, slot = self.clock.now, connection.slot
+        again = slot.received(len(batch), now)
+        connection.level.received(len(batch), slot.in_flight, now)
+        connection.unanswered.update(batch)
+        done: list[Message] = []
+        for message in batch:
+            message.received_at = now
+            message.stamp = self.backoff.stamp(connection, slot.rdy > 0)
+            self.log.append((now, connection, message))
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            if connection.nsqd.msg_timeout is not None:
+                deadline = now + connection.nsqd.msg_timeout - OVERDUE_MARGIN
+                self.clock.at(deadline, lambda m=message: self.overdue(connection, m))  # type: ignore[misc]
+            seconds, what = self.handle(message)
+            if seconds == 0 and what == "finish":
+                done.append(message)
+            else:
+                self.clock.after(seconds, lambda m=message, w=what: self.answer(connection, [m], w))  # type: ignore[misc]
+        if done:
+            self.answer(connection, done, "finish")
+        if again:
+            self.replan()
+        else:
+            self.adjust(connection)
+
+    def overdue(self, connection: Connection, message: Message) -> None:
+        """Its deadline is near and its handler still runs."""
+        if message in connection.unanswered and connection.alive:
+            connection.overdue.add(message)
+            connection.slot.reserve()
+            self.replan()
+
+    def answer(self, connection: Connection, messages: list[Message], what: str) -> None:
+        now, slot = self.clock.now, connection.slot
+        messages = [message for message in messages if message in connection.unanswered]
+        if not messages:
+            return
+        self.running -= len(messages)
+        connection.unanswered.difference_update(messages)
+        late = connection.overdue.intersection(messages)
+        connection.overdue -= late
+        freed = slot.answered(len(messages), now, reserved=len(late))
+        verdict = {"finish": self.backoff.success, "requeue": self.backoff.failure, "quiet": self.backoff.inconclusive}
+        changed = False
+        for message in messages:
+            message.answered = True
+            changed |= verdict[what](message.stamp, now)
+        self._forget(connection)
+        # RDY leaves before the answer, see backoff.py.
+        if changed or (freed and self.plan.waiting):
+            self.replan()
+        else:
+            self.adjust(connection)
+        if what == "finish":
+            connection.up.send(lambda: connection.nsqd.finish(messages))
+        else:
+            for message in messages:
+                connection.up.send(lambda m=message: connection.nsqd.requeue(m, self.requeue_delay))  # type: ignore[misc]
+
+    # -- decisions
+
+    def replan(self) -> None:
+        now = self.clock.now
+        self.plans += 1
+        slots = [connection.slot for connection in self.connections]
+        mode, limit = self.backoff.mode, self.max_in_flight
+        if self.checked:
+            self.plan = check_plan(slots, max_in_flight=limit, now=now, mode=mode, settings=self.settings, rng=self.rng)
+        else:
+            self.plan = plan(
+                slots, max_in_flight=limit, now=now, mode=mode, settings=self.settings, draw=self.rng.random
+            )
+        for key, rdy in self.plan.changes:
+            assert isinstance(key, Connection)
+            if not self.checked:
+                key.slot.sent(rdy, now)
+            self.adjust(key)
+        for connection in self.connections:
+            self.adjust(connection)
+        self._set_timer(self.plan.next_at)
+        until = self.backoff.until
+        if until is not None and until != self._blocked_until:
+            self.clock.at(until, self._time_is_up)
+        self._blocked_until = until
+        self.after_plan()
+
+    def adjust(self, connection: Connection) -> None:
+        """Send RDY if it is not what it should be."""
+        now, slot, level = self.clock.now, connection.slot, connection.level
+        rdy = level.target(slot.in_flight, slot.rdy, now) if self.adaptive else slot.rdy
+        if rdy != level.rdy and connection.alive and not slot.closing:
+            level.sent(rdy, now)
+            self.rdys_sent += 1
+            connection.up.send(lambda: connection.nsqd.set_rdy(rdy))
+        if self.adaptive and self.quiet_timer and level.due is not None:
+            self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        due = connection.level.due
+        if due is None or getattr(connection, "watched", False):
+            return
+        connection.watched = True  # type: ignore[attr-defined]
+
+        def look() -> None:
+            connection.watched = False  # type: ignore[attr-defined]
+            connection.level.quiet(self.clock.now)
+            self.adjust(connection)
+
+        self.clock.at(due, lambda: self._in_turn(look))
+
+    def _set_timer(self, at: float | None) -> None:
+        self._timer_at = at
+        if at is not None:
+            self.clock.at(at, lambda: self.replan() if self._timer_at == at else None)
+
+    def _time_is_up(self) -> None:
+        if self.backoff.time_is_up(self.clock.now):
+            self.replan()
+
+
+def check_plan(
+    slots: list[Slot], *, max_in_flight: int, now: float, mode: Mode, settings: Settings, rng: random.Random
+) -> Plan:
+    """Plan, carry it out, and check every promise that concerns one moment. Returns what was planned."""
+    charged = sum(slot.charge(now) for slot in slots)
+    before = {slot.key: slot.rdy for slot in slots}
+    table = {slot.key: slot for slot in slots}
+
+    def ask() -> Plan:
+        return plan(slots, max_in_flight=max_in_flight, now=now, mode=mode, settings=settings, draw=rng.random)
+
+    made = ask()
+    risen = False
+    for key, rdy in made.changes:
+        assert rdy != before[key], "only real changes"
+        assert not (risen and rdy < before[key]), "decreases first"
+        risen = risen or rdy > before[key]
+        table[key].sent(rdy, now)
+    assert len({key for key, _ in made.changes}) == len(made.changes), "one RDY for each"
+    assert made.next_at is None or made.next_at > now
+    open_slots = [slot for slot in slots if not slot.closing]
+    assert sum(slot.charge(now) for slot in slots) <= max(max_in_flight, charged), "the window"
+    assert sum(slot.rdy for slot in open_slots) <= max(0, max_in_flight)
+    assert all(0 <= slot.rdy <= slot.max_rdy for slot in slots)
+    assert all(slot.rdy == before[slot.key] for slot in slots if slot.closing)
+    if mode is Mode.BLOCKED or max_in_flight <= 0:
+        assert not any(slot.rdy for slot in open_slots)
+    else:
+        _check_shares(open_slots, slots, max_in_flight, now, mode, made)
+    again = ask()
+    assert again.changes == [], ("planning twice", made, again, slots)
+    assert again.waiting or not made.waiting
+    return made
+
+
+def _check_shares(
+    open_slots: list[Slot], slots: list[Slot], max_in_flight: int, now: float, mode: Mode, made: Plan
+) -> None:
+    room = max_in_flight - sum(slot.charge(now) for slot in slots)
+    at_zero = [slot for slot in open_slots if not (slot.rdy or slot.in_flight or slot.reserved)]
+    if mode is Mode.PROBING:
+        assert sum(slot.rdy for slot in open_slots) <= 1
+        settling = any(slot.is_settling(now) for slot in slots)
+        if at_zero and room > 0 and not settling:
+            assert any(slot.rdy for slot in open_slots), "somebody tests"
+    elif room > 0:
+        assert not at_zero or len(open_slots) > max_in_flight, "nobody is at 0 while there is room"
+    if len(open_slots) > max_in_flight:
+        assert all(slot.rdy <= 1 for slot in open_slots)
+    if any(not slot.rdy and not slot.reserved for slot in open_slots):
+        assert made.waiting or made.next_at is not None, "whoever has nothing waits for a time or an event"
+
+
+class Cluster:
+    """Nsqds and one Reader, and the promises that need time to be broken.
+
+    - No nsqd sends a message that makes the sum of all sent and unanswered ones more than
+      max_in_flight. After it was lowered: more than before, until everything charged fits.
+    - While the Reader is blocked, nothing is sent (from a settling time on).
+    """
+
+    def __init__(self, reader: Reader, *, watch_window: bool = True) -> None:
+        self.clock = reader.clock
+        self.reader = reader
+        self.nsqds: list[Nsqd] = []
+        self.most_in_flight = 0
+        self._watch_window = watch_window
+        reader.checked = True
+        self._limit = reader.max_in_flight
+        self._limit_was = reader.max_in_flight
+        self._lowered_at = -1.0
+        self._blocked_at: float | None = None
+        reader.after_plan = self._after_plan
+
+    def add(self, nsqd: Nsqd, **connect: object) -> Connection:
+        nsqd.on_send = self._check_send
+        self.nsqds.append(nsqd)
+        return self.reader.connect(nsqd, **connect)  # type: ignore[arg-type]
+
+    @property
+    def in_flight(self) -> int:
+        """What the nsqds count, less the FINs on their way, and handlers of lost connections, for they run too."""
+        lost = sum(len(each.unanswered) for each in self.reader.connections if not each.alive)
+        sent = (message for nsqd in self.nsqds if nsqd.deliver for message in nsqd.in_flight)
+        return lost + sum(not message.answered for message in sent)
+
+    def _after_plan(self) -> None:
+        now, reader = self.clock.now, self.reader
+        if reader.max_in_flight < self._limit:
+            self._limit_was, self._lowered_at = max(self._limit, self.in_flight), now
+        self._limit = reader.max_in_flight
+        settled = now > self._lowered_at + 2 * reader.settings.settle_minimum
+        if settled and sum(each.slot.charge(now) for each in reader.connections) <= self._limit:
+            self._limit_was = self._limit
+        blocked = reader.backoff.mode is Mode.BLOCKED
+        self._blocked_at = (self._blocked_at if self._blocked_at is not None else now) if blocked else None
+
+    def _check_send(self, nsqd: Nsqd) -> None:
+        now, total = self.clock.now, self.in_flight
+        self.most_in_flight = max(self.most_in_flight, total)
+        settling = self.reader.settings.settle_minimum
+        if self._watch_window:
+            if now <= self._lowered_at + settling:
+                self._limit_was = max(self._limit_was, total)
+            assert total <= max(self._limit, self._limit_was), "max_in_flight exceeded"
+        if self._blocked_at is not None:
+            assert now <= self._blocked_at + settling, "a message while blocked"

@@ -1,0 +1,71 @@
+"""RDY for an nsqd that counts it down, against one that does."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.policy.renewal import Renewal
+from tests.policy.scale import examples
+
+
+def test_renewed_at_a_quarter() -> None:
+    renewal = Renewal()
+    renewal.sent(100)
+    renewal.received(74)
+    assert renewal.wanted(100, 0) is None
+    renewal.received(1)
+    assert renewal.wanted(100, 0) == 75
+
+
+def test_never_above_the_share_less_what_is_in_flight() -> None:
+    renewal = Renewal()
+    renewal.sent(100)
+    renewal.received(100)
+    assert renewal.wanted(100, 60) == 40
+    assert renewal.wanted(100, 100) is None
+
+
+def test_rdy_1_is_renewed_when_the_message_is_answered() -> None:
+    renewal = Renewal()
+    renewal.sent(1)
+    renewal.received(1)
+    assert renewal.wanted(1, 1) is None
+    assert renewal.wanted(1, 0) == 1
+
+
+@examples(5)
+@given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 1 << 32))
+def test_a_peer_that_counts_down_delivers_everything(share: int, messages: int, seed: int) -> None:
+    rng = random.Random(seed)
+    renewal = Renewal()
+    waiting, rdy, in_flight, commands = messages, 0, 0, 0
+    network: list[int] = []
+
+    def renew() -> None:
+        nonlocal rdy, commands
+        wanted = renewal.wanted(share, in_flight)
+        if wanted is not None:
+            assert 0 < wanted <= share - in_flight
+            renewal.sent(wanted)
+            rdy, commands = wanted, commands + 1
+
+    renew()
+    while waiting or in_flight or network:
+        choice = rng.randrange(3)
+        if choice == 0 and rdy and waiting:
+            n = min(rdy, waiting, rng.randint(1, 50))
+            rdy, waiting = rdy - n, waiting - n
+            network.append(n)
+        elif choice == 1 and network:
+            n = network.pop(0)
+            renewal.received(n)
+            in_flight += n
+            renew()
+        elif choice == 2 and in_flight:
+            in_flight -= rng.randint(1, in_flight)
+            renew()
+        else:
+            assert rdy or in_flight or network or not waiting, "stalled"

@@ -1,0 +1,146 @@
+"""Every public method from any OS thread; and signals, in a process of its own."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from gnsq_like import NsqdHTTPClient, Producer, Reader
+from tests.daemons import KINDS, running_nsqd, wait_for
+
+
+def finished(nsqd):
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        [topic] = client.stats(topic="t")["topics"]
+        [channel] = topic["channels"]
+        return channel["depth"] == channel["in_flight_count"] == channel["deferred_count"] == 0
+
+
+def in_thread(call):
+    """Run ``call`` in an OS thread, with this thread's hub running; what it returned."""
+    return gevent.get_hub().threadpool.apply(call)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_are_answered_from_other_threads(kind):
+    threads = []
+    errors = []
+
+    def answer(message):
+        try:
+            message.touch()
+            if message.attempts == 1 and message.body == b"3":
+                message.requeue(0, backoff=False)
+            else:
+                message.finish()
+        except BaseException as exc:
+            errors.append(exc)
+
+    def handler(message):
+        message.enable_async()
+        thread = threading.Thread(target=answer, args=(message,))
+        threads.append(thread)
+        thread.start()
+
+    with running_nsqd(kind) as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.multi_publish("t", [b"%d" % number for number in range(20)])
+        with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=5) as reader:
+            wait_for(lambda: reader.stats()["finished"] == 20)
+            wait_for(lambda: finished(nsqd))
+        stats = reader.stats()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert (stats["finished"], stats["requeued"], stats["in_flight"]) == (20, 1, 0)
+
+
+def test_steering_from_other_threads():
+    gate = Event()
+    inside = []
+
+    def handler(message):
+        inside.append(message)
+        gate.wait()
+
+    with running_nsqd("ours") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.multi_publish("t", [b"%d" % number for number in range(30)])
+        reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=2)
+        reader.start()
+        wait_for(lambda: len(inside) == 2)
+        in_thread(lambda: setattr(reader, "max_in_flight", 7))
+        wait_for(lambda: len(inside) == 7)
+        in_thread(reader.pause)
+        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [0])
+        gate.set()
+        wait_for(lambda: reader.stats()["in_flight"] == 0)
+        gate.clear()
+        assert len(inside) == 7
+        in_thread(reader.resume)
+        wait_for(lambda: len(inside) == 14)
+        assert in_thread(reader.stats)["in_flight"] == 7
+        assert in_thread(lambda: reader.stop(10)) == 0
+        assert not in_thread(lambda: reader.wait(0.01))
+        gate.set()
+        assert in_thread(lambda: reader.wait(10))
+        assert reader.wait(10)
+        assert reader.stats()["state"] == "stopped"
+
+
+def test_a_reader_lives_in_the_thread_that_started_it():
+    """No monkey-patching, and a main thread that does something else."""
+    with running_nsqd("process") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"x")
+        got = threading.Event()
+        reader = Reader("t", "c", lambda message: got.set(), nsqd_tcp_addresses=nsqd.tcp_address)
+        thread = threading.Thread(target=reader.run)
+        thread.start()
+        assert got.wait(20)
+        reader.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_stops_cleanly_on_a_signal(number, tmp_path):
+    script = tmp_path / "reader.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import gevent
+            from gnsq_like import Reader
+
+            def handler(message):
+                print("began", flush=True)
+                gevent.sleep(0.5)
+                print("ended", flush=True)
+
+            Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1], max_in_flight=1).run()
+            print("stopped", flush=True)
+            """
+        )
+    )
+    with running_nsqd("process") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.multi_publish("t", [b"one", b"two", b"three"])
+        process = subprocess.Popen([sys.executable, script, nsqd.tcp_address], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline() == "began\n"
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        assert output.splitlines() == ["ended", "stopped"]
+        assert process.returncode == 0
+        with NsqdHTTPClient(nsqd.http_address) as client:
+            [channel] = client.stats(topic="t")["topics"][0]["channels"]
+        # The message that was begun is finished, and none is held by the reader that is gone.
+        assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (2, 0, 3)

@@ -1,0 +1,323 @@
+"""The window holds: seen from the nsqds' own counters, with slow handlers, moves, losses and a slow network."""
+
+import contextlib
+import time
+from collections import Counter
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from gnsq_like import NsqdHTTPClient, Producer, Reader
+from gnsq_like.testing import FaultProxy
+from tests.daemons import KINDS, running_nsqd, wait_for
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+class Cluster:
+    """Several nsqds, each behind a proxy, and their counters."""
+
+    def __init__(self, stack, kind, count, delay=0.0, **options):
+        self.nsqds = [stack.enter_context(running_nsqd(kind, node_id=number, **options)) for number in range(count)]
+        self.proxies = [stack.enter_context(FaultProxy(nsqd.tcp_address, delay)) for nsqd in self.nsqds]
+        self.addresses = [proxy.address for proxy in self.proxies]
+        self._clients = [stack.enter_context(NsqdHTTPClient(nsqd.http_address)) for nsqd in self.nsqds]
+
+    def publish(self, number, bodies, topic="t"):
+        with Producer(self.nsqds[number].tcp_address) as producer:
+            producer.multi_publish(topic, bodies)
+
+    def channels(self):
+        found = []
+        for client in self._clients:
+            topics = client.stats(topic="t")["topics"] or []
+            found += [channel for topic in topics for channel in topic["channels"]]
+        return found
+
+    def in_flight(self):
+        return [channel["in_flight_count"] for channel in self.channels()]
+
+    def finished(self, total):
+        """Whether ``total`` messages have come into the channels, and none is there any more."""
+        channels = self.channels()
+        keys = ("depth", "in_flight_count", "deferred_count")
+        came = sum(channel["message_count"] for channel in channels)
+        return came == total and not any(channel[key] for channel in channels for key in keys)
+
+    def watch(self, limit):
+        """Look until killed; what was above ``limit`` in two looks that followed each other.
+
+        The counters of several nsqds cannot be read at one moment: a message that is answered here while
+        the next begins there would count twice in a single look.
+        """
+        above = []
+
+        def look():
+            before = 0
+            while True:
+                now = sum(self.in_flight())
+                if min(before, now) > limit:
+                    above.append(now)
+                before = now
+                gevent.sleep(0.01)
+
+        return gevent.spawn(look), above
+
+
+class Slow:
+    """A handler that takes its time, and knows how many of it run."""
+
+    def __init__(self, seconds, total):
+        self.seconds = seconds
+        self.total = total
+        self.inside = 0
+        self.most = 0
+        self.done = Event()
+        self.times = []
+        self.bodies = Counter()
+
+    def __call__(self, message):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.times.append((time.monotonic(), message.nsqd_address))
+        gevent.sleep(self.seconds)
+        self.inside -= 1
+        self.bodies[message.body] += 1
+        if len(self.bodies) == self.total:
+            self.done.set()
+
+
+@pytest.fixture
+def cluster(kind, request):
+    with contextlib.ExitStack() as stack:
+        yield lambda count, **options: Cluster(stack, kind, count, **options)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02])
+def test_g3_one_slot_among_four_nsqds_is_one_message(cluster, delay):
+    """Handlers far slower than low_rdy_timeout, so that the slot has to move while a message is in flight."""
+    nsqds = cluster(4, delay=delay)
+    for number in range(4):
+        nsqds.publish(number, [b"%d %d" % (number, each) for each in range(2)])
+    handler = Slow(0.4, 8)
+    reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1, low_rdy_timeout=0.15)
+    with reader:
+        watcher, above = nsqds.watch(1)
+        assert handler.done.wait(30)
+        watcher.kill()
+        wait_for(lambda: nsqds.finished(8))
+    assert handler.most == 1
+    assert above == []
+    assert handler.bodies.total() == 8
+
+
+def test_a_handler_of_three_times_msg_timeout_never_has_company(cluster):
+    """nsqd delivers the message again while its handler runs; the slot must not be used for it."""
+    nsqds = cluster(1)
+    nsqds.publish(0, [b"a", b"b"])
+    runs = []
+    inside = []
+
+    def handler(message):
+        inside.append(message.body)
+        assert len(inside) == 1
+        first = message.body not in runs
+        runs.append(message.body)
+        gevent.sleep(3 if first else 0)
+        inside.remove(message.body)
+
+    reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1, msg_timeout=1)
+    with reader:
+        wait_for(lambda: nsqds.finished(2), timeout=30)
+    assert reader.stats()["requeued"] == 0  # the assertion in the handler never failed
+    assert sorted(set(runs)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_g1_a_lowered_max_in_flight_holds_as_soon_as_messages_are_answered(cluster, count):
+    nsqds = cluster(count)
+    for number in range(count):
+        nsqds.publish(number, [b"%d %d" % (number, each) for each in range(100)])
+    gate = Event()
+    inside = [0]
+
+    def handler(message):
+        inside[0] += 1
+        gate.wait()
+        inside[0] -= 1
+
+    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=60) as reader:
+        wait_for(lambda: inside[0] == 60)
+        reader.max_in_flight = 2 * count
+        wait_for(lambda: sum(each["rdy"] for each in reader.stats()["connections"].values()) == 2 * count)
+        gate.set()
+        gate.clear()
+        wait_for(lambda: sum(nsqds.in_flight()) == inside[0] == 2 * count)
+        reader.max_in_flight = 20
+        wait_for(lambda: inside[0] == 20)
+        gate.set()
+        wait_for(lambda: nsqds.finished(100 * count))
+
+
+def test_g2_the_survivor_gets_the_whole_window_at_once(cluster):
+    nsqds = cluster(2)
+    options = {"max_in_flight": 100, "adaptive_rdy": False}
+    with Reader("t", "c", lambda message: None, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
+        shares = lambda: [each["share"] for each in reader.stats()["connections"].values()]  # noqa: E731
+        wait_for(lambda: shares() == [50, 50])
+        nsqds.proxies[0].accepting = False
+        nsqds.proxies[0].cut()
+        lost = time.monotonic()
+        wait_for(lambda: shares() == [100])
+        assert time.monotonic() - lost < 1
+
+
+def test_g5_a_connection_with_unanswered_messages_is_replaced_at_once(cluster):
+    nsqds = cluster(1, msg_timeout=1)
+    nsqds.publish(0, [b"never answered"])
+    came = []
+    reader = Reader(
+        "t",
+        "c",
+        lambda message: (came.append(message.attempts), message.enable_async()),
+        nsqd_tcp_addresses=nsqds.addresses,
+        max_in_flight=2,
+        max_redial_delay=0.1,
+        low_rdy_idle_timeout=0.2,
+    )
+    with reader:
+        wait_for(lambda: came == [1])
+        nsqds.proxies[0].cut()
+        wait_for(lambda: len(came) >= 2)
+        assert came[1] == 2
+        assert reader.stop(0.1) >= 1
+
+
+def test_ten_nsqds_one_slot_one_backlog(cluster):
+    """Over 85 % of the time for the one that has messages, and the first of them within 5 s."""
+    nsqds = cluster(10)
+    handler = Slow(0.01, 10**9)
+    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1) as reader:
+        wait_for(lambda: len(reader.stats()["connections"]) == 10)
+        nsqds.publish(7, [b"%d" % number for number in range(5000)])
+        published = time.monotonic()
+        wait_for(lambda: handler.times)
+        assert handler.times[0][0] - published < 5
+        began = time.monotonic()
+        gevent.sleep(6)  # the measure is a share of time, so time has to pass
+        busy = sum(handler.seconds for when, _ in handler.times if when >= began)
+    # Handling alone, without the round trips between two messages, which are the busy nsqd's too.
+    assert busy / 6 > 0.75
+    gaps = [after - before for (before, _), (after, _) in zip(handler.times, handler.times[1:], strict=False)]
+    held = sum(gap for gap in gaps if gap < 0.1)
+    assert held / sum(gaps) > 0.85
+
+
+def test_lending_gives_the_busy_nsqd_what_the_idle_ones_do_not_use(cluster):
+    nsqds = cluster(3)
+    options = {"max_in_flight": 30, "low_rdy_idle_timeout": 0.3, "adaptive_rdy": False}
+    gate = Event()
+    inside = [0]
+
+    def handler(message):
+        inside[0] += 1
+        gate.wait()
+        inside[0] -= 1
+
+    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, **options):
+        nsqds.publish(1, [b"%d" % number for number in range(100)])
+        wait_for(lambda: inside[0] == 28)
+        gate.set()
+        wait_for(lambda: nsqds.finished(100))
+
+
+def test_stopping_under_load_finishes_what_was_handled_and_loses_nothing(cluster):
+    nsqds = cluster(2, delay=0.005)
+    total = 2000
+    for number in range(2):
+        nsqds.publish(number, [b"%d %d" % (number, each) for each in range(total // 2)])
+    handled = Counter()
+    done = Event()
+
+    def handler(message):
+        gevent.sleep(0.001)
+        handled[message.body] += 1
+        if len(handled) == total:
+            done.set()
+
+    rounds = 0
+    while not done.is_set():
+        rounds += 1
+        reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=50)
+        with reader:
+            before = handled.total()
+            wait_for(lambda before=before: handled.total() >= before + 300 or done.is_set())
+        stats = reader.stats()
+        assert stats["finished"] == handled.total() - before
+    wait_for(lambda: nsqds.finished(total))
+    assert rounds > 3
+    assert handled.total() == len(handled) == total
+
+
+def test_a_handler_that_blocks_for_ten_heartbeats_loses_no_connection(cluster):
+    nsqds = cluster(1)
+    nsqds.publish(0, [b"%d" % number for number in range(50)])
+    lost = []
+    done = []
+
+    def handler(message):
+        gevent.sleep(10)
+        done.append(message.body)
+
+    reader = Reader(
+        "t",
+        "c",
+        handler,
+        nsqd_tcp_addresses=nsqds.addresses,
+        max_in_flight=50,
+        heartbeat_interval=1,
+        on_disconnect=lambda address, error: lost.append(error),
+    )
+    with reader:
+        wait_for(lambda: len(done) == 50, timeout=30)
+        wait_for(lambda: nsqds.finished(50))
+        assert not lost
+    assert len(set(done)) == 50
+
+
+def test_handlers_that_keep_the_cpu_lose_no_connection_and_answer_as_they_go(cluster):
+    """500 handlers of 20 ms of CPU, heartbeats every second: the first FIN leaves within 0.1 s."""
+    nsqds = cluster(1)
+    nsqds.publish(0, [b"%d" % number for number in range(500)])
+    lost = []
+    began = []
+
+    def handler(message):
+        began.append(time.monotonic())
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:
+            pass
+
+    reader = Reader(
+        "t",
+        "c",
+        handler,
+        nsqd_tcp_addresses=nsqds.addresses,
+        max_in_flight=500,
+        heartbeat_interval=1,
+        adaptive_rdy=False,
+        on_disconnect=lambda address, error: lost.append(error),
+    )
+    with reader:
+        while not nsqds.proxies[0].to_server_count:
+            gevent.sleep(0.001)
+        wait_for(lambda: began)
+        before = nsqds.proxies[0].to_server_count
+        while nsqds.proxies[0].to_server_count == before:
+            gevent.sleep(0.001)
+        first_fin = time.monotonic() - began[0]
+        wait_for(lambda: len(began) == 500, timeout=60)
+        wait_for(lambda: nsqds.finished(500))
+        assert not lost
+    assert first_fin < 0.1

@@ -1,0 +1,107 @@
+"""Addresses: what is one is understood and written back the same; all else is refused with a reason."""
+
+import string
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gnsq_like.addresses import Address, join_host_port, parse_address, parse_addresses
+from gnsq_like.errors import InvalidAddress
+
+ports = st.integers(1, 65535)
+names = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?(\.[a-z0-9]{1,10}){0,3}\.?", fullmatch=True)
+v4 = st.ip_addresses(v=4).map(str)
+v6 = st.ip_addresses(v=6).map(str)
+
+
+@given(st.one_of(names, v4, v6), ports)
+def test_host_and_port_come_back(host, port):
+    address = parse_address(join_host_port(host, port))
+    assert address == Address(host, port)
+    assert parse_address(str(address)) == address
+
+
+@given(v6, ports)
+def test_ipv6_stands_in_brackets(host, port):
+    assert str(Address(host, port)) == f"[{host}]:{port}"
+    with pytest.raises(InvalidAddress, match="brackets"):
+        parse_address(f"{host}:{port}")
+
+
+@given(st.text(min_size=1).filter(lambda path: "\0" not in path))
+def test_unix_paths_come_back(path):
+    address = parse_address(f"unix:{path}")
+    assert address == Address("", 0, path)
+    assert str(address) == f"unix:{path}"
+
+
+@given(st.text(alphabet=string.printable, max_size=40))
+def test_any_text_is_an_address_or_refused(text):
+    try:
+        address = parse_address(text)
+    except InvalidAddress as exc:
+        assert repr(text) in str(exc)
+        return
+    assert parse_address(str(address)) == address
+    assert address.path or 1 <= address.port <= 65535
+
+
+@given(names, st.one_of(st.integers(max_value=0), st.integers(min_value=65536)))
+def test_ports_out_of_range_are_refused(host, port):
+    with pytest.raises(InvalidAddress):
+        parse_address(f"{host}:{port}")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("", "missing"),
+        ("localhost", "missing"),
+        (":4150", "missing"),
+        ("localhost:", "port"),
+        ("localhost:http", "port"),
+        ("localhost:\u0664\u0661\u0665\u0660", "port"),
+        ("localhost:+4150", "port"),
+        ("localhost: 4150", "port"),
+        ("localhost:4150\n", "port"),
+        ("http://localhost:4150", "brackets"),
+        ("tcp://[::1]:4150", "brackets"),
+        ("[localhost]:4150", "only an IPv6"),
+        ("[::1]", "brackets"),
+        ("::1:4150", "brackets"),
+        (" localhost:4150", "no host name"),
+        ("user@localhost:4150", "no host name"),
+        ("localhost/path:4150", "no host name"),
+        ("unix:", "path is missing"),
+        (4150, "type int"),
+        (None, "type NoneType"),
+        (b"localhost:4150", "type bytes"),
+    ],
+)
+def test_what_is_refused_and_why(given, reason):
+    with pytest.raises(InvalidAddress, match=reason) as caught:
+        parse_address(given)
+    assert caught.value.address == given
+    assert "host:port" in str(caught.value)
+
+
+@given(st.lists(st.tuples(v4, ports), max_size=10))
+def test_several_come_each_once_in_their_order(pairs):
+    texts = [join_host_port(*pair) for pair in pairs]
+    assert parse_addresses(texts) == tuple(dict.fromkeys(Address(*pair) for pair in pairs))
+    assert parse_addresses(iter(texts)) == parse_addresses(texts)
+
+
+def test_one_may_stand_alone():
+    assert parse_addresses("[::1]:4150") == (Address("::1", 4150),)
+    assert parse_addresses(()) == ()
+
+
+@given(st.one_of(v4.map(IPv4Address), v6.map(IPv6Address)), ports)
+def test_addresses_sort_and_hash(ip, port):
+    address = Address(str(ip), port)
+    assume(port > 1)
+    assert address != Address(str(ip), port - 1)
+    assert len({address, parse_address(str(address))}) == 1

@@ -1,0 +1,142 @@
+"""Copies are dropped, and nothing but copies."""
+
+from contextlib import suppress
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from gnsq_like import Deduplicate, Producer, Reader, Requeue
+from gnsq_like.deduplicate import MemoryStore
+from gnsq_like.errors import InvalidOption
+from tests.daemons import running_nsqd, wait_for
+
+
+class Fake:
+    """What of a message counts here."""
+
+    def __init__(self, body, answer=None, is_async=False):
+        self.body, self.answer, self.is_async = body, answer, is_async
+
+
+def body_of(message):
+    return message.body
+
+
+def test_a_copy_is_dropped():
+    handled = []
+    it = Deduplicate(handled.append, key=body_of, window=60)
+    first, copy, other = Fake(b"x"), Fake(b"x"), Fake(b"y")
+    for message in (first, copy, other):
+        it(message)
+    assert handled == [first, other]
+    assert it.dropped_count == 1
+
+
+@pytest.mark.parametrize("how", ["raise", "Timeout", "False", "requeue", "async"])
+def test_what_was_not_handled_leaves_no_trace(how):
+    calls = []
+
+    def handler(message):
+        calls.append(message)
+        if len(calls) > 1:
+            return None
+        if how == "raise":
+            raise RuntimeError
+        if how == "Timeout":
+            raise gevent.Timeout
+        if how == "requeue":
+            message.answer = "REQ"
+        if how == "async":
+            message.is_async = True
+        return how != "False"
+
+    it = Deduplicate(handler, key=body_of, window=60)
+    with suppress(RuntimeError, gevent.Timeout):
+        it(Fake(b"x"))
+    it(Fake(b"x"))
+    assert len(calls) == 2
+
+
+def test_a_copy_that_comes_meanwhile_is_requeued_without_backoff():
+    begun, go = Event(), Event()
+    calls = []
+
+    def handler(message):
+        calls.append(message)
+        begun.set()
+        go.wait()
+
+    it = Deduplicate(handler, key=body_of, window=60, busy_delay=3)
+    first = gevent.spawn(it, Fake(b"x"))
+    begun.wait()
+    with pytest.raises(Requeue) as caught:
+        it(Fake(b"x"))
+    assert (caught.value.delay, caught.value.backoff) == (3, False)
+    go.set()
+    first.get(timeout=10)
+    it(Fake(b"x"))
+    assert len(calls) == 1
+
+
+def test_the_window_ends():
+    now = [0.0]
+    store = MemoryStore(clock=lambda: now[0])
+    handled = []
+    it = Deduplicate(handled.append, key=body_of, window=10, store=store)
+    it(Fake(b"x"))
+    now[0] = 9.9
+    it(Fake(b"x"))
+    assert len(handled) == 1
+    now[0] = 10.1
+    it(Fake(b"x"))
+    assert len(handled) == 2
+    now[0] = 30.0
+    it(Fake(b"y"))
+    assert len(store) == 1
+
+
+def test_memory_is_bounded():
+    store = MemoryStore(limit=100)
+    for number in range(1000):
+        store.remember(number, 60)
+    assert len(store) == 100
+    assert store.seen(999) and store.seen(900) and not store.seen(899)
+
+
+def test_a_store_that_fails():
+    class Broken:
+        def seen(self, key):
+            return False
+
+        def remember(self, key, window):
+            raise ConnectionError
+
+    handled = []
+    it = Deduplicate(handled.append, key=body_of, window=60, store=Broken())
+    it(Fake(b"x"))
+    assert len(handled) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"key": "id"}, {"window": 0}, {"window": "1"}])
+def test_wrong_arguments(wrong):
+    with pytest.raises(InvalidOption):
+        Deduplicate(print, **{"key": body_of, "window": 1, **wrong})
+    with pytest.raises(InvalidOption):
+        MemoryStore(0)
+
+
+def test_replicas_and_deduplicate_together():
+    handled = []
+    with running_nsqd("ours", node_id=1) as one, running_nsqd("ours", node_id=2) as two:
+        addresses = [one.tcp_address, two.tcp_address]
+        it = Deduplicate(lambda message: handled.append(message.body), key=body_of, window=60, busy_delay=0)
+        with (
+            Producer(addresses, replicas=2) as producer,
+            Reader("t", "c", it, nsqd_tcp_addresses=addresses, max_in_flight=20) as reader,
+        ):
+            for number in range(50):
+                producer.publish("t", b"%d" % number)
+            wait_for(lambda: reader.stats()["finished"] == 100)
+    assert sorted(handled, key=int) == [b"%d" % number for number in range(50)]
+    assert it.dropped_count == 50

@@ -1,0 +1,212 @@
+"""Options: each one's type and bounds, unknown names, and what IDENTIFY says of them."""
+
+import json
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like import Producer, Reader
+from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions, make_options
+
+CLASSES = [ConnectionOptions, ProducerOptions, ReaderOptions]
+ALL = [(cls, option) for cls in CLASSES for option in fields(cls)]
+NUMBERS = [each for each in ALL if each[1].metadata["kind"] in (int, float)]
+
+
+def named(params):
+    return [pytest.param(*each, id=f"{each[0].__name__}.{each[1].name}") for each in params]
+
+
+def kinds(option):
+    kind = option.metadata["kind"]
+    return kind if isinstance(kind, tuple) else (kind,)
+
+
+def make(cls, option, value):
+    return getattr(make_options(cls, {option.name: value}), option.name)
+
+
+@pytest.mark.parametrize(("cls", "option"), named(ALL))
+def test_the_default_is_right(cls, option):
+    default = getattr(cls(), option.name)
+    assert make(cls, option, default) == default
+
+
+@pytest.mark.parametrize(("cls", "option"), named(ALL))
+def test_a_value_of_another_type_is_refused(cls, option):
+    rules = option.metadata
+    wrong = [[], object(), b"bytes", 1j]
+    if str not in kinds(option):
+        wrong.append("5")
+    if bool not in kinds(option):
+        wrong.append(True)
+    if not {int, float} & set(kinds(option)):
+        wrong += [5, 0.5]
+    if kinds(option) == (int,):
+        wrong.append(2.5)
+    if None not in rules["also"] and type(None) not in kinds(option):
+        wrong.append(None)
+    if not rules["call"]:
+        wrong.append(print)
+    for value in wrong:
+        with pytest.raises(InvalidOption) as caught:
+            make(cls, option, value)
+        assert caught.value.option == option.name
+        assert option.name in str(caught.value)
+        assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(("cls", "option"), named(NUMBERS))
+def test_bounds_are_kept(cls, option):
+    rules = option.metadata
+    step = 1 if rules["kind"] is int else 1e-9
+    if rules["minimum"] is not None:
+        assert make(cls, option, rules["minimum"]) == rules["minimum"]
+        below = rules["minimum"] - step
+    else:
+        below = rules["above"]
+        assert make(cls, option, below + 1e-3) == below + 1e-3
+    with pytest.raises(InvalidOption, match=r"least|above"):
+        make(cls, option, below)
+    with pytest.raises(InvalidOption):
+        make(cls, option, -1000)
+    if rules["maximum"] is not None:
+        assert make(cls, option, rules["maximum"]) == rules["maximum"]
+        with pytest.raises(InvalidOption, match="most"):
+            make(cls, option, rules["maximum"] + step)
+
+
+@pytest.mark.parametrize(("cls", "option"), named(each for each in NUMBERS if each[1].metadata["kind"] is float))
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_are_finite(cls, option, value):
+    with pytest.raises(InvalidOption):
+        make(cls, option, value)
+
+
+@pytest.mark.parametrize(("cls", "option"), named(each for each in ALL if each[1].metadata["choices"]))
+def test_what_is_to_be_chosen_is_listed(cls, option):
+    for choice in option.metadata["choices"]:
+        assert make(cls, option, choice) == choice
+    with pytest.raises(InvalidOption, match=option.metadata["choices"][0]):
+        make(cls, option, "something else")
+
+
+@pytest.mark.parametrize(("cls", "option"), named(each for each in ALL if each[1].metadata["call"]))
+def test_callables_are_taken_where_they_may_stand(cls, option):
+    assert make(cls, option, print) is print
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"max_inflight": 5}, "did you mean max_in_flight"),
+        ({"msg_timeot": 5}, "did you mean msg_timeout"),
+        ({"heartbeat": 5}, "no such option"),
+        ({"xyzzy": 5}, "no such option"),
+    ],
+)
+def test_an_unknown_name_is_refused_and_the_nearest_named(options, part):
+    with pytest.raises(InvalidOption, match=part):
+        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", **options)
+
+
+def test_reader_and_producer_refuse_each_others_options():
+    with pytest.raises(InvalidOption):
+        Producer("127.0.0.1:4150", max_in_flight=5)
+    with pytest.raises(InvalidOption):
+        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", max_pending_count=5)
+
+
+def test_a_wrong_option_is_also_a_value_error():
+    with pytest.raises(ValueError, match="max_in_flight") as caught:
+        ReaderOptions(max_in_flight=-1)
+    assert isinstance(caught.value, UsageError)
+    assert (caught.value.option, caught.value.value) == ("max_in_flight", -1)
+
+
+def test_options_cannot_be_changed_afterwards():
+    with pytest.raises(AttributeError):
+        ReaderOptions().max_in_flight = 5
+
+
+def test_every_option_of_a_reader_by_name():
+    """A new option or another default is a change that users see: say so in CHANGES.rst and docs/reader.rst."""
+    defaults = {option.name: getattr(ReaderOptions(), option.name) for option in fields(ReaderOptions)}
+    expected = {
+        "max_in_flight": 1,
+        "concurrency": None,
+        "max_attempts": 5,
+        "default_requeue_delay": 90.0,
+        "max_requeue_delay": 900.0,
+        "lookupd_poll_interval": 60.0,
+        "lookupd_poll_jitter": 0.3,
+        "low_rdy_idle_timeout": 10.0,
+        "low_rdy_timeout": 30.0,
+        "low_rdy_probe_timeout": 0.25,
+        "adaptive_rdy": True,
+        "max_backoff_duration": 120.0,
+        "backoff_multiplier": 1.0,
+        "backoff_strategy": "exponential",
+        "heartbeat_interval": 30.0,
+        "output_buffer_timeout": 0.025,
+        "sample_rate": 0,
+        "msg_timeout": None,
+        "max_frame_bytes": 64 * 1024 * 1024,
+        "spawn": "greenlet",
+    }
+    assert {name: defaults[name] for name in expected} == expected
+    assert defaults["hostname"].split(".")[0] == defaults["client_id"]
+    assert defaults["user_agent"].startswith("gnsq_like/")
+
+
+# -- IDENTIFY ---------------------------------------------------------------------------------------
+
+
+def test_identify_says_what_is_set_and_leaves_the_rest_to_nsqd():
+    sent = ConnectionOptions(client_id="me", hostname="me.example", user_agent="ua").identify_fields()
+    assert {name: sent[name] for name in ("client_id", "hostname", "user_agent")} == {
+        "client_id": "me",
+        "hostname": "me.example",
+        "user_agent": "ua",
+    }
+    assert (sent["short_id"], sent["long_id"]) == ("me", "me.example")
+    assert sent["feature_negotiation"] is True
+    assert sent["heartbeat_interval"] == 30_000
+    assert sent["output_buffer_timeout"] == 25
+    assert sent["sample_rate"] == 0
+    assert not {"msg_timeout", "output_buffer_size", "max_in_flight", "connect_timeout"} & sent.keys()
+
+
+def test_identify_of_a_reader_holds_nothing_of_the_readers_own():
+    options = {"client_id": "a", "hostname": "b"}
+    assert ReaderOptions(**options).identify_fields() == ConnectionOptions(**options).identify_fields()
+
+
+def test_minus_one_stays_minus_one():
+    sent = ConnectionOptions(output_buffer_size=-1, output_buffer_timeout=-1).identify_fields()
+    assert (sent["output_buffer_size"], sent["output_buffer_timeout"]) == (-1, -1)
+
+
+seconds = st.one_of(st.integers(1, 3600), st.floats(1, 3600))
+
+
+@given(heartbeat=seconds, msg_timeout=seconds, buffer=st.floats(1e-6, 3600), size=st.integers(64, 2**31 - 1))
+def test_durations_are_sent_as_whole_milliseconds(heartbeat, msg_timeout, buffer, size):
+    """nsqd refuses 2000.0 (NSQ.md 8.51)."""
+    sent = ConnectionOptions(
+        heartbeat_interval=heartbeat, msg_timeout=msg_timeout, output_buffer_timeout=buffer, output_buffer_size=size
+    ).identify_fields()
+    for name, given_value in (
+        ("heartbeat_interval", heartbeat),
+        ("msg_timeout", msg_timeout),
+        ("output_buffer_timeout", buffer),
+    ):
+        assert type(sent[name]) is int
+        assert sent[name] >= 1
+        assert sent[name] == pytest.approx(given_value * 1000, abs=1)
+    assert sent["output_buffer_size"] == size
+    assert json.loads(json.dumps(sent)) == sent
+    assert "." not in json.dumps({name: value for name, value in sent.items() if not isinstance(value, str)})
