@@ -29,8 +29,9 @@ class Discovery:
 
     :param clients: one for each nsqlookupd
     :param topic: the topic to look up; None for all nsqds
-    :param on_nodes: called after each round in which a nsqlookupd answered, with the nsqds found, each
-        once by its TCP address
+    :param on_nodes: called with (nodes, complete): the nsqds found so far, each once by its TCP address,
+        whenever a nsqlookupd has answered, so that a mute one holds up nobody; and at the end of a round in
+        which one answered at all, then with complete=True
     :param on_error: called with (nsqlookupd's URL, error) for each that failed
     :param interval: seconds between two rounds
     :param jitter: share of the interval that is random, 0 to 1
@@ -41,7 +42,7 @@ class Discovery:
         self,
         clients: Sequence[LookupdClient],
         topic: str | None,
-        on_nodes: Callable[[list[NsqdNode]], object],
+        on_nodes: Callable[[list[NsqdNode], bool], object],
         on_error: Callable[[str, NSQError], object],
         *,
         interval: float,
@@ -60,6 +61,8 @@ class Discovery:
         self._extra = delay.ExtraRounds()
         #: Rounds finished; written by the poller greenlet.
         self.rounds = 0
+        #: Rounds in a row that found nothing.
+        self._fruitless = 0
 
     def start(self) -> None:
         """Start the poller greenlet. Never switches."""
@@ -90,7 +93,13 @@ class Discovery:
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
             self.rounds += 1
             self._extra.began(time.monotonic())
-            self._sleep(delay.poll_delay(self._interval, self._jitter, self._draw))
+            self._sleep(self._pause())
+
+    def _pause(self) -> float:
+        interval = self._interval
+        if self._fruitless:
+            interval = delay.fruitless_delay(self._fruitless, interval)
+        return delay.poll_delay(interval, self._jitter, self._draw)
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the next round, or for the extra one that was asked for."""
@@ -103,14 +112,19 @@ class Discovery:
 
     def _round(self) -> None:
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
+        nodes: dict[str, NsqdNode] = {}
+        answered = False
         try:
-            gevent.joinall(asked)
+            for greenlet in gevent.iwait(asked):
+                if greenlet.value is not None:
+                    answered = True
+                    nodes |= {node.tcp_address: node for node in greenlet.value}
+                    self._on_nodes(_sorted(nodes), False)
         finally:
             gevent.killall(asked, block=False)
-        answers = [greenlet.value for greenlet in asked if greenlet.value is not None]
-        if answers:
-            nodes = {node.tcp_address: node for answer in answers for node in answer}
-            self._on_nodes([nodes[address] for address in sorted(nodes)])
+        self._fruitless = 0 if nodes else self._fruitless + 1
+        if answered:
+            self._on_nodes(_sorted(nodes), True)
 
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         try:
@@ -120,3 +134,7 @@ class Discovery:
         except HTTPError as exc:
             self._on_error(client.url, exc)
             return None
+
+
+def _sorted(nodes: dict[str, NsqdNode]) -> list[NsqdNode]:
+    return [nodes[address] for address in sorted(nodes)]

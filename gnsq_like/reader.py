@@ -342,7 +342,7 @@ class Reader:
 
     # -- connections --------------------------------------------------------------------------------
 
-    def _nodes_found(self, nodes: list[NsqdNode]) -> None:
+    def _nodes_found(self, nodes: list[NsqdNode], complete: bool) -> None:
         wanted = self.options.discovery_filter
         found: set[Address] = set()
         for node in nodes:
@@ -352,7 +352,7 @@ class Reader:
             except InvalidAddress as exc:
                 self._report(node.tcp_address, exc)
         if self._roster is not None:
-            self._roster.found(found)
+            self._roster.found(found, complete)
 
     def _connect(self, address: Address) -> NSQError | None:
         """Connect and subscribe once; why it failed, or None. May switch."""

@@ -84,11 +84,13 @@ class Roster:
         for greenlet in self._trying.values():
             greenlet.kill(block=False)
 
-    def found(self, addresses: Iterable[Address]) -> None:
-        """A round of discovery gave these. Never switches."""
-        self._found = frozenset(addresses)
+    def found(self, addresses: Iterable[Address], complete: bool) -> None:
+        """A round of discovery gave these, and, if ``complete``, no others. Never switches."""
+        listed = frozenset(addresses)
+        if complete:
+            self._found = listed
         now = time.monotonic()
-        for address in sorted(self._found):
+        for address in sorted(listed):
             _, not_before = self._failures.get(address, (0, 0.0))
             if now >= not_before:
                 self._try(address)

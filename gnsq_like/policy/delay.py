@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["ExtraRounds", "discovery_delay", "poll_delay", "redial_delay", "requeue_delay"]
+__all__ = ["ExtraRounds", "discovery_delay", "fruitless_delay", "poll_delay", "redial_delay", "requeue_delay"]
 
 Draw = Callable[[], float]
 
@@ -22,6 +22,9 @@ REDIAL_MAXIMUM = 60.0
 
 #: First wait before an address that lookupds list, and that failed, is dialled again; doubled each time.
 DISCOVERY_BASE = 8.0
+
+#: First wait after a lookup round that found no nsqd; doubled each time, up to the poll interval.
+FRUITLESS_BASE = 1.0
 
 #: An extra lookup round follows a lost connection after so many seconds, drawn between the two ...
 EXTRA_ROUND_SOONEST = 0.5
@@ -58,6 +61,15 @@ def discovery_delay(failures: int, poll_interval: float) -> float:
 def poll_delay(interval: float, jitter: float, draw: Draw) -> float:
     """Seconds until the next lookup round: the interval, give or take half of `jitter` (a fraction of it)."""
     return interval * (1.0 + jitter * (draw() - 0.5))
+
+
+def fruitless_delay(rounds: int, interval: float) -> float:
+    """Seconds until the next lookup round when the last `rounds` found nothing (1 = the first): 1, 2, 4, …
+
+    A Reader that was started before its topic exists gets its first message soon, and a fleet that waits for
+    a topic that never comes ends up at the interval.
+    """
+    return _doubled(FRUITLESS_BASE, rounds - 1, interval)
 
 
 class ExtraRounds:

@@ -128,6 +128,8 @@ class Pool:
         """The next target in turn that is ready for this publish. Never switches."""
         targets = self.targets
         count = len(targets)
+        if count == 1 and publish.group is None:
+            return targets[0] if targets[0].ready(now) else None
         taken = publish.group.taken if publish.group is not None else ()
         doubted = None
         for step in range(count):
@@ -370,7 +372,7 @@ class Pool:
         )
         self._discovery.start()
 
-    def _nodes_found(self, nodes: list[NsqdNode]) -> None:
+    def _nodes_found(self, nodes: list[NsqdNode], complete: bool) -> None:
         self._discovered = True
         wanted = self.options.discovery_filter
         found: dict[Address, None] = dict.fromkeys(self._fixed)
@@ -382,7 +384,7 @@ class Pool:
                 self.report(node.tcp_address, exc)
         known = {target.address for target in self.targets}
         for target in self.targets:
-            target.wanted = target.address in found
+            target.wanted = target.address in found or (target.wanted and not complete)
         # One that is not listed any more is used while its connection stands, and not dialled again.
         self.targets = [target for target in self.targets if target.wanted or target.connected]
         self.targets += [Target(address, self) for address in found if address not in known]

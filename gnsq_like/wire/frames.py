@@ -65,6 +65,10 @@ def encode_messages(messages: Iterable[RawMessage]) -> bytes:
     return b"".join([encode_message(*message) for message in messages])
 
 
+_OK = Frame(RESPONSE, OK)
+_OK_FRAME = encode_frame(RESPONSE, OK)
+
+
 class FrameDecoder:
     """Cuts what nsqd sends into frames.
 
@@ -136,6 +140,14 @@ class FrameDecoder:
                     continue
             else:
                 size, frame_type = unpack_head(data, position)
+            if size == 6 and data.startswith(_OK_FRAME, position):
+                # A producer's every answer.
+                if run:
+                    items.append(run)
+                    run = []
+                items.append(_OK)
+                position += 10
+                continue
             fault = self._fault(size, frame_type)
             if fault is not None:
                 self.error = fault

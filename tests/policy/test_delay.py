@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.delay import ExtraRounds, discovery_delay, poll_delay, redial_delay, requeue_delay
+from gnsq_like.policy.delay import (
+    ExtraRounds,
+    discovery_delay,
+    fruitless_delay,
+    poll_delay,
+    redial_delay,
+    requeue_delay,
+)
 from tests.policy.scale import examples
 
 
@@ -71,3 +78,10 @@ def test_at_most_one_extra_round_in_five_seconds(losses: list[tuple[float, float
         due = extra.ask(now, lambda chance=chance: chance)  # type: ignore[misc]
         assert now < due <= now + 5.5
     assert all(later - earlier >= 5 - 1e-9 for earlier, later in zip(rounds, rounds[1:], strict=False))
+
+
+@given(st.integers(1, 10_000), st.floats(0.001, 3600))
+def test_a_search_that_finds_nothing_slows_down_to_the_interval(rounds: int, interval: float) -> None:
+    first, later = fruitless_delay(rounds, interval), fruitless_delay(rounds + 1, interval)
+    assert 0 < first <= later <= interval
+    assert fruitless_delay(60, interval) == interval

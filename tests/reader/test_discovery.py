@@ -139,6 +139,27 @@ def test_a_mute_nsqlookupd_does_not_freeze_the_hub(nsqd):
     assert late < 0.5
 
 
+def test_a_mute_nsqlookupd_does_not_hold_up_the_first_connection(lookupd, nsqd):
+    lookupd.nsqds = [nsqd]
+    with Lookupd() as mute:
+        release = Event()
+        mute.answer = lambda environ, start_response: release.wait()
+        with reading([mute, lookupd], lookupd_timeout=30):
+            started = time.monotonic()
+            peer = serve(nsqd)
+            assert time.monotonic() - started < 5
+            gevent.spawn(answer_cls, peer)
+        release.set()
+
+
+def test_a_topic_that_is_not_there_yet_is_asked_for_again_soon(lookupd, nsqd):
+    with reading([lookupd], lookupd_poll_interval=60):
+        wait_for(lambda: len(lookupd.asked) == 1)
+        lookupd.nsqds = [nsqd]
+        gevent.spawn(answer_cls, serve(nsqd))
+    assert len(lookupd.asked) == 2
+
+
 def test_the_authorization_is_sent_and_the_path_kept(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
     with reading([f"http://{lookupd.address}/prefix"], lookupd_authorization=lambda: "Bearer fresh"):

@@ -38,7 +38,7 @@ def test_a_name_that_is_no_text_is_refused(name):
 @given(st.text(alphabet=ALLOWED + "#ephemral \n\r\0é", max_size=70))
 def test_valid_is_what_the_rule_says(name):
     stem = name.removesuffix("#ephemeral")
-    right = 1 <= len(stem) and len(name) <= 64 and re.search(r"[^a-zA-Z0-9._-]", stem) is None
+    right = len(stem) >= 1 and len(name) <= 64 and re.search(r"[^a-zA-Z0-9._-]", stem) is None
     assert is_valid_name(name) == right
 
 
