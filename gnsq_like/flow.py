@@ -69,6 +69,8 @@ class Flow:
         #: Subscriptions whose level may want another RDY when this round of the hub is over.
         self._unsettled: dict[Subscription, None] = {}
         self._adjust_due = False
+        #: Fires when handlers for what just came have begun.
+        self._begun = loop.timer(0)
         self._timer = loop.timer(0)
         self._timer_at: float | None = None
         #: Messages received, finished and requeued since the start.
@@ -107,7 +109,7 @@ class Flow:
         self.received_count += count
         if wants_plan:
             self.plan_soon()
-        self._adjust_soon(subscription)
+        self._adjust_soon(subscription, after_handlers=True)
         # Later messages have later deadlines, so this seldom finds anything to do.
         deadline = subscription.connection.last_received_at + subscription.msg_timeout
         if self._timer_at is None or self._timer_at > deadline:
@@ -202,19 +204,26 @@ class Flow:
     def stop(self) -> None:
         """Send no more RDY; twice is fine."""
         self._stopped = True
-        self._timer.stop()
-        self._timer.close()
+        for timer in (self._timer, self._begun):
+            timer.stop()
+            timer.close()
 
-    def _adjust_soon(self, subscription: Subscription) -> None:
+    def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
         if subscription.level is None and subscription.renewal is None:
             return
         self._unsettled[subscription] = None
-        if not self._adjust_due:
-            self._adjust_due = True
+        if self._adjust_due:
+            return
+        self._adjust_due = True
+        if after_handlers:
+            # Workers begin in the hub's callbacks or, a round later, in its timers: this comes behind both, so
+            # that a message which is answered without blocking costs no RDY at all.
+            self._begun.start(self.loop.run_callback, self._adjust)
+        else:
             self.loop.run_callback(self._adjust)
 
     def _adjust(self) -> None:
-        # In the hub, after the handlers that answer without blocking: then arrival and answer cost no RDY.
+        # In the hub.
         self._adjust_due = False
         unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:

@@ -1,0 +1,172 @@
+"""The clients that consume.py and latency.py compare, each behind the same call.
+
+``CONSUMERS[name](address, topic, max_in_flight, note, pause)`` subscribes and never returns: ``note`` is
+called with each body at the beginning of its handler and ends the process when it has seen enough. The
+handler then waits ``pause`` seconds, in the way of its client: cooperatively (gevent.sleep, asyncio.sleep),
+and with as many handlers at once as ``max_in_flight`` allows. gnsq alone has one handler a connection.
+
+Clients other than gnsq_like run in a Python of their own; nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _nsqd import CHANNEL
+
+Note = Callable[[bytes], object]
+
+
+def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: float, adaptive: bool = True) -> None:
+    from gevent import sleep
+
+    from gnsq_like import Reader
+
+    def handler(message: Any) -> None:
+        note(message.body)
+        if pause:
+            sleep(pause)
+
+    Reader(
+        topic, CHANNEL, handler, nsqd_tcp_addresses=address, max_in_flight=max_in_flight, adaptive_rdy=adaptive
+    ).run()
+
+
+def gnsq_like_fixed(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    gnsq_like(address, topic, max_in_flight, note, pause, adaptive=False)
+
+
+def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    """The least that gevent can do: receive, cut, call, one write with the FINs of what came."""
+    from struct import Struct
+
+    from gevent import socket
+
+    header = Struct(">ii")
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(b"  V2SUB %b %b\nRDY %d\n" % (topic.encode(), CHANNEL.encode(), max_in_flight))
+    rest = b""
+    while data := sock.recv(65536):
+        data = rest + data
+        answers: list[bytes] = []
+        position = 0
+        # A frame: 4 bytes of size, 4 of type; a message: 8 of time, 2 of attempts, 16 of id, the body.
+        while position + 8 <= len(data):
+            size, kind = header.unpack_from(data, position)
+            end = position + 4 + size
+            if end > len(data):
+                break
+            if kind == 2:
+                note(data[position + 34 : end])
+                answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
+            elif data[position + 8 : end] == b"_heartbeat_":
+                answers.append(b"NOP\n")
+            position = end
+        rest = data[position:]
+        if answers:
+            sock.sendall(b"".join(answers))
+
+
+def gnsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    from gevent import sleep
+    from gnsq import Consumer  # type: ignore[import-not-found]
+
+    def handler(consumer: Any, message: Any) -> None:
+        note(message.body)
+        if pause:
+            sleep(pause)
+
+    Consumer(topic, CHANNEL, address, message_handler=handler, max_in_flight=max_in_flight).start()
+
+
+def pynsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    import asyncio
+
+    import nsq  # type: ignore[import-not-found]
+
+    def handler(message: Any) -> bool:
+        note(message.body)
+        return True
+
+    async def waiting_handler(message: Any) -> bool:
+        note(message.body)
+        await asyncio.sleep(pause)
+        return True
+
+    nsq.Reader(
+        message_handler=waiting_handler if pause else handler,
+        nsqd_tcp_addresses=[address],
+        topic=topic,
+        channel=CHANNEL,
+        max_in_flight=max_in_flight,
+    )
+    nsq.run()
+
+
+def ansq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    import asyncio
+
+    from ansq import create_reader  # type: ignore[import-not-found]
+
+    async def handle(message: Any) -> None:
+        note(message.body)
+        await asyncio.sleep(pause)
+        await message.fin()
+
+    async def main() -> None:
+        reader = await create_reader(topic=topic, channel=CHANNEL, nsqd_tcp_addresses=[address])
+        for connection in reader.connections:
+            await connection.rdy(max_in_flight)
+        tasks = set()
+        async for message in reader.messages():
+            if pause:
+                task = asyncio.create_task(handle(message))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            else:
+                note(message.body)
+                await message.fin()
+
+    asyncio.run(main())
+
+
+CONSUMERS: dict[str, Callable[[str, str, int, Note, float], None]] = {
+    "gnsq_like": gnsq_like,
+    "gnsq_like, adaptive off": gnsq_like_fixed,
+    "bare gevent loop": bare,
+    "gnsq": gnsq,
+    "pynsq": pynsq,
+    "ansq": ansq,
+}
+
+
+def add_python_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say where nsqd and the other clients are."""
+    parser.add_argument("--nsqd", default="nsqd", help="the nsqd to start (default: the one on PATH)")
+    parser.add_argument("--gnsq-python", metavar="PATH", help="a Python that has gnsq")
+    parser.add_argument("--peers-python", metavar="PATH", help="a Python that has pynsq and ansq")
+
+
+def available(given: argparse.Namespace) -> dict[str, str]:
+    """For each client that can be run: its Python."""
+    pythons = {"gnsq": given.gnsq_python, "pynsq": given.peers_python, "ansq": given.peers_python}
+    return {name: python for name in CONSUMERS if (python := pythons.get(name, sys.executable))}
+
+
+def start_script(python: str, script: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """Run a script of this directory in a process of its own, with this checkout's gnsq_like."""
+    root = str(Path(__file__).resolve().parent.parent)
+    return subprocess.Popen(
+        [python, script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": root},
+    )

@@ -1,0 +1,145 @@
+"""An nsqd of our own for a benchmark, and what a benchmark asks of it without any client.
+
+Everything here is plain blocking code of the standard library, so that no client is measured by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHANNEL = "bench"
+#: Seconds for nsqd to start, or for a consumer to subscribe.
+_PATIENCE = 20.0
+#: Messages in one MPUB: with 100 bytes each far below nsqd's limit of 5 MiB.
+_BATCH = 1000
+
+
+class Nsqd:
+    """A running nsqd."""
+
+    def __init__(self, tcp_address: str, http_address: str) -> None:
+        self.tcp_address = tcp_address
+        self.http_address = http_address
+
+    def make_topic(self, topic: str) -> None:
+        """Create the topic and the channel, so that what is published goes straight to the channel."""
+        self._post(f"/topic/create?topic={topic}")
+        self._post(f"/channel/create?topic={topic}&channel={CHANNEL}")
+
+    def delete_topic(self, topic: str) -> None:
+        self._post(f"/topic/delete?topic={topic}")
+
+    def fill(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish, and wait until all of it is in the channel."""
+        batch: list[bytes] = []
+        total = 0
+        with connect(self.tcp_address) as sock:
+            answers = sock.makefile("rb")
+            for body in bodies:
+                batch.append(body)
+                total += 1
+                if len(batch) == _BATCH:
+                    _multi_publish(sock, topic, batch)
+                    _expect_ok(answers.read(10))
+                    batch = []
+            if batch:
+                _multi_publish(sock, topic, batch)
+                _expect_ok(answers.read(10))
+        self._wait(lambda channel: channel["depth"] == total, topic)
+
+    def wait_for_consumer(self, topic: str) -> None:
+        """Wait until a consumer is subscribed and wants messages."""
+        self._wait(lambda channel: any(client["ready_count"] for client in channel["clients"] or []), topic)
+
+    def _wait(self, condition, topic: str) -> None:  # type: ignore[no-untyped-def]
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            topics = json.loads(self._get(f"/stats?format=json&topic={topic}&channel={CHANNEL}"))["topics"]
+            if topics and topics[0]["channels"] and condition(topics[0]["channels"][0]):
+                return
+            time.sleep(0.02)
+        raise SystemExit(f"{topic} did not come to the expected state in {_PATIENCE:g} s")
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://{self.http_address}{path}", timeout=_PATIENCE) as answer:
+            return bytes(answer.read())
+
+    def _post(self, path: str) -> None:
+        request = urllib.request.Request(f"http://{self.http_address}{path}", data=b"", method="POST")
+        with urllib.request.urlopen(request, timeout=_PATIENCE):
+            pass
+
+
+@contextmanager
+def running_nsqd(command: str, mem_queue_size: int) -> Iterator[Nsqd]:
+    """Start ``command`` on free loopback ports with a data path of its own; stop it at the end, by SIGTERM too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory, "log")
+        try:
+            with log.open("wb") as out:
+                process = subprocess.Popen(
+                    [
+                        command,
+                        "--tcp-address=127.0.0.1:0",
+                        "--http-address=127.0.0.1:0",
+                        f"--data-path={directory}",
+                        f"--mem-queue-size={mem_queue_size}",
+                    ],
+                    stderr=out,
+                )
+        except OSError as exc:
+            sys.exit(f"cannot start nsqd ({exc}): put it on PATH or give --nsqd")
+        try:
+            yield Nsqd(_listening(log, "TCP", process), _listening(log, "HTTP", process))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _listening(log: Path, face: str, process: subprocess.Popen[bytes]) -> str:
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end and process.poll() is None:
+        found = re.search(rf"{face}: listening on (\S+)\n", log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.01)
+    raise SystemExit(f"nsqd does not start: {log.read_text()}")
+
+
+def connect(address: str) -> socket.socket:
+    """A plain socket to nsqd's TCP port, greeted, without heartbeats."""
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    fields = json.dumps({"heartbeat_interval": -1}).encode()
+    sock.sendall(b"  V2IDENTIFY\n" + struct.pack(">i", len(fields)) + fields)
+    _expect_ok(sock.recv(10, socket.MSG_WAITALL))
+    return sock
+
+
+def publish_command(topic: str, body: bytes) -> bytes:
+    """A PUB."""
+    return b"PUB %b\n%b%b" % (topic.encode(), struct.pack(">i", len(body)), body)
+
+
+def _multi_publish(sock: socket.socket, topic: str, bodies: list[bytes]) -> None:
+    body = struct.pack(">i", len(bodies)) + b"".join([struct.pack(">i", len(each)) + each for each in bodies])
+    sock.sendall(b"MPUB %b\n%b%b" % (topic.encode(), struct.pack(">i", len(body)), body))
+
+
+def _expect_ok(answer: bytes) -> None:
+    if answer != b"\0\0\0\6\0\0\0\0OK":
+        raise SystemExit(f"nsqd answered {answer!r}")

@@ -1,0 +1,215 @@
+"""How long a message takes from its publish to the beginning of its handler, and what that costs in a flood.
+
+An nsqd is started on free loopback ports. For each cell (a rate of publishing and a time that the handler
+takes) every client in turn subscribes, in a process of its own, with one connection, default settings and
+max_in_flight 200; handlers wait cooperatively. Another process publishes by a plain socket on a schedule that
+is fixed beforehand (open loop): every body carries the time at which it should be sent, and the latency runs
+from that time to the handler's first line, both on CLOCK_MONOTONIC. So a consumer that slows the machine down
+is charged for it, and so is everything else on the machine: "publisher p99" is how late the publisher itself
+was, the noise floor of the cell.
+
+gnsq runs its handler inside the loop that reads: one at a time. Where rate x handler is 1 or more it cannot
+keep up, and the latency says only how long the queue had become; such cells, and all in which not every
+message came within two seconds after the last publish, are marked "behind".
+
+At the end, a flood: the throughput of gnsq_like with the adaptive level on and off, as consume.py measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import threading
+import time
+
+import consume
+from _consumers import CONSUMERS, Note, add_python_options, available, start_script
+from _nsqd import Nsqd, connect, publish_command, running_nsqd
+
+RATES = (20, 100, 1000, 3000)
+PAUSES_MS = (0, 5, 50)
+#: Messages of a cell at least.
+_LEAST = 200
+#: Seconds from the publisher's start to its first message, and from its last one to the end of the cell.
+_LEAD = 0.5
+_GRACE = 2.0
+#: What issue 3 asks of each cell, in ms, and of the flood.
+_P50, _P99, _FLOOD = 2.0, 25.0, 0.95
+_FLOOD_MAX_IN_FLIGHT = 2000
+_FLOOD_COUNT = 300_000
+_ADAPTIVE_OFF = "gnsq_like, adaptive off"
+
+#: p50, p99 and the longest latency in ms, how many messages came, and the publisher's own p99 in ms.
+Figures = tuple[float, float, float, int, float]
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+# -- in processes of their own --------------------------------------------------------------------------
+
+
+def publish(address: str, topic: str, rate: float, count: int) -> None:
+    """Publish on schedule, and print the seconds by which each message left late."""
+    late: list[float] = []
+    with connect(address) as sock:
+        threading.Thread(target=_swallow, args=(sock,), daemon=True).start()
+        start = time.monotonic_ns() + int(_LEAD * 1e9)
+        schedule = [start + int(number * 1e9 / rate) for number in range(count)]
+        commands = [publish_command(topic, b"%d" % moment) for moment in schedule]
+        for moment, command in zip(schedule, commands, strict=True):
+            wait = moment - time.monotonic_ns()
+            if wait > 0:
+                time.sleep(wait / 1e9)
+            late.append((time.monotonic_ns() - moment) / 1e9)
+            sock.sendall(command)
+        print(json.dumps(late), flush=True)
+        time.sleep(_LEAD)
+
+
+def _swallow(sock) -> None:  # type: ignore[no-untyped-def]
+    try:
+        while sock.recv(65536):
+            pass
+    except OSError:
+        pass
+
+
+def noting(count: int, seconds: float) -> Note:
+    """A note of latencies; the process prints them and ends, after ``count`` or ``seconds`` after the first."""
+    latencies: list[float] = []
+
+    def end() -> None:
+        print(json.dumps(latencies[:]), flush=True)
+        os._exit(0)
+
+    def note(body: bytes) -> None:
+        latencies.append((time.monotonic_ns() - int(body)) / 1e9)
+        if len(latencies) == 1:
+            # An OS thread, for any client's loop may be busy.
+            timer = threading.Timer(seconds, end)
+            timer.daemon = True
+            timer.start()
+        elif len(latencies) == count:
+            end()
+
+    return note
+
+
+# -- the table ------------------------------------------------------------------------------------------
+
+
+def measure(
+    nsqd: Nsqd, client: str, python: str, rate: float, pause_ms: float, seconds: float, max_in_flight: int, topic: str
+) -> Figures:
+    """One client in one cell, once."""
+    count = max(_LEAST, int(rate * seconds))
+    limit = count / rate + _GRACE
+    nsqd.make_topic(topic)
+    consumer = start_script(
+        python,
+        __file__,
+        *("--run", client, nsqd.tcp_address, topic, count, pause_ms, limit),
+        *("--max-in-flight", max_in_flight),
+    )
+    publisher: subprocess.Popen[bytes] | None = None
+    try:
+        nsqd.wait_for_consumer(topic)
+        publisher = start_script(python, __file__, "--publish", nsqd.tcp_address, topic, rate, count)
+        answer, _ = consumer.communicate(timeout=limit + 30)
+        late, _ = publisher.communicate(timeout=limit + 30)
+        latencies = sorted(1000 * each for each in json.loads(answer))
+        lateness = sorted(1000 * each for each in json.loads(late))
+    finally:
+        for process in (consumer, publisher):
+            if process is not None:
+                process.kill()
+                process.wait()
+        nsqd.delete_topic(topic)
+    longest = latencies[-1] if latencies else float("nan")
+    return (
+        percentile(latencies, 0.5),
+        percentile(latencies, 0.99),
+        longest,
+        count - len(latencies),
+        percentile(lateness, 0.99),
+    )
+
+
+def table(nsqd: Nsqd, pythons: dict[str, str], given: argparse.Namespace) -> None:
+    print(
+        "latency in ms from the scheduled publish to the handler"
+        + f", medians of {given.rounds} rounds" * (given.rounds > 1)
+    )
+    print(f"{'rate/s':>6}{'handler':>9}  {'client':<24}{'p50':>9}{'p99':>9}{'max':>9}{'publisher p99':>15}")
+    for rate in given.rate or RATES:
+        for pause in PAUSES_MS if given.handler_ms is None else given.handler_ms:
+            found: dict[str, list[Figures]] = {client: [] for client in pythons}
+            for number in range(given.rounds):
+                for position, (client, python) in enumerate(pythons.items()):
+                    topic = f"cell-{rate:g}-{pause:g}-{number}-{position}"
+                    found[client].append(
+                        measure(nsqd, client, python, rate, pause, given.seconds, given.max_in_flight, topic)
+                    )
+            for client, rounds in found.items():
+                p50, p99, longest, missing, late = (statistics.median(column) for column in zip(*rounds, strict=True))
+                marks = []
+                if missing:
+                    marks.append(
+                        f"behind: {missing:.0f} of {max(_LEAST, int(rate * given.seconds))} did not come in time"
+                    )
+                elif client == "gnsq_like" and (p50 > _P50 or p99 > _P99):
+                    marks.append("missed")
+                print(
+                    f"{rate:>6g}{pause:>6g} ms  {client:<24}{p50:>9.2f}{p99:>9.2f}{longest:>9.2f}{late:>15.2f}  "
+                    + ", ".join(marks),
+                    flush=True,
+                )
+
+
+def flood(nsqd: Nsqd, pythons: dict[str, str], rounds: int) -> None:
+    print(f"\nflood, max_in_flight {_FLOOD_MAX_IN_FLIGHT}, {rounds} rounds interleaved")
+    ours = {client: python for client, python in pythons.items() if client in ("gnsq_like", _ADAPTIVE_OFF)}
+    rates = consume.rounds_of(nsqd, ours, rounds, _FLOOD_COUNT, 100, _FLOOD_MAX_IN_FLIGHT)
+    consume.print_table(rates)
+    reached = statistics.median(rates["gnsq_like"]) / statistics.median(rates[_ADAPTIVE_OFF])
+    print(f"adaptive on reaches {reached:.1%} of off: {'met' if reached >= _FLOOD else 'missed'} ({_FLOOD:.0%})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_python_options(parser)
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help=f"of a cell, but {_LEAST} messages at least (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="of each cell (default: %(default)s)")
+    parser.add_argument("--flood-rounds", type=int, default=5, help="0 for no flood (default: %(default)s)")
+    parser.add_argument("--rate", type=float, action="append", help="messages a second; may be repeated")
+    parser.add_argument("--handler-ms", type=float, action="append", help="what a handler takes; may be repeated")
+    parser.add_argument("--max-in-flight", type=int, default=200, help="(default: %(default)s)")
+    parser.add_argument("--only", metavar="CLIENT", action="append", choices=CONSUMERS, help="may be repeated")
+    parser.add_argument("--run", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--publish", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.publish:
+        address, topic, rate, count = given.publish
+        publish(address, topic, float(rate), int(count))
+        return
+    if given.run:
+        client, address, topic, count, pause_ms, limit = given.run
+        CONSUMERS[client](address, topic, given.max_in_flight, noting(int(count), float(limit)), float(pause_ms) / 1000)
+        raise SystemExit(f"{client} ended before its last message")
+    wanted = given.only or [client for client in CONSUMERS if client != "bare gevent loop"]
+    pythons = {client: python for client, python in available(given).items() if client in wanted}
+    with running_nsqd(given.nsqd, 2 * _FLOOD_COUNT) as nsqd:
+        table(nsqd, pythons, given)
+        if given.flood_rounds:
+            flood(nsqd, available(given), given.flood_rounds)
+
+
+if __name__ == "__main__":
+    main()
