@@ -113,7 +113,7 @@ class Flow:
         # Later messages have later deadlines, so this seldom finds anything to do.
         deadline = subscription.connection.last_received_at + subscription.msg_timeout
         if self._timer_at is None or self._timer_at > deadline:
-            self._arm()
+            self._arm((subscription,))
 
     def finished(self, subscription: Subscription, message: Message, handled: bool) -> None:
         """A message is about to be finished; ``handled`` is False for one that is given up."""
@@ -199,7 +199,7 @@ class Flow:
         for subscription, rdy in result.changes:
             assert isinstance(subscription, Subscription)
             subscription.grant(rdy, now)
-        self._arm(result.next_at)
+        self._arm(self.subscriptions, result.next_at)
 
     def stop(self) -> None:
         """Send no more RDY; twice is fine."""
@@ -231,14 +231,17 @@ class Flow:
         now = time.monotonic()
         for subscription in unsettled:
             subscription.adjust(now)
-        self._arm()
+        self._arm(unsettled)
 
-    def _arm(self, at: float | None = None) -> None:
-        """Have the timer fire at ``at``, and when the next deadline or level is due; early is fine."""
+    def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
+        """Have the timer fire at ``at`` and when the next deadline or level of these is due; early is fine.
+
+        What is due for the others was armed before, and the timer looks at all when it fires.
+        """
         due = at
         if self.backoff.until is not None:
             due = self.backoff.until if due is None else min(due, self.backoff.until)
-        for subscription in self.subscriptions:
+        for subscription in subscriptions:
             level_due = None if subscription.level is None else subscription.level.due
             deadline = subscription.next_deadline()
             if deadline is not None:

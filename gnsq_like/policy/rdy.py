@@ -245,7 +245,8 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
     """Fewer seats than connections: RDY 1 for each holder, passed on to whoever waited longest."""
     now, settings = board.now, board.settings
     quick = probing or _has_traffic(slots, now, settings)
-    ends = {slot.key: _turn_ends(slot, now, settings, quick, probing) for slot in slots if slot.rdy}
+    crowd = len(slots) / max(1, seats)
+    ends = {slot.key: _turn_ends(slot, now, settings, None if quick else crowd, probing) for slot in slots if slot.rdy}
     # Whoever has just given up a seat, and may still get a message, is not yet ready for another.
     ready = [slot for slot in slots if not (slot.rdy or slot.in_flight or slot.reserved or slot.is_settling(now))]
     kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends)
@@ -304,9 +305,9 @@ def _has_traffic(slots: Sequence[Slot], now: float, settings: Settings) -> bool:
     )
 
 
-def _turn_ends(slot: Slot, now: float, settings: Settings, quick: bool, probing: bool) -> float:
-    """When a holder has to give up his seat, as things stand."""
-    patience = settings.quick(slot.round_trip) if quick else settings.slow(slot.round_trip)
+def _turn_ends(slot: Slot, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
+    """When a holder has to give up his seat, as things stand; `crowd` is None while there is traffic."""
+    patience = settings.quick(slot.round_trip) if crowd is None else settings.slow(slot.round_trip, crowd)
     silent_at = (now if slot.in_flight else max(slot.idle_since, slot.turn_at)) + patience
     return silent_at if probing else min(silent_at, slot.turn_at + settings.low_rdy_timeout)
 

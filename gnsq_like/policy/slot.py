@@ -30,8 +30,8 @@ NEVER = float("-inf")
 class Settings:
     """The times the plan goes by, in seconds."""
 
-    #: A connection silent for so long lends its share, or, where connections take turns and nobody has
-    #: traffic, gives its turn up.
+    #: A connection silent for so long lends its share. Where connections take turns and nobody has traffic,
+    #: everybody has one within half this time.
     low_rdy_idle_timeout: float = 10.0
     #: The longest turn of a busy connection while others wait.
     low_rdy_timeout: float = 30.0
@@ -53,9 +53,13 @@ class Settings:
         patience = min(self.low_rdy_probe_timeout, self.low_rdy_idle_timeout)
         return max(patience, self.probe_round_trips * round_trip)
 
-    def slow(self, round_trip: float) -> float:
-        """Seconds of silence that end a turn while nobody has traffic."""
-        return max(self.low_rdy_idle_timeout, self.probe_round_trips * round_trip)
+    def slow(self, round_trip: float, crowd: float) -> float:
+        """Seconds of silence that end a turn while nobody has traffic, with `crowd` connections for each seat.
+
+        So short that everybody has a turn within half of low_rdy_idle_timeout, or the first message after a
+        long silence would wait for many turns.
+        """
+        return max(self.quick(round_trip), self.low_rdy_idle_timeout / (2 * crowd))
 
 
 class Slot:

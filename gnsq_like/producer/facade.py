@@ -272,7 +272,8 @@ class Producer:
 
     def _send(self, publish: Publish, now: float) -> None:
         running = self._running
-        assert running is not None
+        if running is None:  # closed by another thread since
+            raise NotRunning("the Producer is closed")
         if thread_id() == running.thread:
             running.begin(publish, now)
             publish.wait_here()

@@ -29,6 +29,8 @@ from gnsq_like.threads import thread_id
 
 logger = logging.getLogger(__name__)
 
+# Native ones: patched, they would belong to greenlets.
+_local = monkey.get_original("_thread", "_local")
 _allocate_lock = monkey.get_original("_thread", "allocate_lock")
 _start_new_thread = monkey.get_original("_thread", "start_new_thread")
 
@@ -37,13 +39,17 @@ _START_TIMEOUT = 10.0
 
 
 class Home:
-    """One thread's hub, and the way to it from other threads. Made in that thread."""
+    """One thread's hub, and the way to it from other threads; made in that thread, by :func:`home_here`."""
 
     def __init__(self) -> None:
         self.hub: Any = get_hub()
         self.thread: int = thread_id()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
+        # Not run_callback_threadsafe: that counts the hub's reasons to go on (ev_ref) without a lock, and where
+        # libev counts at the same instant, one is lost; after 100,000 publishes the hub says LoopExit.
+        self._bell: Any = self.hub.loop.async_(ref=False)
+        self._bell.start(self._take)
 
     @property
     def here(self) -> bool:
@@ -61,7 +67,11 @@ class Home:
         # In this order: whoever takes calls clears the flag first, so none is left behind.
         if not self._due:
             self._due = True
-            self.hub.loop.run_callback_threadsafe(self._take)
+            try:
+                self._bell.send()
+            except Exception as exc:
+                # A thread that ended and destroyed its hub, with a result outstanding: nobody is there to hear it.
+                logger.debug("a thread is gone that waited for a publish: %r", exc)
 
     def _take(self) -> None:
         self._due = False
@@ -114,20 +124,16 @@ class Elsewhere:
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
-        self._hub = get_hub_if_exists()
+        self._home = home_here()
         self._waiter: Any = None
         self._lock: Any = None
-        if self._hub is None:
+        if self._home is None:
             self._lock = _allocate_lock()
             self._lock.acquire()
             reply.link(self._lock.release)
         else:
-            self._waiter = Waiter(self._hub)
-            reply.link(self._wake)
-
-    def _wake(self) -> None:
-        # In the thread that settles.
-        self._hub.loop.run_callback_threadsafe(self._waiter.switch, None)
+            self._waiter = Waiter(self._home.hub)
+            reply.link(partial(self._home.call, self._waiter.switch, None))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it was settled within ``timeout`` seconds. May switch, or block."""
@@ -136,13 +142,13 @@ class Elsewhere:
         if self._lock is not None:
             self._lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
         else:
-            self._switch(timeout)
+            self._switch(self._home, timeout)  # type: ignore[arg-type]
         return self._reply.done
 
-    def _switch(self, timeout: float | None) -> None:
+    def _switch(self, home: Home, timeout: float | None) -> None:
         # The timer is also what keeps the hub from saying that nothing can ever wake it.
         limit = 1e6 if timeout is None else max(0.0, timeout)
-        timer = self._hub.loop.timer(limit)
+        timer = home.hub.loop.timer(limit)
         timer.start(self._waiter.switch, None)
         try:
             self._waiter.get()
@@ -153,8 +159,28 @@ class Elsewhere:
 
 def call_here(function: Callable[[], object]) -> Callable[[], object]:
     """What another thread may call to have ``function`` called in this thread's hub; at once where there is no hub."""
-    hub = get_hub_if_exists()
-    return function if hub is None else partial(hub.loop.run_callback_threadsafe, function)
+    home = home_here()
+    return function if home is None else partial(home.call, function)
+
+
+class _Here(_local):  # type: ignore[misc, valid-type]
+    """Each thread's own Home, made when it is needed."""
+
+    home: Home | None = None
+
+
+_here = _Here()
+
+
+def home_here(*, make_hub: bool = False) -> Home | None:
+    """The Home of this thread; None where it has no hub, unless one is to be made."""
+    hub = get_hub() if make_hub else get_hub_if_exists()
+    if hub is None:
+        return None
+    home = _here.home
+    if home is None or home.hub is not hub:
+        home = _here.home = Home()
+    return home
 
 
 # -- which home -----------------------------------------------------------------------------------------
@@ -194,7 +220,7 @@ def _live(started: Any) -> None:
     end = _Shared.end = Reply()
     ended = _Shared.ended = _allocate_lock()
     ended.acquire()
-    _Shared.home = Home()
+    _Shared.home = home_here()
     started.release()
     while not end.done:
         try:
@@ -226,6 +252,7 @@ def starting() -> AbstractContextManager[object]:
 def forget() -> None:
     """In a forked child: the thread is not here, and whoever held a lock neither."""
     _Shared.home = None
+    _here.home = None
     _Shared.lock = _allocate_lock()
     _Shared.starting = _allocate_lock()
 
@@ -234,4 +261,6 @@ def choose(own_thread: bool | None) -> Home:
     """The home for a Producer whose first call comes from this thread; see the option ``own_thread``."""
     if own_thread is None:
         own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
-    return background() if own_thread else Home()
+    home = background() if own_thread else home_here(make_hub=True)
+    assert home is not None
+    return home

@@ -273,11 +273,6 @@ class Pool:
 
     # -- room, and the end --------------------------------------------------------------------------
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits for connections that no more should be taken in without waiting."""
-        return len(self._queue) >= self.options.max_pending_count
-
     def room(self) -> Reply:
         """Settled when the queue has room. Never switches."""
         reply = Reply()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.level import Level
 from tests.policy.scale import examples
-from tests.policy.simulation import Clock, Connection, Message, Nsqd, Reader
+from tests.policy.simulation import Connection, Reader
+from tests.policy.virtual_nsqd import Clock, Message, Nsqd
 
 SHARE = 200
 

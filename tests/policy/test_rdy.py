@@ -207,10 +207,13 @@ def test_the_probe_timeout_is_at_least_four_round_trips() -> None:
 
 
 def test_a_silent_holder_keeps_its_slot_longer_when_nobody_has_traffic() -> None:
-    holder = slot("holder", rdy=1, seen=-9.0, delivered=0, last_message_at=-100.0, turn_at=-9.0)
-    other = slot("other", seen=-100.0, delivered=0)
-    assert changes([holder, other], 1) == {}
-    assert changes([holder, other], 1, now=1.0) == {"holder": 0}
+    """Everybody has a turn within half of low_rdy_idle_timeout: 2.5 s each of two, 1 s each of five."""
+    holder = slot("holder", rdy=1, seen=-0.9, delivered=0, last_message_at=-100.0, turn_at=-0.9)
+    others = [slot(n, seen=-100.0, delivered=0) for n in range(4)]
+    assert changes([holder, *others], 1) == {}
+    assert changes([holder, *others], 1, now=0.11) == {"holder": 0}
+    assert changes([holder, others[0]], 1, now=1.5) == {}
+    assert changes([holder, others[0]], 1, now=1.7) == {"holder": 0}
 
 
 def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_answer() -> None:

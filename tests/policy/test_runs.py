@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gnsq_like.policy.backoff import Backoff, exponential, full_jitter
 from gnsq_like.policy.rdy import Settings
 from tests.policy.scale import examples
-from tests.policy.simulation import Clock, Cluster, Connection, Message, Nsqd, Reader
+from tests.policy.simulation import Cluster, Connection, Reader
+from tests.policy.virtual_nsqd import Clock, Message, Nsqd
 
 #: Short times, so that much happens in few seconds.
 HASTY = Settings(low_rdy_idle_timeout=1.0, low_rdy_timeout=2.0)

@@ -9,7 +9,8 @@ import pytest
 
 from gnsq_like.policy.backoff import Backoff, exponential
 from gnsq_like.policy.rdy import Mode, Settings
-from tests.policy.simulation import Clock, Cluster, Connection, Message, Nsqd, Reader
+from tests.policy.simulation import Cluster, Connection, Reader
+from tests.policy.virtual_nsqd import Clock, Message, Nsqd
 
 SOON = 0.05  # seconds: several round trips and settling times
 
@@ -439,3 +440,14 @@ def test_ten_connections_one_slot_the_others_messages_come_in_time() -> None:
         nsqd.publish()
         scene.clock.run(33.0)
         assert nsqd.finished_count == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_message_after_a_long_silence_comes_in_time(seed: int) -> None:
+    scene = Scene(10, 1, seed=seed)
+    scene.clock.run(200.0 + seed)
+    published = scene.clock.now
+    scene.cluster.nsqds[seed].publish()
+    scene.clock.run(10.0)
+    [(handled, _, _)] = scene.reader.log
+    assert handled - published < 5.5
