@@ -18,18 +18,20 @@ from gnsq_like.producer.pending import Publish
 from gnsq_like.producer.pool import Pool
 from gnsq_like.wire.names import encode_topic
 
+#: So many go at once where nothing is on its way, although more may come at the same moment: nsqd then works on
+#: them meanwhile. [A hundred greenlets: 10 % more a second; 20 to 50 differ little.]
+_EARLY_COUNT = 32
+
 #: Sends a Publish, or a batch of them: the pool's submit, or that of ``replicas``.
 Submit = Callable[[Publish, float], None]
 
 
 class Member(Publish):
-    """One message of a batch."""
+    """One message of a batch. Who makes one sets ``body``."""
 
     __slots__ = ("body",)
 
-    def __init__(self, pool: Pool, topic: str, body: bytes, deadline: float) -> None:
-        super().__init__(pool, topic, b"", deadline)
-        self.body = body
+    body: bytes
 
 
 class Batch(Publish):
@@ -130,6 +132,7 @@ class Batching:
             len(members) >= self._most_count
             or batch.bytes >= self._most_bytes
             or (self._linger and member.deadline < time.monotonic() + self._linger)
+            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.unanswered_count)
         ):
             self._close(batch)
 

@@ -259,7 +259,9 @@ class Producer:
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
         if defer is None and self._batches:
             encoder.head(topic)
-            return Member(self._started().pool, topic, body, deadline)
+            member = Member(self._started().pool, topic, b"", deadline)
+            member.body = body
+            return member
         command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
         return Publish(self._started().pool, topic, command, deadline)
 

@@ -288,8 +288,12 @@ class Pool:
     @property
     def pending_count(self) -> int:
         """Publishes not done, as far as the wire is concerned: abandoned ones count until they are answered."""
-        sent = sum(target.connection.unanswered_count for target in self.targets if target.connection is not None)
-        return len(self._queue) + int(self.held()) + sent
+        return len(self._queue) + int(self.held()) + self.unanswered_count
+
+    @property
+    def unanswered_count(self) -> int:
+        """Commands that were sent and wait for their answers."""
+        return sum(target.connection.unanswered_count for target in self.targets if target.connection is not None)
 
     @property
     def draining(self) -> bool:

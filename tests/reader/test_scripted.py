@@ -76,7 +76,7 @@ def test_an_option_with_a_typing_error_is_told_with_the_right_name():
         Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", max_in_flihgt=3)
 
 
-def test_heartbeats_are_answered_while_every_handler_blocks(nsqd):
+def test_g4_heartbeats_are_answered_while_every_handler_blocks(nsqd):
     gate = Gate()
     with reading([nsqd], gate, max_in_flight=3) as reader:
         peer = nsqd.accept()
@@ -185,7 +185,7 @@ def test_a_lost_connection_frees_its_share_and_drops_what_was_not_begun():
         gevent.spawn(answer_cls, second)
 
 
-def test_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
+def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
     with scripted_nsqd() as mute:
         got = Event()
         with reading([mute, nsqd], lambda message: got.set(), max_in_flight=2):
@@ -198,7 +198,7 @@ def test_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
             gevent.spawn(answer_cls, peer)
 
 
-def test_a_fixed_nsqd_is_dialled_again_from_the_first_failure_on():
+def test_g10_a_fixed_nsqd_is_dialled_again_from_the_first_failure_on():
     errors = []
     came = Event()
 
@@ -241,7 +241,7 @@ def test_a_lost_fixed_nsqd_is_dialled_again(nsqd):
     assert events[3] == ("disconnect", nsqd.address, "NoneType")
 
 
-def test_nothing_is_dialled_after_a_stop(nsqd):
+def test_p5_nothing_is_dialled_after_a_stop(nsqd):
     reader = reading([nsqd], max_redial_delay=0.05)
     reader.start()
     peer = nsqd.accept()
@@ -252,6 +252,19 @@ def test_nothing_is_dialled_after_a_stop(nsqd):
     stopping.get(timeout=PATIENCE)
     with pytest.raises(Empty):
         nsqd.accept(timeout=0.3)
+
+
+def test_p6_an_nsqd_named_twice_is_connected_once(nsqd):
+    """Of two connections to one nsqd, the end of the one must not strike the other from the table."""
+    reader = Reader("t", "c", print, nsqd_tcp_addresses=[nsqd.address, nsqd.address])
+    with reader:
+        peer = nsqd.accept()
+        peer.subscribe()
+        peer.line()
+        with pytest.raises(Empty):
+            nsqd.accept(timeout=0.2)
+        assert len(reader.stats()["connections"]) == 1
+        gevent.spawn(answer_cls, peer)
 
 
 def test_a_message_beyond_max_attempts_is_given_up_not_handled(nsqd):

@@ -1,0 +1,89 @@
+"""nsqds found through nsqlookupd."""
+
+import gevent
+import pytest
+
+from gnsq_like import LookupdClient, Producer
+from gnsq_like.errors import NotSent
+from tests.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.peer import PATIENCE, free_port
+
+
+@pytest.mark.parametrize("own_thread", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_nsqds_whatever_their_topics(kind, own_thread):
+    connected = set()
+    with (
+        running_nsqlookupd(kind) as lookupd,
+        running_nsqd(kind, node_id=1, lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
+        running_nsqd(kind, node_id=2, lookupd_tcp_addresses=[lookupd.tcp_address]) as two,
+        LookupdClient(lookupd.http_address) as client,
+    ):
+        wait_for(lambda: len(client.nodes()) == 2)
+        with Producer(
+            lookupd_http_addresses=lookupd.http_address, on_connect=connected.add, own_thread=own_thread
+        ) as producer:
+            wait_for(lambda: [producer.publish("t", b"x"), connected == {one.tcp_address, two.tcp_address}][1])
+
+
+def test_a_filter():
+    with (
+        running_nsqlookupd() as lookupd,
+        running_nsqd(node_id=1, lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
+        running_nsqd(node_id=2, lookupd_tcp_addresses=[lookupd.tcp_address]) as two,
+        LookupdClient(lookupd.http_address) as client,
+    ):
+        wait_for(lambda: len(client.nodes()) == 2)
+        producer = Producer(
+            lookupd_http_addresses=[lookupd.http_address],
+            discovery_filter=lambda node: node.tcp_address == two.tcp_address,
+        )
+        with producer:
+            producer.publish("t", b"x")
+            assert list(producer.stats()["connections"]) == [two.tcp_address]
+        assert one.tcp_address != two.tcp_address
+
+
+def test_no_nsqd_and_no_nsqlookupd():
+    errors = []
+    with Producer(
+        lookupd_http_addresses=f"127.0.0.1:{free_port()}",
+        on_error=lambda url, error: errors.append(error),
+        timeout=0.3,
+    ) as producer:
+        with pytest.raises(NotSent, match="no nsqd was found yet"):
+            producer.publish("t", b"x")
+        wait_for(lambda: errors)
+    with (
+        running_nsqlookupd() as lookupd,
+        Producer(lookupd_http_addresses=lookupd.http_address, timeout=0.3) as producer,
+        pytest.raises(NotSent, match="knows no nsqd"),
+    ):
+        producer.publish("t", b"x")
+
+
+def test_nsqds_come_and_go():
+    with (
+        running_nsqlookupd() as lookupd,
+        running_nsqd(node_id=1, lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
+        LookupdClient(lookupd.http_address) as client,
+        Producer(lookupd_http_addresses=lookupd.http_address, lookupd_poll_interval=0.1) as producer,
+    ):
+        wait_for(lambda: client.nodes())
+        producer.publish("t", b"x")
+        with running_nsqd(node_id=2, lookupd_tcp_addresses=[lookupd.tcp_address]) as two:
+            wait_for(lambda: set(producer.stats()["connections"]) == {one.tcp_address, two.tcp_address})
+        # It is away and not listed any more: forgotten, not dialled.
+        wait_for(lambda: set(producer.stats()["connections"]) == {one.tcp_address})
+        producer.publish("t", b"y")
+
+
+def test_publishes_wait_for_the_first_nsqd():
+    with (
+        running_nsqlookupd() as lookupd,
+        Producer(lookupd_http_addresses=lookupd.http_address, lookupd_poll_interval=0.1, timeout=PATIENCE) as producer,
+    ):
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        wait_for(lambda: producer.stats()["waiting"] == 1)
+        with running_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]):
+            waiting.get(timeout=PATIENCE)

@@ -1,0 +1,127 @@
+"""A copy of each message on several nsqds."""
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
+from tests.daemons import wait_for
+from tests.peer import OK, PATIENCE, free_port, scripted_nsqd
+from tests.producer.places import good_nsqd, identified
+
+
+def nowhere():
+    return f"127.0.0.1:{free_port()}"
+
+
+def make(*addresses, **options):
+    return Producer(list(addresses), **{"own_thread": False, "timeout": PATIENCE, **options})
+
+
+def test_each_message_goes_to_so_many_nsqds():
+    with good_nsqd() as one, good_nsqd() as two, good_nsqd() as three:
+        with make(one.address, two.address, three.address, replicas=2) as producer:
+            for number in range(30):
+                producer.publish("t", b"%d" % number)
+            assert producer.stats()["confirmed"] == 30
+        everything = sorted(one.bodies + two.bodies + three.bodies)
+        assert everything == sorted([b"%d" % number for number in range(30)] * 2)
+        for server in (one, two, three):
+            assert len(set(server.bodies)) == len(server.bodies) > 0
+
+
+def test_a_copy_that_cannot_be_sent_goes_to_another_nsqd():
+    with good_nsqd() as one, good_nsqd() as two, make(nowhere(), one.address, two.address, replicas=2) as producer:
+        producer.publish("t", b"x")
+        assert one.bodies == two.bodies == [b"x"]
+
+
+def test_batches_are_copied_too():
+    with (
+        good_nsqd() as one,
+        good_nsqd() as two,
+        make(one.address, two.address, replicas=2, batching=True) as producer,
+    ):
+        waiting = [gevent.spawn(producer.publish, "t", b"x") for _ in range(10)]
+        gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+        assert one.bodies == two.bodies
+        assert producer.stats()["confirmed"] == 10
+
+
+def test_too_few_nsqds():
+    with pytest.raises(InvalidOption, match="replicas"):
+        Producer("127.0.0.1:4150", replicas=2)
+    with pytest.raises(InvalidOption, match="quorum"):
+        Producer(["127.0.0.1:4150", "127.0.0.1:4152"], replicas=2, quorum=3)
+
+
+def test_fewer_than_asked_for_is_unknown_and_says_who_has_it():
+    with good_nsqd() as one, make(one.address, nowhere(), replicas=2, timeout=0.3) as producer:
+        with pytest.raises(OutcomeUnknown) as caught:
+            producer.publish("t", b"x")
+        assert caught.value.confirmed == (one.address,)
+        assert one.address in str(caught.value)
+
+
+def test_a_quorum_is_enough_and_the_rest_follows():
+    with (
+        scripted_nsqd() as late,
+        good_nsqd() as one,
+        make(one.address, late.address, replicas=2, quorum=1) as producer,
+    ):
+        producer.publish("t", b"x")
+        assert one.bodies == [b"x"]
+        peer = identified(late)
+        assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+        peer.send(OK)
+
+
+def test_copies_for_an_nsqd_that_stays_away_do_not_pile_up():
+    with good_nsqd() as one, make(one.address, nowhere(), replicas=2, quorum=1, timeout=0.3) as producer:
+        for number in range(20):
+            producer.publish("t", b"%d" % number)
+        wait_for(lambda: producer.stats()["waiting"] == 0)
+        assert len(one.bodies) == 20
+
+
+def test_nobody_there():
+    with make(nowhere(), nowhere(), replicas=2, timeout=0.2) as producer, pytest.raises(NotSent):
+        producer.publish("t", b"x")
+
+
+def test_refused_by_all():
+    with scripted_nsqd() as one, scripted_nsqd() as two, make(one.address, two.address, replicas=2) as producer:
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        for server in (one, two):
+            peer = identified(server)
+            assert peer.line() == b"PUB t"
+            peer.error("E_BAD_MESSAGE no")
+        with pytest.raises(PublishRefused):
+            waiting.get(timeout=PATIENCE)
+
+
+def test_refused_by_one():
+    with scripted_nsqd() as one, good_nsqd() as two, make(one.address, two.address, replicas=2) as producer:
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        peer = identified(one)
+        assert peer.line() == b"PUB t"
+        wait_for(lambda: two.bodies)
+        peer.error("E_BAD_MESSAGE no")
+        with pytest.raises(OutcomeUnknown) as caught:
+            waiting.get(timeout=PATIENCE)
+        assert caught.value.confirmed == (two.address,)
+
+
+def test_a_deadline_while_one_answer_is_missing():
+    with (
+        scripted_nsqd() as one,
+        good_nsqd() as two,
+        make(one.address, two.address, replicas=2, timeout=0.5) as producer,
+    ):
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        peer = identified(one)
+        assert peer.line() == b"PUB t"
+        with pytest.raises(OutcomeUnknown) as caught:
+            waiting.get(timeout=PATIENCE)
+        assert (caught.value.address, caught.value.confirmed) == (one.address, (two.address,))
+        producer.close(timeout=0)

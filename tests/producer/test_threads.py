@@ -1,0 +1,282 @@
+"""One Producer for all threads, in processes that patch nothing and in those that patch everything."""
+
+import gevent
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from tests.daemons import KINDS, running_nsqd, wait_for
+from tests.producer.scripts import run_script
+
+
+@pytest.fixture(params=KINDS)
+def nsqd(request):
+    with running_nsqd(request.param) as daemon:
+        yield daemon
+
+
+def messages(nsqd, topic="t"):
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        [found] = client.stats(topic=topic)["topics"]
+        return found["message_count"]
+
+
+def clients(nsqd):
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        return len(client.stats()["producers"] or [])
+
+
+def test_fifty_plain_threads_share_one(nsqd):
+    """With no hub anywhere but in the background thread."""
+    [line] = run_script(
+        """
+        import sys, threading
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1], timeout=30)
+        answered = []
+
+        def work(number):
+            for each in range(20):
+                producer.publish("t", b"%d %d" % (number, each))
+                answered.append(1)
+            producer.multi_publish("t", [b"x"] * 5)
+            results = [producer.publish_async("t", b"y") for _ in range(5)]
+            assert [result.get(timeout=30) for result in results] == [None] * 5
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        from gevent._hub_local import get_hub_if_exists
+        print(len(answered), len(producer.stats()["connections"]), get_hub_if_exists())
+        assert producer.close()
+        """,
+        nsqd.tcp_address,
+    )
+    assert line == "1000 1 None"
+    assert messages(nsqd) == 1500
+
+
+def test_many_producers_share_one_thread(nsqd):
+    [line] = run_script(
+        """
+        import sys, threading, os
+        from gnsq_like import Producer
+
+        producers = [Producer(sys.argv[1]) for _ in range(5)]
+        before = len(os.listdir("/proc/self/task"))
+        for producer in producers:
+            producer.publish("t", b"x")
+        print(before, len(os.listdir("/proc/self/task")) - before)
+        """,
+        nsqd.tcp_address,
+    )
+    # One is the thread of the hub; DNS is not asked for numeric addresses.
+    assert line == "1 1"
+
+
+def test_an_unpatched_process_that_sleeps_keeps_its_connection(nsqd):
+    [line] = run_script(
+        """
+        import sys, time
+        from gnsq_like import Producer
+
+        lost = []
+        producer = Producer(sys.argv[1], heartbeat_interval=1, on_disconnect=lambda *args: lost.append(args))
+        producer.publish("t", b"before")
+        time.sleep(3.2)
+        producer.publish("t", b"after")
+        print(lost)
+        """,
+        nsqd.tcp_address,
+    )
+    assert line == "[]"
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_hub_that_slept_reads_before_it_writes(nsqd, patched):
+    """With the connections in the caller's hub, nsqd gives up a client that sleeps: the next publish sees it first."""
+    [line] = run_script(
+        f"""
+        import logging, sys, time
+        logging.disable()
+        sleep = time.sleep
+        if {patched}:
+            from gevent import monkey
+            monkey.patch_all()
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1], heartbeat_interval=1, own_thread={None if patched else False})
+        producer.publish("t", b"before")
+        sleep(3.2)
+        producer.publish("t", b"after")
+        print(producer.stats()["unknown"])
+        """,
+        nsqd.tcp_address,
+    )
+    assert line == "0"
+    assert messages(nsqd) == 2
+
+
+def test_greenlets_of_an_unpatched_process_do_not_block_each_other(nsqd):
+    lines = run_script(
+        """
+        import sys, gevent
+        from gnsq_like import Producer, Reader
+
+        producer = Producer(sys.argv[1])
+        turns = []
+        stop = []
+
+        def turn():
+            while not stop:
+                turns.append(1)
+                gevent.sleep(0)
+
+        other = gevent.spawn(turn)
+        got = []
+
+        def handler(message):
+            if message.body != b"second":
+                producer.publish("t", b"second")
+            got.append(message.body)
+
+        with Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1], max_in_flight=10):
+            gevent.joinall([gevent.spawn(producer.publish, "t", b"first") for _ in range(10)], raise_error=True)
+            results = [producer.publish_async("t", b"second") for _ in range(3)]
+            gevent.wait(results, timeout=10)
+            assert all(result.get() is None for result in results)
+            with gevent.Timeout(10):
+                while len(got) < 23:
+                    gevent.sleep(0.01)
+        stop.append(1)
+        other.join()
+        print(len(turns) > 20)
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["True"]
+
+
+def test_a_patched_process_uses_its_own_hub_and_takes_native_threads(nsqd):
+    lines = run_script(
+        """
+        from gevent import monkey
+        monkey.patch_all()
+        import os, sys, threading, gevent
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1])
+        producer.publish("t", b"x")
+        print(len(os.listdir("/proc/self/task")))
+        threads = [threading.Thread(target=producer.publish, args=("t", b"y")) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pool = gevent.get_hub().threadpool
+        calls = [pool.spawn(producer.publish, "t", b"z") for _ in range(20)]
+        gevent.joinall(calls)
+        assert [call.get() for call in calls] == [None] * 20
+        start = monkey.get_original("_thread", "start_new_thread")
+        done = gevent.get_hub().loop.async_()
+        answers = []
+
+        def native():
+            answers.append(producer.publish("t", b"native"))
+            answers.append(producer.publish_async("t", b"native").get(timeout=5))
+
+        start(native, ())
+        with gevent.Timeout(10):
+            while len(answers) < 2:
+                gevent.sleep(0.01)
+        print(answers)
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["1", "[None, None]"]
+    assert messages(nsqd) == 43
+
+
+def test_a_patched_process_whose_first_publish_comes_from_a_native_thread(nsqd):
+    lines = run_script(
+        """
+        from gevent import monkey
+        monkey.patch_all()
+        import sys, gevent
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1])
+        call = gevent.get_hub().threadpool.spawn(producer.publish, "t", b"x")
+        assert call.get(timeout=10) is None
+        producer.publish("t", b"y")
+        print("both")
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["both"]
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_what_is_pending_at_exit_is_flushed(nsqd, patched):
+    run_script(
+        f"""
+        if {patched}:
+            from gevent import monkey
+            monkey.patch_all()
+        import sys
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1], batching=True, linger=60, timeout=100)
+        producer.publish("t", b"connects", timeout=1)
+        for _ in range(100):
+            producer.publish_async("t", b"x")
+        """,
+        nsqd.tcp_address,
+    )
+    wait_for(lambda: messages(nsqd) == 101)
+
+
+def test_exit_does_not_wait_for_an_nsqd_that_is_away(nsqd):
+    address = nsqd.tcp_address
+    nsqd.kill()
+    with gevent.Timeout(20):
+        run_script(
+            """
+            import logging, sys
+            logging.disable()
+            from gnsq_like import Producer
+
+            producer = Producer(sys.argv[1], timeout=100)
+            for _ in range(100):
+                producer.publish_async("t", b"x")
+            """,
+            address,
+        )
+
+
+def test_a_thread_that_is_interrupted_abandons_its_answer(nsqd):
+    lines = run_script(
+        """
+        import signal, sys
+        from gnsq_like import Producer
+
+        producer = Producer(sys.argv[1], batching=True, linger=1.0)
+        producer.publish("t", b"x", timeout=0.5)
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            producer.publish("t", b"interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+        producer.publish("t", b"y", timeout=0.5)
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["interrupted"]
+    assert messages(nsqd) == 2
