@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any
 
+from gnsq_like.home import Home
 from gnsq_like.message import Message
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delay
@@ -35,7 +36,7 @@ _DEADLINE_MARGIN_SHARE = 0.1
 class Flow:
     """RDY and backoff of all subscriptions of one Reader.
 
-    :param loop: the hub's event loop
+    :param home: the hub in which all this happens
     :param on_backoff: called with (level, seconds) when backoff begins, deepens, or ends (0, 0.0)
     """
 
@@ -43,7 +44,7 @@ class Flow:
         self,
         options: ReaderOptions,
         backoff: Backoff,
-        loop: Any,
+        home: Home,
         *,
         on_backoff: Callable[[int, float], object],
         draw: Callable[[], float] = random.random,
@@ -55,7 +56,8 @@ class Flow:
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
         self.backoff = backoff
-        self.loop = loop
+        self.home = home
+        self.loop: Any = home.hub.loop
         self._on_backoff = on_backoff
         self._draw = draw
         self.max_in_flight = options.max_in_flight
@@ -70,8 +72,8 @@ class Flow:
         self._unsettled: dict[Subscription, None] = {}
         self._adjust_due = False
         #: Fires when handlers for what just came have begun.
-        self._begun = loop.timer(0)
-        self._timer = loop.timer(0)
+        self._begun = self.loop.timer(0)
+        self._timer = self.loop.timer(0)
         self._timer_at: float | None = None
         #: Messages received, finished and requeued since the start.
         self.received_count = 0

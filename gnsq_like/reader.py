@@ -27,6 +27,7 @@ from gnsq_like.connection import Connection
 from gnsq_like.errors import InvalidAddress, InvalidOption, NotRunning, NSQError
 from gnsq_like.flow import Flow
 from gnsq_like.handling import Handler, Handling
+from gnsq_like.home import Home, forget_here, home_here
 from gnsq_like.hooks import Hooks
 from gnsq_like.message import Message
 from gnsq_like.options import ReaderOptions, make_options
@@ -34,7 +35,6 @@ from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter
 from gnsq_like.reply import Reply
 from gnsq_like.roster import Roster
 from gnsq_like.subscription import Subscription
-from gnsq_like.threads import thread_id
 from gnsq_like.watchdog import Watchdog
 from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -118,8 +118,7 @@ class Reader:
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
         #: From here on: made by start().
-        self._thread = 0
-        self._hub: Any = None
+        self._home: Home | None = None
         self._flow: Flow | None = None
         self._handling: Handling | None = None
         self._roster: Roster | None = None
@@ -146,12 +145,12 @@ class Reader:
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
         self._state = "running"
-        self._thread = thread_id()
-        self._hub = gevent.get_hub()
+        home = self._home = home_here(make_hub=True)
+        assert home is not None
         self._stopped = Reply()
         self._fatal = None
         options = self.options
-        self._flow = Flow(options, self._make_backoff(), self._hub.loop, on_backoff=self._backoff_changed)
+        self._flow = Flow(options, self._make_backoff(), home, on_backoff=self._backoff_changed)
         self._flow.max_in_flight = self._max_in_flight
         self._flow.paused = self._paused
         self._handling = Handling(
@@ -221,7 +220,7 @@ class Reader:
         """
         self.start()
         handlers: list[Any] = []
-        if self._hub.main_hub:
+        if self._home is not None and self._home.hub.main_hub:
             handlers = [
                 gevent.signal_handler(number, gevent.spawn, self.stop) for number in (signals.SIGTERM, signals.SIGINT)
             ]
@@ -236,7 +235,9 @@ class Reader:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
-        return True if self._stopped is None else self._stopped.wait(timeout)
+        if self._home is None or self._stopped is None:
+            return True
+        return self._home.wait(self._stopped, timeout)
 
     def stop(self, timeout: float = 30.0) -> int:
         """Stop in good order; twice is fine. May switch.
@@ -250,10 +251,10 @@ class Reader:
         :param timeout: seconds for the running handlers
         :returns: how many messages were still unanswered when the time was up
         """
-        if self._stopped is None or self._handling is None or self._flow is None or self._roster is None:
+        if self._home is None or self._handling is None or self._flow is None or self._roster is None:
             return 0
-        if thread_id() != self._thread or self._handling.is_worker(gevent.getcurrent()):
-            self._hub.loop.run_callback_threadsafe(gevent.spawn, self.stop, timeout)
+        if not self._home.here or self._handling.is_worker(gevent.getcurrent()):
+            self._home.call(gevent.spawn, self.stop, timeout)
             return 0
         if self._state != "running":
             self.wait(timeout)
@@ -289,6 +290,7 @@ class Reader:
         self._subscriptions.clear()
         self._hooks.join(1.0)
         self._state = "stopped"
+        assert self._stopped is not None
         self._stopped.settle()
         return left
 
@@ -318,6 +320,7 @@ class Reader:
             return
         self._state = "stopped"
         assert self._flow is not None and self._handling is not None and self._roster is not None
+        forget_here()
         self._flow.stop()
         if self._discovery is not None:
             self._discovery.inherited()
@@ -474,12 +477,12 @@ class Reader:
         return self.options.concurrency or max(1, self._max_in_flight)
 
     def _on_hub(self, call: Callable[[], object]) -> None:
-        if self._hub is None or self._state != "running":
+        if self._home is None or self._state != "running":
             return
-        if thread_id() == self._thread:
+        if self._home.here:
             call()
         else:
-            self._hub.loop.run_callback_threadsafe(call)
+            self._home.call(call)
 
     @property
     def is_starved(self) -> bool:

@@ -159,21 +159,21 @@ class Subscription:
         if thread_id() == self._thread:
             self._finish(message, handled)
         else:
-            self._flow.loop.run_callback_threadsafe(self._finish, message, handled)
+            self._flow.home.call(self._finish, message, handled)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ. Never switches."""
         if thread_id() == self._thread:
             self._requeue(message, delay, backoff)
         else:
-            self._flow.loop.run_callback_threadsafe(self._requeue, message, delay, backoff)
+            self._flow.home.call(self._requeue, message, delay, backoff)
 
     def touch(self, message: Message) -> None:
         """Send TOUCH. Never switches."""
         if thread_id() == self._thread:
             self._touch(message)
         else:
-            self._flow.loop.run_callback_threadsafe(self._touch, message)
+            self._flow.home.call(self._touch, message)
 
     def _finish(self, message: Message, handled: bool) -> None:
         if not self._take(message):

@@ -57,6 +57,7 @@ ROOMS = {
     "addresses": room(only={"errors"}, others={"gevent", "socket"}),
     "reply": room(only={"errors"}),
     "threads": room(only=set()),
+    "home": room(only={"reply", "threads"}),
     "forks": room(only=set()),
     "transport": room("wire", "policy", *OUTER),
     "http": room("connection", "reader", *OUTER),

@@ -24,11 +24,11 @@ from gevent.event import AsyncResult
 from gnsq_like import forks
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, OutcomeUnknown
+from gnsq_like.home import Elsewhere, Home, call_here
 from gnsq_like.options import ProducerOptions, make_options
-from gnsq_like.producer import home as homes
+from gnsq_like.producer import background
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encode import Encoder
-from gnsq_like.producer.home import Elsewhere, Home
 from gnsq_like.producer.pending import Publish
 from gnsq_like.producer.pool import Pool, PoolHooks
 from gnsq_like.producer.replicas import Replicas
@@ -52,7 +52,7 @@ class PublishResult(AsyncResult):
         if home.here:
             publish.link(self._settled)
         else:
-            publish.link(homes.call_here(self._settled))
+            publish.link(call_here(self._settled))
 
     def _settled(self) -> None:
         # In the thread that made this, where gevent.wait and the like look for it; or in one that waits for it.
@@ -308,9 +308,9 @@ class Producer:
             return running
         if self._closed:
             raise NotRunning("the Producer is closed")
-        with homes.starting():
+        with background.starting():
             if self._running is None or self._running.pid != _getpid():
-                home = homes.choose(self.options.own_thread)
+                home = background.choose(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, PoolHooks(*self._hooks), home)
                 self._running = _Running(home, pool, self._encoder)
                 forks.register(self)
@@ -340,7 +340,7 @@ class Producer:
     def forked_child(self) -> None:
         """For ``forks``: this process is a child; the next publish begins anew. Never switches."""
         running, self._running = self._running, None
-        homes.forget()
+        background.forget()
         if running is not None:
             running.pool.inherited()
             if running.batching is not None:
@@ -387,4 +387,4 @@ def _flush_at_exit() -> None:
             break
         with suppress(TimeoutError, NSQError):
             producer.flush_at_exit(left)
-    homes.end_background(_EXIT_TIMEOUT)
+    background.end_background(_EXIT_TIMEOUT)

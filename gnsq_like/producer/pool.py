@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.errors import InvalidAddress, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.home import Home
 from gnsq_like.hooks import Hooks
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
-from gnsq_like.producer.home import Home
 from gnsq_like.producer.pending import Publish
 from gnsq_like.producer.target import Target
 from gnsq_like.reply import Reply

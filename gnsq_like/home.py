@@ -1,12 +1,9 @@
-"""Where a Producer's connections live, and how other threads reach them.
+"""A thread's hub, and the way to it from other threads.
 
-gevent's sockets belong to the hub of one thread, their home. In a process that patches threading this is
-the main thread's hub. Elsewhere it is a background thread with a hub of its own: one in the process,
-shared by all Producers, so that heartbeats are answered while the application computes or sleeps.
-
-Callers in other threads hand calls over (``Home.call``) and wait for a Reply in the way that is right
-for their thread: with greenlets running there, cooperatively; otherwise on a lock. The locks here are
-those of the operating system, patched or not, and are held for a few instructions only.
+gevent's sockets belong to the hub of one thread, their home. Callers in other threads hand calls over
+(``Home.call``) and wait for a Reply in the way that is right for their own thread: with greenlets running
+there, cooperatively; otherwise on a lock. The locks here are those of the operating system, patched or
+not, and are held for a few instructions only.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -23,7 +19,6 @@ from gevent import get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
 from gevent.hub import Waiter
 
-from gnsq_like.errors import NotRunning
 from gnsq_like.reply import Reply
 from gnsq_like.threads import thread_id
 
@@ -31,11 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Native ones: patched, they would belong to greenlets.
 _local = monkey.get_original("_thread", "_local")
-_allocate_lock = monkey.get_original("_thread", "allocate_lock")
-_start_new_thread = monkey.get_original("_thread", "start_new_thread")
-
-#: Seconds for the background thread to come up.
-_START_TIMEOUT = 10.0
+allocate_lock = monkey.get_original("_thread", "allocate_lock")
 
 
 class Home:
@@ -71,7 +62,7 @@ class Home:
                 self._bell.send()
             except Exception as exc:
                 # A thread that ended and destroyed its hub, with a result outstanding: nobody is there to hear it.
-                logger.debug("a thread is gone that waited for a publish: %r", exc)
+                logger.debug("a thread is gone that calls were handed over to: %r", exc)
 
     def _take(self) -> None:
         self._due = False
@@ -81,7 +72,7 @@ class Home:
             try:
                 function(*arguments)
             except Exception:
-                logger.exception("%r failed in the hub of the Producer's connections", function)
+                logger.exception("%r, handed over from another thread, failed", function)
 
     def run(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
         """Call a function that may switch, in this thread, and give what it gave. May switch, or block.
@@ -128,7 +119,7 @@ class Elsewhere:
         self._waiter: Any = None
         self._lock: Any = None
         if self._home is None:
-            self._lock = _allocate_lock()
+            self._lock = allocate_lock()
             self._lock.acquire()
             reply.link(self._lock.release)
         else:
@@ -183,84 +174,6 @@ def home_here(*, make_hub: bool = False) -> Home | None:
     return home
 
 
-# -- which home -----------------------------------------------------------------------------------------
-
-
-class _Shared:
-    """The background thread of this process, once there is one."""
-
-    home: Home | None = None
-    #: Ends it, and is released when it has ended.
-    end: Any = None
-    ended: Any = None
-    #: Whether the interpreter exits.
-    exiting = False
-    lock: Any = _allocate_lock()
-    starting: Any = _allocate_lock()
-
-
-def background() -> Home:
-    """The home in the background thread; starts that at first use. May block for an instant."""
-    with _Shared.lock:
-        if _Shared.exiting:
-            raise NotRunning("the interpreter exits")
-        if _Shared.home is None:
-            started = _allocate_lock()
-            started.acquire()
-            _start_new_thread(_live, (started,))
-            if not started.acquire(True, _START_TIMEOUT) or _Shared.home is None:
-                raise RuntimeError("the background thread of gnsq_like did not start")
-        return _Shared.home
-
-
-def _live(started: Any) -> None:
-    hub = get_hub()
-    stay = hub.loop.async_()
-    stay.start(lambda: None)  # a hub with nothing to wait for would end
-    end = _Shared.end = Reply()
-    ended = _Shared.ended = _allocate_lock()
-    ended.acquire()
-    _Shared.home = home_here()
-    started.release()
-    while not end.done:
-        try:
-            end.wait()
-        except BaseException:
-            # SystemExit of a hook, say: it ends neither this thread nor the process.
-            logger.exception("gnsq_like's background thread goes on after an error")
-    stay.close()
-    ended.release()
-
-
-def end_background(timeout: float) -> None:
-    """At the interpreter's exit: end the background thread. May block for ``timeout`` seconds.
-
-    A thread that still runs greenlets when the interpreter is taken down can crash the process.
-    """
-    _Shared.exiting = True
-    home = _Shared.home
-    if home is not None and not home.here:
-        home.call(_Shared.end.settle)
-        _Shared.ended.acquire(True, timeout)
-
-
-def starting() -> AbstractContextManager[object]:
-    """Held while a Producer starts, so that two threads do not start it twice; nothing inside may switch."""
-    return _Shared.starting
-
-
-def forget() -> None:
-    """In a forked child: the thread is not here, and whoever held a lock neither."""
-    _Shared.home = None
+def forget_here() -> None:
+    """In a forked child: this thread's Home is the parent's."""
     _here.home = None
-    _Shared.lock = _allocate_lock()
-    _Shared.starting = _allocate_lock()
-
-
-def choose(own_thread: bool | None) -> Home:
-    """The home for a Producer whose first call comes from this thread; see the option ``own_thread``."""
-    if own_thread is None:
-        own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
-    home = background() if own_thread else home_here(make_hub=True)
-    assert home is not None
-    return home
