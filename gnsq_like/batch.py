@@ -214,26 +214,21 @@ class Gathering:
         """From the handler to the answers of its messages."""
         handler = self._batch.handler
         try:
-            if self._call(handler, list(messages)) is not False:
+            if self._call(handler, list(messages)) is False:
                 for message in messages:
-                    if message.answer is None and not message.is_async:
-                        message.finish()
+                    if message.answer is None:
+                        message.requeue()
+                logger.error("%r returned False: %d messages requeued", handler, len(messages))
                 return
-            logger.error("%r returned False: %d messages requeued", handler, len(messages))
-            _requeue(messages)
-        except Requeue as exc:
-            _requeue(messages, exc.delay, exc.backoff)
-        except (Exception, gevent.Timeout) as exc:
+            for message in messages:
+                if message.answer is None and not message.is_async:
+                    message.finish()
+        except BaseException as exc:
+            # The answers first: writing the log may switch, and a timeout that the handler left may end it.
+            for message in messages:
+                message.requeue_for(exc)
+            if isinstance(exc, Requeue | gevent.GreenletExit):
+                return
+            if not isinstance(exc, Exception | gevent.Timeout):
+                raise
             logger.warning("%r failed with %d messages", handler, len(messages), exc_info=exc)
-            _requeue(messages)
-        except gevent.GreenletExit:
-            _requeue(messages, 0, False)
-        except BaseException:
-            _requeue(messages, 0, False)
-            raise
-
-
-def _requeue(messages: list[Message], delay: float | None = None, backoff: bool = True) -> None:
-    for message in messages:
-        if message.answer is None and not message.is_async:
-            message.requeue(delay, backoff)

@@ -17,7 +17,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.policy import delay
 
@@ -57,6 +57,7 @@ class Discovery:
         self._jitter = jitter
         self._draw = draw
         self._greenlet: Any = None
+        self._stopped = False
         self._hurried = Event()
         self._extra = delay.ExtraRounds()
         #: Rounds finished; written by the poller greenlet.
@@ -70,6 +71,7 @@ class Discovery:
 
     def stop(self) -> None:
         """End the poller greenlet and close the clients; twice is fine. May switch."""
+        self._stopped = True
         if self._greenlet is not None and self._greenlet is not gevent.getcurrent():
             self._greenlet.kill()
         for client in self._clients:
@@ -85,10 +87,12 @@ class Discovery:
         self._hurried.set()
 
     def _run(self) -> None:
-        while True:
+        while not self._stopped:
+            # This round answers for the losses so far.
+            self._hurried.clear()
             try:
                 self._round()
-            except Exception:
+            except (Exception, gevent.Timeout):
                 # Nothing known raises here; whatever does, discovery goes on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
             self.rounds += 1
@@ -133,7 +137,12 @@ class Discovery:
             return list(client.lookup(self._topic, missing_ok=True).producers)
         except HTTPError as exc:
             self._on_error(client.url, exc)
-            return None
+        except Exception as exc:
+            # An authorization that the user's own function could not give, say.
+            error = HTTPRequestFailed(client.url, f"not asked: {exc!r}")
+            error.__cause__ = exc
+            self._on_error(client.url, error)
+        return None
 
 
 def _sorted(nodes: dict[str, NsqdNode]) -> list[NsqdNode]:

@@ -109,6 +109,8 @@ class Flow:
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
         """A pass brought messages; slot and level know already."""
         self.received_count += count
+        if self._stopped:
+            return
         if wants_plan:
             self.plan_soon()
         self._adjust_soon(subscription, after_handlers=True)
@@ -270,7 +272,7 @@ class Flow:
                 self.backoff.inconclusive(message.stamp, now)
             if overdue:
                 logger.warning(
-                    "handlers of %s/%s outlive msg_timeout=%g s: nsqd delivers their messages again",
+                    "messages of %s/%s are not answered within msg_timeout=%g s: nsqd delivers them again",
                     subscription.topic,
                     subscription.channel,
                     subscription.msg_timeout,

@@ -171,39 +171,33 @@ class Handling:
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._give_up(message)
             elif self._handle(message) is False:  # type: ignore[misc]
-                logger.error("the handler of %s returned False: message requeued", self._name)
                 if message.answer is None:
                     message.requeue()
+                logger.error("the handler of %s returned False: message requeued", self._name)
             elif message.answer is None and not message.is_async:
                 message.finish()
-        except Requeue as exc:
-            if message.answer is None:
-                message.requeue(exc.delay, exc.backoff)
-        except gevent.GreenletExit:
-            if message.answer is None:
-                message.requeue(0, backoff=False)
-        except (Exception, gevent.Timeout) as exc:
+        except BaseException as exc:
+            # The answer first: writing the log may switch, and a timeout that the handler left may end it.
+            message.requeue_for(exc)
+            if isinstance(exc, Requeue | gevent.GreenletExit):
+                return
+            if not isinstance(exc, Exception | gevent.Timeout):
+                raise  # SystemExit, KeyboardInterrupt: they end more than this
             logger.warning("the handler of %s failed with message %s", self._name, message.id, exc_info=exc)
-            if message.answer is None:
-                message.requeue()
-        except BaseException:  # SystemExit, KeyboardInterrupt: they end more than this
-            if message.answer is None:
-                message.requeue(0, backoff=False)
-            raise
 
     def _give_up(self, message: Message) -> None:
-        logger.warning("giving up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)
         if self._on_giving_up is not None:
             try:
                 self._on_giving_up(message)
             except (Exception, gevent.Timeout) as exc:
+                if message.answer is None:
+                    message.requeue(backoff=False)
                 logger.exception("on_giving_up raised: message %s is requeued, not lost", message.id)
                 error = NSQError(f"on_giving_up failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
-                if message.answer is None:
-                    message.requeue(backoff=False)
                 return
-        if message.answer is None:
+        if message.answer is None and not message.is_async:
             message.answer = "FIN"
             message.subscription.finish(message, handled=False)
+        logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)

@@ -6,6 +6,8 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from gevent import Timeout
+
 from gnsq_like.errors import Requeue
 from gnsq_like.wire.frames import RawMessage
 
@@ -61,7 +63,7 @@ class Message:
         self.stamp = stamp
         #: For the Reader: whether nsqd has given up waiting for its answer, or is about to.
         self.is_overdue = False
-        #: None until it is answered; then "FIN" or "REQ".
+        #: None until it is answered; then "FIN" or "REQ". "LOST" when its connection was lost before a handler began.
         self.answer: str | None = None
         #: Whether the end of the handler leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
@@ -107,6 +109,11 @@ class Message:
         deadline = self._touched_at + self.subscription.msg_timeout
         longest = self.subscription.max_msg_timeout
         return deadline if longest is None else min(deadline, self.received_at + longest)
+
+    @property
+    def was_touched(self) -> bool:
+        """Whether a TOUCH was sent for it."""
+        return self._touched_at != self.received_at
 
     def finish(self) -> None:
         """FIN: it is done, and nsqd forgets it. Never switches."""
@@ -154,16 +161,26 @@ class Message:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if exc is not None:
+            self.requeue_for(exc)
+        elif self.answer is None and not self.is_async:
+            self.finish()
+        return isinstance(exc, Requeue)
+
+    def requeue_for(self, exc: BaseException) -> None:
+        """Answer what its handler raised, unless it is answered; also after :meth:`enable_async`. Never switches.
+
+        Requeue says how; an Exception or a gevent.Timeout counts as a failure; what else there is
+        (GreenletExit, SystemExit …) says nothing about the message, and requeues it at once.
+        """
+        if self.answer is not None:
+            return
         if isinstance(exc, Requeue):
-            if self.answer is None:
-                self.requeue(exc.delay, exc.backoff)
-            return True
-        if self.answer is None and not self.is_async:
-            if exc is None:
-                self.finish()
-            else:
-                self.requeue(backoff=isinstance(exc, Exception))
-        return False
+            self.requeue(exc.delay, exc.backoff)
+        elif isinstance(exc, Exception | Timeout):
+            self.requeue()
+        else:
+            self.requeue(0, backoff=False)
 
     def __repr__(self) -> str:
         return (

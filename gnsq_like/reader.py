@@ -24,14 +24,15 @@ from gnsq_like import forks
 from gnsq_like.addresses import Address, parse_address, parse_addresses
 from gnsq_like.batch import Batch
 from gnsq_like.connection import Connection
-from gnsq_like.errors import InvalidAddress, InvalidOption, NotRunning, NSQError
+from gnsq_like.errors import ConnectionLost, InvalidAddress, InvalidOption, NotRunning, NSQError
 from gnsq_like.flow import Flow
 from gnsq_like.handling import Handler, Handling
 from gnsq_like.home import Home, forget_here, home_here
 from gnsq_like.hooks import Hooks
+from gnsq_like.http.url import parse_base_url
 from gnsq_like.message import Message
 from gnsq_like.options import ReaderOptions, make_options
-from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter
+from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
 from gnsq_like.reply import Reply
 from gnsq_like.roster import Roster
 from gnsq_like.subscription import Subscription
@@ -103,6 +104,8 @@ class Reader:
         self._lookupds = (
             [lookupd_http_addresses] if isinstance(lookupd_http_addresses, str) else list(lookupd_http_addresses)
         )
+        for lookupd in self._lookupds:
+            parse_base_url(lookupd)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._on_connect = on_connect
@@ -126,6 +129,10 @@ class Reader:
         self._watchdog: Watchdog | None = None
         #: Settled when the Reader has stopped.
         self._stopped: Reply | None = None
+        #: What the last stop left unanswered.
+        self._left = 0
+        #: For the pulled form: greenlets that are inside the loop's body.
+        self._pullers: set[Any] = set()
 
     def __repr__(self) -> str:
         return (
@@ -144,12 +151,11 @@ class Reader:
         """
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
-        self._state = "running"
+        options = self.options
         home = self._home = home_here(make_hub=True)
         assert home is not None
-        self._stopped = Reply()
-        self._fatal = None
-        options = self.options
+        # What can fail comes first, so that a start that fails leaves nothing behind.
+        discovery = self._make_discovery() if self._lookupds else None
         self._flow = Flow(options, self._make_backoff(), home, on_backoff=self._backoff_changed)
         self._flow.max_in_flight = self._max_in_flight
         self._flow.paused = self._paused
@@ -163,6 +169,10 @@ class Reader:
             on_error=self._report,
             is_starved=lambda: self.is_starved,
         )
+        self._state = "running"
+        self._stopped = Reply()
+        self._left = 0
+        self._fatal = None
         self._watchdog = Watchdog(self._name)
         self._watchdog.start()
         forks.register(self)
@@ -175,17 +185,18 @@ class Reader:
             on_hopeless=self._give_in,
             poll_interval=options.lookupd_poll_interval,
             max_redial_delay=options.max_redial_delay,
+            surveyed=discovery is None,
         )
         self._roster.start()
-        if self._lookupds:
-            self._discovery = self._make_discovery()
-            self._discovery.start()
+        self._discovery = discovery
+        if discovery is not None:
+            discovery.start()
 
     def _make_backoff(self) -> Backoff:
         options = self.options
         strategy: Strategy
         if callable(options.backoff_strategy):
-            strategy = options.backoff_strategy
+            strategy = sound(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
         elif options.backoff_strategy == "full_jitter":
             strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
         else:
@@ -246,53 +257,64 @@ class Reader:
         requeued at once, without backoff. 3. Handlers that run may answer until ``timeout``. 4. What is left
         is requeued, its handlers are killed, and the connections are closed.
 
-        Called by a handler, or from another OS thread, it only begins the stop; :meth:`wait` waits for its end.
+        Called by a handler, inside ``for message in reader``, or from another OS thread, it only begins the
+        stop; :meth:`wait` waits for its end. A caller who is interrupted stops waiting; the stop goes on.
 
         :param timeout: seconds for the running handlers
         :returns: how many messages were still unanswered when the time was up
         """
-        if self._home is None or self._handling is None or self._flow is None or self._roster is None:
+        if self._home is None or self._handling is None:
             return 0
-        if not self._home.here or self._handling.is_worker(gevent.getcurrent()):
-            self._home.call(gevent.spawn, self.stop, timeout)
+        current = gevent.getcurrent()
+        if not self._home.here or self._handling.is_worker(current) or current in self._pullers:
+            self._home.call(self._begin_to_stop, timeout)
             return 0
-        if self._state != "running":
-            self.wait(timeout)
-            return 0
-        self._state = "stopping"
-        deadline = time.monotonic() + timeout
-        flow, handling = self._flow, self._handling
-        flow.stop()
-        if self._discovery is not None:
-            self._discovery.stop()
-            self._discovery = None
-        self._roster.stop()
-        handling.wake()
-        unbegun = handling.take_unbegun()
-        for subscription in self._subscriptions.values():
-            flow.close(subscription)
-            subscription.connection.set_rdy(0)
-        closing = [gevent.spawn(self._unsubscribe, each, unbegun, deadline) for each in self._subscriptions.values()]
-        gevent.joinall(closing)
-        self._drain(flow, deadline)
-        left = flow.in_flight
-        if left:
-            logger.warning("stopping with %d messages of %s unanswered", left, self._name)
-        for subscription in list(flow.subscriptions):
-            for message in list(subscription.in_flight):
-                if message.answer is None:
-                    message.requeue(0, backoff=False)
-        handling.kill()
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        for subscription in list(self._subscriptions.values()):
-            subscription.connection.close()
-        self._subscriptions.clear()
-        self._hooks.join(1.0)
-        self._state = "stopped"
-        assert self._stopped is not None
-        self._stopped.settle()
-        return left
+        self._begin_to_stop(timeout)
+        self.wait()
+        return self._left
+
+    def _begin_to_stop(self, timeout: float) -> None:
+        # In a greenlet of its own, which whoever called stop() may wait for, or not.
+        if self._state == "running":
+            self._state = "stopping"
+            gevent.spawn(self._end, time.monotonic() + timeout)
+
+    def _end(self, deadline: float) -> None:
+        flow, handling, roster = self._flow, self._handling, self._roster
+        assert flow is not None and handling is not None and roster is not None and self._stopped is not None
+        try:
+            flow.stop()
+            for subscription in self._subscriptions.values():
+                flow.close(subscription)
+                subscription.connection.set_rdy(0)
+            unbegun = handling.take_unbegun()
+            handling.wake()
+            closing = [
+                gevent.spawn(self._unsubscribe, each, unbegun, deadline) for each in self._subscriptions.values()
+            ]
+            if self._discovery is not None:
+                self._discovery.stop()
+                self._discovery = None
+            roster.stop()
+            gevent.joinall(closing)
+            self._drain(flow, deadline)
+            self._left = flow.in_flight
+            if self._left:
+                logger.warning("stopping with %d messages of %s unanswered", self._left, self._name)
+            for subscription in list(flow.subscriptions):
+                for message in list(subscription.in_flight):
+                    if message.answer is None:
+                        message.requeue(0, backoff=False)
+            handling.kill()
+            for subscription in list(self._subscriptions.values()):
+                subscription.connection.close()
+            self._hooks.join(1.0)
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            self._subscriptions.clear()
+            self._state = "stopped"
+            self._stopped.settle()
 
     def _unsubscribe(self, subscription: Subscription, unbegun: list[Message], deadline: float) -> None:
         """CLS, and then give back: before CLOSE_WAIT nsqd might deliver here again what it got back."""
@@ -376,6 +398,9 @@ class Reader:
         except BaseException:
             connection.close()
             raise
+        if not connection.alive:
+            # nsqd's OK to SUB and its reason to hang up came in one piece.
+            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
         subscription = Subscription(
             connection,
             self.topic,
@@ -386,8 +411,8 @@ class Reader:
         )
         self._subscriptions[address] = subscription
         self._flow.add(subscription)
-        logger.info("subscribed to %s at %s", self._name, address)
         self._hooks.call(self._on_connect, connection.address)
+        logger.info("subscribed to %s at %s", self._name, address)
         return None
 
     def _connection_ended(self, connection: Connection, error: NSQError | None) -> None:
@@ -407,8 +432,9 @@ class Reader:
 
     def _give_in(self, error: NSQError) -> None:
         """Every known nsqd refuses for good."""
-        self._fatal = error
-        gevent.spawn(self.stop)
+        if not self._subscriptions:
+            self._fatal = error
+            self._begin_to_stop(0.0)
 
     def _report(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
@@ -423,7 +449,7 @@ class Reader:
         if self._state == "running":
             self._handling.put(messages)
         else:
-            # They were on their way when CLS was. nsqd has them back when it has seen it.
+            # RDY 0 is on its way, and these were on theirs.
             for message in messages:
                 message.requeue(0, backoff=False)
 
@@ -440,8 +466,14 @@ class Reader:
             self.start()
         while self._state == "running" and self._handling is not None:
             message = self._handling.pull()
-            if message is not None:
+            if message is None:
+                continue
+            puller = gevent.getcurrent()
+            self._pullers.add(puller)
+            try:
                 yield message
+            finally:
+                self._pullers.discard(puller)
 
     # -- steering -----------------------------------------------------------------------------------
 
@@ -523,6 +555,10 @@ class Reader:
         else:
             logger.info("backoff of %s has ended", self._name)
         self._hooks.call(self._on_backoff, level, seconds)
+
+
+def _strategy_failed(problem: str) -> None:
+    logger.error("backoff_strategy %s; its place is taken by the exponential one", problem)
 
 
 def _busy(reader: Reader) -> int:

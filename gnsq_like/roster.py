@@ -10,6 +10,7 @@ Refusals that repeating cannot cure are reported once; when every known nsqd ref
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -18,8 +19,10 @@ from typing import Any
 import gevent
 
 from gnsq_like.addresses import Address
-from gnsq_like.errors import NsqdError, NSQError
+from gnsq_like.errors import ConnectionFailed, NsqdError, NSQError
 from gnsq_like.policy import delay
+
+logger = logging.getLogger(__name__)
 
 #: nsqd's refusals that the same request would meet again (NSQ.md 1.3 to 1.5).
 _INCURABLE = frozenset(
@@ -37,6 +40,7 @@ class Roster:
     :param on_hopeless: called with an error when every known nsqd refuses for good
     :param poll_interval: seconds between two rounds of discovery
     :param max_redial_delay: the longest time between two tries at a fixed address, in seconds
+    :param surveyed: whether all nsqds are known, because no discovery takes part
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Roster:
         on_hopeless: Callable[[NSQError], object],
         poll_interval: float,
         max_redial_delay: float,
+        surveyed: bool,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._fixed = tuple(fixed)
@@ -59,6 +64,8 @@ class Roster:
         self._poll_interval = poll_interval
         self._max_redial_delay = max_redial_delay
         self._draw = draw
+        #: Whether all nsqds are known: from the first whole round of discovery on.
+        self._surveyed = surveyed
         #: Addresses that discovery found in its last round.
         self._found: frozenset[Address] = frozenset()
         self._trying: dict[Address, Any] = {}
@@ -87,8 +94,8 @@ class Roster:
     def found(self, addresses: Iterable[Address], complete: bool) -> None:
         """A round of discovery gave these, and, if ``complete``, no others. Never switches."""
         listed = frozenset(addresses)
-        if complete:
-            self._found = listed
+        self._found = listed if complete else self._found | listed
+        self._surveyed = self._surveyed or complete
         now = time.monotonic()
         for address in sorted(listed):
             _, not_before = self._failures.get(address, (0, 0.0))
@@ -113,17 +120,30 @@ class Roster:
         try:
             while True:
                 gevent.sleep(pause)
-                error = self._connect(address)
+                error = self._try_once(address)
                 if error is None:
                     self._failures.pop(address, None)
                     self._refused.discard(address)
-                    return
-                self._failed(address, error)
+                    # It may have been lost again before this greenlet went on, and lost() heard that it is being tried.
+                    if self._is_connected(address):
+                        return
+                else:
+                    self._failed(address, error)
                 if address not in self._fixed:
                     return  # discovery lists it again, or not
                 pause = self._redial_delay(address)
         finally:
             self._trying.pop(address, None)
+
+    def _try_once(self, address: Address) -> NSQError | None:
+        try:
+            return self._connect(address)
+        except Exception as exc:
+            # Nothing known raises here; if something does, the address must not be forgotten for it.
+            logger.exception("connecting to %s", address)
+            failure = ConnectionFailed(str(address), f"unexpected: {exc!r}")
+            failure.__cause__ = exc
+            return failure
 
     def _failed(self, address: Address, error: NSQError) -> None:
         count = self._failures.get(address, (0, 0.0))[0] + 1
@@ -136,7 +156,7 @@ class Roster:
         if address not in self._refused:
             self._refused.add(address)
             self._on_failure(str(address), error)
-        if {*self._fixed, *self._found} <= self._refused:
+        if self._surveyed and {*self._fixed, *self._found} <= self._refused:
             self._on_hopeless(error)
 
     def _redial_delay(self, address: Address) -> float:

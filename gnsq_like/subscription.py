@@ -54,7 +54,9 @@ class Subscription:
         self.address = connection.address
         negotiated = connection.negotiated
         self.msg_timeout = negotiated.msg_timeout
-        self.max_msg_timeout = negotiated.max_msg_timeout
+        # nsqd caps only what TOUCH gives (NSQ.md 1.7), so a cap below msg_timeout is none for the first delivery.
+        longest = negotiated.max_msg_timeout
+        self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
         self.slot = Slot(
             self,
             time.monotonic(),
@@ -118,7 +120,7 @@ class Subscription:
 
     def _renew(self, renewal: Renewal, share: int) -> None:
         wanted = renewal.wanted(share, self.slot.in_flight)
-        if renewal.last > share or (not share and renewal.last):
+        if renewal.left and renewal.left + self.slot.in_flight > share:
             wanted = max(0, share - self.slot.in_flight)
         if wanted is not None and self.connection.set_rdy(wanted):
             renewal.sent(wanted)
@@ -143,11 +145,14 @@ class Subscription:
         return overdue
 
     def next_deadline(self) -> float | None:
-        """When the first message that is not overdue yet becomes so, at the earliest; None for never."""
+        """When the first message that is not overdue yet becomes so; None if there is none."""
+        due: float | None = None
         for message in self.in_flight:
             if not message.is_overdue:
-                return message.timeout_at if message.timeout_at > message.received_at else None
-        return None
+                due = message.timeout_at if due is None else min(due, message.timeout_at)
+                if not message.was_touched:
+                    break  # those behind it came later
+        return due
 
     # -- answers, from any thread -------------------------------------------------------------------
 
@@ -193,8 +198,15 @@ class Subscription:
             self._late(message)
 
     def _touch(self, message: Message) -> None:
-        if message in self.in_flight and not message.is_overdue and self.connection.touch(message.raw_id):
-            message.touched(time.monotonic())
+        now = time.monotonic()
+        if message not in self.in_flight or now >= message.timeout_at:
+            logger.debug("touch of message %s: too late, nsqd delivers it again", message.id)
+        elif self.connection.touch(message.raw_id):
+            message.touched(now)
+            if message.is_overdue:
+                message.is_overdue = False
+                self.slot.reserve(-1)
+                self._flow.plan_soon()
 
     def _take(self, message: Message) -> bool:
         if message not in self.in_flight:

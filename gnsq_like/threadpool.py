@@ -23,6 +23,10 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
+#: No bound that matters, but one that gevent's pool can hold.
+_MOST_THREADS = 2**20
+
+
 class _Raised:
     """What a call in a thread raised. gevent would print it if it left the thread by itself."""
 
@@ -46,7 +50,7 @@ class ThreadCalls:
     """
 
     def __init__(self, width: int) -> None:
-        self._pool = ThreadPool(width)
+        self._pool = ThreadPool(min(width, _MOST_THREADS))
 
     @property
     def width(self) -> int:
@@ -55,6 +59,7 @@ class ThreadCalls:
 
     @width.setter
     def width(self, width: int) -> None:
+        width = min(width, _MOST_THREADS)
         if width != self._pool.maxsize:
             self._pool.maxsize = width
 

@@ -117,7 +117,7 @@ class TestAsContextManager:
     def test_what_is_no_error_requeues_without_backoff(self, message, source):
         with pytest.raises(KeyboardInterrupt), message:
             raise KeyboardInterrupt
-        assert source.answers == [("requeue", None, False)]
+        assert source.answers == [("requeue", 0, False)]
 
     def test_requeue_is_met(self, message, source):
         with message:

@@ -12,7 +12,8 @@ result ends that epoch. So messages from before, however late they are answered,
 
 The machine does not know connections. Which one holds the test RDY is the plan's business
 (`rdy.plan` with mode PROBING): it moves a test that gets no message, and finds another connection when one
-is lost, or when the first one comes back. The machine only hears when the test message itself is out of
+is lost, or when the first one comes back. Where all connections have handlers that still run, the test waits
+until those of one are done or overdue, for RDY 1 brings nothing before. The machine only hears when the test message itself is out of
 reach: `inconclusive` (requeued without backoff, given up, its deadline passed) or `lost`.
 
 Rules for editors. `_TABLE` holds every change of state, `_enter` is the only place that assigns one.
@@ -28,7 +29,7 @@ from collections.abc import Callable, Hashable
 
 from gnsq_like.policy.rdy import Mode
 
-__all__ = ["STALE", "Backoff", "Strategy", "exponential", "full_jitter"]
+__all__ = ["STALE", "Backoff", "Strategy", "exponential", "full_jitter", "sound"]
 
 #: Level (1, 2, ...) to seconds of blocking. What is above `max_backoff_duration` is cut.
 Strategy = Callable[[int], float]
@@ -66,6 +67,26 @@ def exponential(multiplier: float = 1.0) -> Strategy:
 def full_jitter(draw: Callable[[], float], multiplier: float = 1.0, maximum: float = 120.0) -> Strategy:
     """Anything between 0 and what `exponential` says, at most `maximum`; `draw` returns a float in [0, 1)."""
     return lambda level: draw() * min(maximum, multiplier * 2.0**level)
+
+
+def sound(strategy: Strategy, instead: Strategy, told: Callable[[str], object]) -> Strategy:
+    """A user's strategy that cannot harm: when it raises, or gives no number of seconds, `instead` is asked.
+
+    `told` is called with what was wrong.
+    """
+
+    def ask(level: int) -> float:
+        try:
+            seconds = float(strategy(level))
+        except Exception as exc:
+            told(f"raised {exc!r} at level {level}")
+            return instead(level)
+        if not 0 <= seconds < float("inf"):
+            told(f"gave {seconds!r} at level {level}")
+            return instead(level)
+        return seconds
+
+    return ask
 
 
 class Backoff:
