@@ -64,6 +64,8 @@ logger = logging.getLogger(__name__)
 _SILENT_INTERVALS = 2.0
 #: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
 _WATCH_INTERVAL = 1.0
+#: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
+_SLICE = 0.010
 
 
 class _Stop(BaseException):
@@ -128,6 +130,8 @@ class Connection:
         self.last_received_at = 0.0
         #: Whether commands may be sent.
         self.alive = False
+        #: Whether ``connect`` was called.
+        self._begun = False
         #: Whether the reader greenlet runs, and whether it ends or was told to.
         self._reading = False
         self._ending = False
@@ -154,20 +158,21 @@ class Connection:
 
         :returns: what nsqd answered
         :raises ConnectionFailed: with nsqd's error or the network's as its cause
-        :raises NotRunning: when called twice; a Connection lives once
+        :raises NotRunning: when called twice, even if the first failed; a Connection lives once
         """
-        if self._transport is not None or self._reader is not None:
+        if self._begun:
             raise NotRunning("a Connection connects once; make a new one")
+        self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
         try:
-            transport = self._open(deadline)
+            transport, early = self._open(deadline)
         except ConnectionFailed as exc:
             if not self._may_ask_less(exc):
                 raise
             logger.info("%s; connecting again with nsqd's own output_buffer_timeout", exc)
             self.options = replace(self.options, output_buffer_timeout=None)
             self._session = Session(self.options.identify_fields(), self.options.max_frame_bytes)
-            transport = self._open(deadline)
+            transport, early = self._open(deadline)
         hub = gevent.get_hub()
         self._transport = transport
         self._outbox = Outbox(transport, hub.loop, self._write_failed)
@@ -176,12 +181,14 @@ class Connection:
         self._reader = gevent.spawn(self._read)
         self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
         self._watch.start(self._look)
+        if early:
+            self._take_in(early)
         return self.negotiated
 
-    def _open(self, deadline: float) -> TcpTransport:
+    def _open(self, deadline: float) -> tuple[TcpTransport, list[Event]]:
         transport = dial(self.target, deadline - time.monotonic())
         try:
-            self.negotiated = self._identify(transport, deadline)
+            early = self._identify(transport, deadline)
         except OSError as exc:
             transport.close()
             reason = "no answer to IDENTIFY in time" if isinstance(exc, TimeoutError) else str(exc)
@@ -192,7 +199,7 @@ class Connection:
         except BaseException:
             transport.close()
             raise
-        return transport
+        return transport, early
 
     def _may_ask_less(self, failure: ConnectionFailed) -> bool:
         """Whether nsqd refused a value that is only our default: its flags may have another range."""
@@ -203,7 +210,8 @@ class Connection:
             and self.options.output_buffer_timeout == DEFAULT_OUTPUT_BUFFER_TIMEOUT
         )
 
-    def _identify(self, transport: TcpTransport, deadline: float) -> Negotiated:
+    def _identify(self, transport: TcpTransport, deadline: float) -> list[Event]:
+        """Ask, and note the answer; what came with it is returned, for when the connection stands."""
         hello = memoryview(self._session.start())
         started = time.monotonic()
         while hello:
@@ -212,6 +220,8 @@ class Connection:
             if not sent:
                 raise OSError("the socket took no bytes")
             hello = hello[sent:]
+        early: list[Event] = []
+        answered = False
         while True:
             data = transport.receive(max(0.001, deadline - time.monotonic()))
             if not data:
@@ -220,9 +230,14 @@ class Connection:
             for event in self._session.receive(data):
                 if isinstance(event, Identified):
                     self.round_trip = self.last_received_at - started
-                    return event.negotiated
-                if isinstance(event, Broken):
+                    self.negotiated = event.negotiated
+                    answered = True
+                elif isinstance(event, Broken) and not answered:
                     raise event.error
+                else:
+                    early.append(event)
+            if answered:
+                return early
 
     def close(self) -> None:
         """End the connection now, after one try to write what is queued; twice is fine. May switch.
@@ -267,14 +282,22 @@ class Connection:
             if self._ending:
                 raise _Stop(self.error)
             self._reading = True
+            turn_ends = 0.0
             while True:
+                had_turn = self._transport.drained
                 data = self._transport.receive()
-                self.last_received_at = time.monotonic()
+                now = self.last_received_at = time.monotonic()
+                if had_turn:
+                    turn_ends = now + _SLICE
                 if not data:
                     error = ConnectionLost(self.address, "nsqd closed it")
                     break
                 for event in self._session.receive(data):
                     self._dispatch(event)
+                if now > turn_ends:
+                    # Reads that come full do not reach the hub. It has its turn now, with no data in
+                    # hand: waiting for our own socket has it look at all sockets, and costs no delay.
+                    self._transport.drained = True
         except _Stop as stop:
             error = stop.error
         except OSError as exc:
@@ -364,14 +387,25 @@ class Connection:
         """Once a second, in the hub: is the peer alive, and does it read?"""
         assert self._transport is not None and self._outbox is not None
         now = time.monotonic()
-        stalled = self._outbox.stalled_since
-        if stalled is not None and now - stalled > self.options.write_timeout:
-            self._stop(ConnectionLost(self.address, f"it took no bytes for {now - stalled:.1f} s"))
-            return
+        if self._overdue(now) is not None:
+            # A hub that was blocked for long has not seen yet that the socket takes bytes again.
+            self._outbox.flush()
+            late = self._overdue(now)
+            if late is not None:
+                self._stop(ConnectionLost(self.address, f"it took no bytes for {late:.1f} s"))
+                return
         silent = now - self.last_received_at
         if silent > _SILENT_INTERVALS * self.options.heartbeat_interval and not self._transport.has_input():
             # Without the look for input, a hub that was blocked for long would count against the peer.
             self._stop(ConnectionLost(self.address, f"nothing came for {silent:.1f} s, heartbeats included"))
+
+    def _overdue(self, now: float) -> float | None:
+        """Seconds without a byte taken, if those are more than ``write_timeout``."""
+        assert self._outbox is not None
+        stalled = self._outbox.stalled_since
+        if stalled is None or now - stalled <= self.options.write_timeout:
+            return None
+        return now - stalled
 
     def _write_failed(self, exc: OSError) -> None:
         # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
@@ -385,18 +419,25 @@ class Connection:
 
         For a thread that did not run its hub for long: afterwards ``alive`` tells whether nsqd gave up.
         """
+        self._take_in([])
+
+    def _take_in(self, events: list[Event]) -> None:
+        """Dispatch ``events``, then what else has come. Never switches."""
         while self.alive:
             assert self._transport is not None
             try:
-                data = self._transport.receive_now()
-                if data is None:
-                    return
-                self.last_received_at = time.monotonic()
-                if not data:
-                    self._stop(ConnectionLost(self.address, "nsqd closed it"))
-                    return
-                for event in self._session.receive(data):
+                if not events:
+                    data = self._transport.receive_now()
+                    if data is None:
+                        return
+                    self.last_received_at = time.monotonic()
+                    if not data:
+                        self._stop(ConnectionLost(self.address, "nsqd closed it"))
+                        return
+                    events = self._session.receive(data)
+                for event in events:
                     self._dispatch(event)
+                events = []
             except _Stop as stop:
                 self._stop(stop.error)
             except OSError as exc:
@@ -425,9 +466,10 @@ class Connection:
         :raises ConnectionFailed: with nsqd's refusal as its cause, or when no answer came in time
         """
         outbox = self._require_alive()
+        command = self._session.subscribe(topic, channel)  # refuses a second SUB, which must not be registered
         reply = self._subscribed = Reply()
         started = time.monotonic()
-        outbox.put_now(self._session.subscribe(topic, channel))
+        outbox.put_now(command)
         self._answered(reply, "SUB", timeout)
         self.round_trip = min(self.round_trip, time.monotonic() - started)
 
@@ -437,11 +479,13 @@ class Connection:
         What is in flight can still be answered (NSQ.md 1.8).
 
         :raises ConnectionFailed: when the connection ended or no answer came in time
+        :raises NotRunning: when called twice, or without a subscription
         """
         outbox = self._require_alive()
+        command = self._session.close()  # refuses a second CLS, which must not be registered
         reply = self._close_wait = Reply()
         self.rdy = 0
-        outbox.put_now(self._session.close())
+        outbox.put_now(command)
         self._answered(reply, "CLS", timeout)
 
     def _answered(self, reply: Reply, command: str, timeout: float | None) -> None:

@@ -76,9 +76,11 @@ class Outbox:
             self._flush()
 
     def flush(self) -> None:
-        """Give the kernel at once what it takes of all that is queued. Never switches."""
-        if not self._closed and self._watcher is None:
-            self._flush()
+        """Give the kernel at once what it takes of all that is queued. Never switches.
+
+        Also while a write waits for the socket to become writable: a hub that comes late has not looked.
+        """
+        self._flush()
 
     def close(self) -> None:
         """Forget what is queued, and take nothing more; twice is fine. Before the socket is closed."""

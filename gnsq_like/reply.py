@@ -56,16 +56,22 @@ class Reply:
         hub = get_hub()
         waiter: Any = Waiter(hub)
         loop = hub.loop
-        self.link(lambda: loop.run_callback(waiter.switch, None))
-        if timeout is None:
-            waiter.get()
-            return True
-        timer = loop.timer(timeout)
-        timer.start(waiter.switch, None)
+
+        def wake() -> None:
+            loop.run_callback(waiter.switch, None)
+
+        self.link(wake)
+        timer = None if timeout is None else loop.timer(timeout)
         try:
+            if timer is not None:
+                timer.start(waiter.switch, None)
             waiter.get()
         finally:
-            timer.close()
+            if timer is not None:
+                timer.close()
+            # Settled, it has let go of its links; only a wait that ended sooner looks for its own.
+            if not self.done and self._links is not None:
+                self._links.remove(wake)
         return self.done
 
     def get(self, timeout: float | None = None) -> None:

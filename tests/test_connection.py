@@ -1,6 +1,7 @@
 """One connection against a scripted nsqd, byte by byte."""
 
 import logging
+import socket as plain
 import struct
 import threading
 import time
@@ -9,6 +10,7 @@ import gevent
 import pytest
 from gevent import socket
 from gevent.event import Event
+from gevent.queue import Empty
 
 from gnsq_like.connection import Connection
 from gnsq_like.errors import (
@@ -25,7 +27,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.wire import commands
-from gnsq_like.wire.frames import MESSAGE, RESPONSE, encode_frame
+from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, encode_frame, encode_message
 from tests.peer import CLOSE_WAIT, HEARTBEAT, OK, PATIENCE, free_port, scripted_nsqd
 
 ID = b"0123456789abcdef"
@@ -65,6 +67,58 @@ def nsqd():
 @pytest.fixture
 def watcher():
     return Watcher()
+
+
+class PeerInAThread:
+    """An nsqd that runs while the hub does not: takes IDENTIFY, and once ``go`` is set what ``script`` says."""
+
+    def __init__(self, script):
+        self.go = threading.Event()
+        self._script = script
+        self._listener = plain.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self):
+        peer, _ = self._listener.accept()
+        with peer:
+            peer.settimeout(PATIENCE)
+            peer.recv(4096)
+            peer.sendall(OK)
+            self.go.wait(PATIENCE)
+            self._script(peer)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.go.set()
+        self._thread.join()
+        self._listener.close()
+
+
+class Sink:
+    """A script for PeerInAThread: takes all that comes, and answers the publish that is in it."""
+
+    def __init__(self, answer_at=0):
+        self.received = bytearray()
+        self._answer_at = answer_at
+        self._came = threading.Condition()
+
+    def __call__(self, peer):
+        while data := peer.recv(1 << 20):
+            with self._came:
+                before = len(self.received)
+                self.received += data
+                self._came.notify_all()
+            if before < self._answer_at <= len(self.received):
+                peer.sendall(OK)
+
+    def block_until(self, count):
+        """Block this thread, and its hub, until so many bytes came."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.received) >= count, PATIENCE)
 
 
 def connect(nsqd, watcher=None, subscribe=False, **options):
@@ -131,6 +185,56 @@ def test_a_name_that_nobody_knows():
         Connection("no-such-host.invalid:4150").connect()
 
 
+@pytest.mark.parametrize("host", ["foo..bar", "x" * 64 + ".example"])
+def test_a_name_that_cannot_be_written_in_dns(host):
+    with pytest.raises(ConnectionFailed, match="cannot be resolved") as caught:
+        Connection(f"{host}:4150").connect()
+    assert isinstance(caught.value.__cause__, UnicodeError)
+
+
+def test_a_resolver_that_can_start_no_thread():
+    """As at the interpreter's exit; here no thread is to be had because each would need too much memory."""
+    caught = []
+
+    def work():
+        before = threading.stack_size(1 << 46)
+        try:
+            Connection("localhost:1").connect()
+        except Exception as exc:
+            caught.append(exc)
+        finally:
+            threading.stack_size(before)
+            gevent.get_hub().destroy(destroy_loop=True)
+
+    thread = threading.Thread(target=work)  # so that its hub has no thread yet that resolves
+    thread.start()
+    thread.join(PATIENCE)
+    [error] = caught
+    assert isinstance(error, ConnectionFailed)
+    assert isinstance(error.__cause__, RuntimeError)
+
+
+@pytest.fixture
+def no_resolver():
+    """All threads that could ask DNS are busy."""
+    pool, free = gevent.get_hub().threadpool, threading.Event()
+    busy = [pool.spawn(free.wait) for _ in range(pool.maxsize)]
+    yield
+    free.set()
+    gevent.joinall(busy, timeout=PATIENCE)
+
+
+def test_a_timeout_of_the_caller_passes_through_the_resolver(no_resolver):
+    with pytest.raises(gevent.Timeout) as caught, gevent.Timeout(0.05) as theirs:
+        Connection("localhost:1").connect()
+    assert caught.value is theirs
+
+
+def test_a_resolver_that_does_not_answer(no_resolver):
+    with pytest.raises(ConnectionFailed, match="not resolved in"):
+        Connection("localhost:1", ConnectionOptions(connect_timeout=0.05)).connect()
+
+
 def test_a_peer_that_never_answers_identify(nsqd):
     connection = Connection(nsqd.address, ConnectionOptions(connect_timeout=0.2))
     started = time.monotonic()
@@ -194,6 +298,50 @@ def test_a_connection_connects_once(nsqd):
         connection.connect()
 
 
+def test_a_connection_whose_identify_failed_does_not_dial_again(nsqd):
+    connection = Connection(nsqd.address)
+    gevent.spawn(lambda: nsqd.accept().error("E_BAD_BODY IDENTIFY msg timeout (1) is invalid"))
+    with pytest.raises(ConnectionFailed):
+        connection.connect()
+    with pytest.raises(NotRunning, match="connects once"):
+        connection.connect()
+    with pytest.raises(Empty):
+        nsqd.accept(timeout=0)
+
+
+def identify_and(nsqd, *frames):
+    """Answer to IDENTIFY and what follows in one write."""
+    peer = nsqd.accept()
+    assert peer.take(4) == b"  V2"
+    assert peer.line() == b"IDENTIFY"
+    peer.body()
+    peer.send(b"".join(frames))
+    return peer
+
+
+@pytest.mark.parametrize("frames", [(OK, HEARTBEAT), (HEARTBEAT, OK)])
+def test_a_heartbeat_beside_the_answer_to_identify_is_answered(nsqd, frames):
+    script = gevent.spawn(identify_and, nsqd, *frames)
+    connection = Connection(nsqd.address)
+    connection.connect()
+    assert script.get(timeout=PATIENCE).line() == b"NOP"
+    connection.close()
+
+
+def test_an_error_behind_the_answer_to_identify_ends_it_with_nsqds_words(nsqd, watcher, caplog):
+    gevent.spawn(identify_and, nsqd, OK, encode_frame(ERROR, b"E_INVALID go away"))
+    connection = Connection(nsqd.address, **watcher.callbacks())
+    connection.connect()
+    assert not connection.alive
+    with pytest.raises(ConnectionLost, match="go away"):
+        connection.subscribe("t", "c")
+    assert watcher.ended.wait(PATIENCE)
+    [error] = watcher.ends
+    assert "go away" in str(error)
+    assert isinstance(error.__cause__, NsqdError)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 def test_a_refused_sub_is_an_error(nsqd, watcher):
     connection, peer = connect(nsqd, watcher)
     asked = gevent.spawn(connection.subscribe, "t", "c")
@@ -219,6 +367,17 @@ def test_a_bad_name_sends_nothing(nsqd):
         connection.subscribe("bad name", "c")
     connection.set_rdy(1)
     assert peer.line() == b"RDY 1"
+    connection.close()
+
+
+def test_a_second_sub_at_once_is_refused_and_the_first_is_answered(nsqd):
+    connection, peer = connect(nsqd)
+    first = gevent.spawn(connection.subscribe, "t", "c")
+    assert peer.line() == b"SUB t c"
+    with pytest.raises(NotRunning):
+        connection.subscribe("t", "c")
+    peer.send(OK)
+    first.get(timeout=PATIENCE)
     connection.close()
 
 
@@ -289,6 +448,53 @@ def test_cls_is_answered_and_messages_can_still_be_finished(nsqd):
     connection.finish(ID)
     assert peer.line() == b"FIN " + ID
     connection.close()
+
+
+def test_a_second_cls_at_once_is_refused_and_the_first_is_answered(nsqd):
+    connection, peer = connect(nsqd, subscribe=True)
+    first = gevent.spawn(connection.close_subscription)
+    assert peer.line() == b"CLS"
+    with pytest.raises(NotRunning):
+        connection.close_subscription()
+    peer.send(CLOSE_WAIT)
+    first.get(timeout=PATIENCE)
+    connection.close()
+
+
+def test_input_that_never_ends_lets_the_hub_have_its_turn():
+    """Reads come full all the time, and each pass takes 1 ms; another socket must not wait for the end of it."""
+    far, near = plain.socketpair()
+    passes, served_at = [], []
+
+    def on_messages(_, messages):
+        passes.append(len(messages))
+        if len(passes) == 50:
+            far.send(b"x")
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+
+    def other():
+        other_socket.recv(1)
+        served_at.append(len(passes))
+
+    frames = encode_message(1, 1, ID, bytes(1000)) * 20_000
+    with far, PeerInAThread(lambda peer: peer.sendall(frames)) as nsqd:
+        other_socket = socket.socket(fileno=near.detach())
+        greenlet = gevent.spawn(other)
+        gevent.sleep(0)
+        connection = Connection(nsqd.address, on_messages=on_messages)
+        connection.connect()
+        connection._transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        nsqd.go.set()
+        greenlet.join(PATIENCE)
+        with gevent.Timeout(PATIENCE):
+            while sum(passes) < 20_000:
+                gevent.sleep(0.01)
+        connection.close()
+        other_socket.close()
+    assert len(passes) > 200
+    assert served_at[0] < 100, served_at
 
 
 # -- the end ------------------------------------------------------------------------------------------
@@ -372,13 +578,44 @@ def test_a_peer_that_reads_nothing_is_dead_after_write_timeout(nsqd, watcher):
     assert isinstance(reply.error, NotSent)
 
 
+def test_a_hub_that_was_blocked_while_the_peer_read_does_not_count_against_it():
+    command = commands.mpub("t", [bytes(1_000_000)] * 20)
+    sink = Sink(answer_at=len(command))
+    with PeerInAThread(sink) as nsqd:
+        connection = Connection(nsqd.address, ConnectionOptions(write_timeout=0.2))
+        connection.connect()
+        reply = connection.publish(command)
+        outbox = connection._outbox
+        assert outbox.stalled_since is not None
+        nsqd.go.set()
+        sink.block_until(outbox.sent_count)
+        time.sleep(1.5)  # blocks the hub, which is what this is about, past the next look at the peer
+        reply.get(PATIENCE)
+        assert connection.alive
+        connection.close()
+
+
+def test_close_writes_what_waited_for_the_socket_if_it_takes_it_by_now():
+    sink = Sink()
+    with PeerInAThread(sink) as nsqd:
+        connection = Connection(nsqd.address)
+        connection.connect()
+        outbox = connection._outbox
+        while outbox.stalled_since is None:
+            connection.publish(commands.pub("t", bytes(100_000)))
+            gevent.sleep(0)
+        connection.finish(ID)
+        nsqd.go.set()
+        sink.block_until(outbox.sent_count)
+        connection.close()
+    assert sink.received.endswith(b"FIN " + ID + b"\n")
+
+
 def test_a_hub_that_was_blocked_does_not_count_against_the_peer():
     """The peer lives in a thread of its own and sends heartbeats; the hub stands still for 2.5 s."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(1)
-    import socket as plain
-
     server = plain.socket(fileno=listener.detach())
     server.setblocking(True)
     stop = threading.Event()

@@ -151,6 +151,28 @@ def test_a_peer_that_reads_nothing_shows_as_stalled_and_catches_up():
     transport.close()
 
 
+def test_flush_tries_also_while_a_write_waits_for_the_socket():
+    pipe = Pipe([1, 0, 1])
+    outbox = outbox_on(pipe)
+    outbox.put_now(b"abcd")
+    stalled = outbox.stalled_since
+    assert stalled is not None
+    outbox.flush()
+    assert (outbox.sent_count, outbox.stalled_since) == (1, stalled)
+    outbox.flush()
+    assert outbox.sent_count == 2
+    assert outbox.stalled_since > stalled
+    outbox.put(b"e")
+    outbox.flush()
+    assert pipe.writes == [b"a", b"b", b"cd", b"e"]
+    assert outbox.stalled_since is None
+    outbox.put_now(b"f")
+    assert pipe.writes[-1] == b"f"
+    outbox.close()
+    outbox.flush()
+    pipe.close()
+
+
 def test_close_forgets_what_is_queued():
     pipe = Pipe([1])
     outbox = outbox_on(pipe)

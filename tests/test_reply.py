@@ -76,3 +76,28 @@ def test_a_link_is_called_once_even_when_it_comes_late():
     reply.settle()
     reply.link(lambda: calls.append("late"))
     assert calls == ["early", "late"]
+
+
+def test_a_wait_that_ended_early_leaves_nothing_behind():
+    reply = Reply()
+    calls = []
+    reply.link(lambda: calls.append("other"))
+    for _ in range(3):
+        assert not reply.wait(0.001)
+    for timeout in (None, 10):
+        killed = gevent.spawn(reply.wait, timeout)
+        gevent.sleep(0)
+        killed.kill()
+    assert len(reply._links) == 1
+    reply.settle()
+    assert calls == ["other"]
+
+
+def test_a_wait_that_ends_in_the_round_of_the_settlement():
+    reply = Reply()
+    killed = gevent.spawn(reply.wait)
+    gevent.sleep(0)
+    killed.kill(block=False)
+    reply.settle()
+    killed.join()
+    assert reply.wait()

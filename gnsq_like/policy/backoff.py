@@ -13,8 +13,9 @@ result ends that epoch. So messages from before, however late they are answered,
 The machine does not know connections. Which one holds the test RDY is the plan's business
 (`rdy.plan` with mode PROBING): it moves a test that gets no message, and finds another connection when one
 is lost, or when the first one comes back. Where all connections have handlers that still run, the test waits
-until those of one are done or overdue, for RDY 1 brings nothing before. The machine only hears when the test message itself is out of
-reach: `inconclusive` (requeued without backoff, given up, its deadline passed) or `lost`.
+until those of one are done or overdue, for RDY 1 brings nothing before. The machine only hears when the test
+message itself is out of reach: `inconclusive` (requeued without backoff, given up, its deadline passed) or
+`lost`.
 
 Rules for editors. `_TABLE` holds every change of state, `_enter` is the only place that assigns one.
 What the Reader must do follows from `mode` and `until`; every method returns whether they changed, and then

@@ -11,6 +11,11 @@ backoff tests the water, connections take turns with RDY 1: a silent holder's tu
 traffic somewhere (or may be: somebody had no turn yet), a busy one's after low_rdy_timeout; the seat goes to
 whoever waited longest, once the one who left it is settled.
 
+While backoff tests the water, overdue handlers are no obstacle: nsqd counts their messages no more, so RDY 1
+beside them brings one, if max_in_flight has room for it. Handlers in time are: RDY 1 brings nothing before
+they are answered or overdue, and a higher one might bring several, since each answer reaches nsqd before the
+RDY that follows from it. So a test waits for them, unless another connection is free.
+
 Rules for editors. `plan` changes nothing: the Reader sends the changes and tells each slot by `sent`.
 Planned again at the same time it must find nothing to do, so no rule may depend on what `sent` alters at
 that moment (RDY itself, `coming`, `turn_at`, who is `ready`). A time that alone changes the plan belongs
@@ -47,8 +52,6 @@ class Plan:
     changes: list[tuple[Hashable, int]] = field(default_factory=list)
     #: monotonic time from which the plan may differ although nothing happened, or None
     next_at: float | None = None
-    #: whether somebody lacks room, so that an answer which frees some should plan at once
-    waiting: bool = False
 
 
 def plan(
@@ -113,8 +116,7 @@ class _Board:
             self.plan.next_at = at
 
     def wait(self) -> None:
-        """Somebody lacks room: ask again when some is freed, by an answer or because a lowered RDY settled."""
-        self.plan.waiting = True
+        """Somebody lacks room: ask again when a lowered RDY has settled. Answers that free some ask by themselves."""
         if self.settles_at != FOREVER:
             self.wake(self.settles_at)
 
@@ -162,7 +164,6 @@ def _within_limit(board: _Board, slots: Sequence[Slot], goals: Sequence[int]) ->
     used = [max(0, slot.in_flight - slot.reserved) for slot in slots]
     spare = [max(0, rdy - need) for rdy, need in zip(lowered, used, strict=True)]
     left = _lift(board, sum(spare) - excess, slots, used, spare)
-    board.plan.waiting = True
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
 
 
@@ -193,7 +194,6 @@ def _goals(board: _Board, slots: Sequence[Slot]) -> list[int]:
             board.wake(slot.proven_at)
         if slot.reserved:
             goals[index] = max(0, goals[index] - slot.reserved)
-            board.plan.waiting = True
     return goals
 
 
@@ -248,13 +248,14 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
     crowd = len(slots) / max(1, seats)
     ends = {slot.key: _turn_ends(slot, now, settings, None if quick else crowd, probing) for slot in slots if slot.rdy}
     # Whoever has just given up a seat, and may still get a message, is not yet ready for another.
-    ready = [slot for slot in slots if not (slot.rdy or slot.in_flight or slot.reserved or slot.is_settling(now))]
-    kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends)
+    idle = [slot for slot in slots if not slot.rdy and not slot.is_settling(now)]
+    ready = [slot for slot in idle if slot.in_flight == (slot.reserved if probing else 0)]
+    kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends, probing)
 
     # A turn that is over goes on until somebody is ready to take it.
     takers = len(ready) - free - (0 if probing else _promised(slots, now, settings))
     over = [slot for slot in kept if ends[slot.key] <= now]
-    over.sort(key=lambda slot: (slot.in_flight > 0, slot.turn_at, board.draw()))
+    over.sort(key=lambda slot: (slot.in_flight > slot.reserved, slot.turn_at, board.draw()))
     leaving = {slot.key for slot in over[: max(0, takers)]}
     kept = [slot for slot in kept if slot.key not in leaving]
 
@@ -264,7 +265,7 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
             board.grant(slot, int(slot.key in staying))
     # One test message at a time: none may still be on its way when the next probe starts.
     free = 0 if probing and board.settles_at != FOREVER else min(seats - len(kept), board.room)
-    ready.sort(key=lambda slot: (slot.waiting_since, board.draw()))
+    ready.sort(key=lambda slot: (slot.waiting_since, slot.reserved > 0, board.draw()))
     for slot in ready[: max(0, free)]:
         board.grant(slot, 1)
         kept.append(slot)
@@ -277,21 +278,29 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
             board.wake(ends_at if ends_at > now else now + patience)
 
 
-def _seated(board: _Board, holders: Sequence[Slot], seats: int, ends: dict[Hashable, float]) -> tuple[list[Slot], int]:
+def _seated(
+    board: _Board, holders: Sequence[Slot], seats: int, ends: dict[Hashable, float], probing: bool
+) -> tuple[list[Slot], int]:
     """The holders that may stay, and the seats free beside them.
 
     All of them, unless there are fewer seats than before, or a late message or an overdue handler needs room.
+    An overdue handler needs its connection's own seat, but while probing any room will do.
     """
     others = sum(slot.firm(slot.rdy) for slot in board.slots) - sum(slot.firm(slot.rdy) for slot in holders)
     room = board.max_in_flight - others - sum(slot.firm(0) for slot in holders)
     first = sorted(
         holders,
-        key=lambda slot: (ends[slot.key] <= board.now, not slot.in_flight, -slot.last_message_at, board.draw()),
+        key=lambda slot: (
+            ends[slot.key] <= board.now,
+            slot.in_flight <= slot.reserved,
+            -slot.last_message_at,
+            board.draw(),
+        ),
     )
     kept: list[Slot] = []
     for slot in first:
         cost = slot.firm(1) - slot.firm(0)
-        if not slot.reserved and len(kept) < seats and cost <= max(0, room):
+        if (probing or not slot.reserved) and len(kept) < seats and cost <= max(0, room):
             kept.append(slot)
             room -= cost
     return kept, max(0, min(seats - len(kept), room))
@@ -308,7 +317,7 @@ def _has_traffic(slots: Sequence[Slot], now: float, settings: Settings) -> bool:
 def _turn_ends(slot: Slot, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
     """When a holder has to give up his seat, as things stand; `crowd` is None while there is traffic."""
     patience = settings.quick(slot.round_trip) if crowd is None else settings.slow(slot.round_trip, crowd)
-    silent_at = (now if slot.in_flight else max(slot.idle_since, slot.turn_at)) + patience
+    silent_at = (now if slot.in_flight > slot.reserved else max(slot.idle_since, slot.turn_at)) + patience
     return silent_at if probing else min(silent_at, slot.turn_at + settings.low_rdy_timeout)
 
 

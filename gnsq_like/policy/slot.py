@@ -139,7 +139,7 @@ class Slot:
     def answered(self, n: int, now: float, *, reserved: int = 0) -> bool:
         """`n` messages were answered or are lost, of which `reserved` were overdue.
 
-        True if that freed something: then the plan should be asked again, if the last one was `waiting`.
+        True if that freed something: then the plan should be asked again.
         """
         freed = self.in_flight > self.rdy or reserved > 0
         self.in_flight -= n

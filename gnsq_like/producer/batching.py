@@ -40,7 +40,8 @@ class Batch(Publish):
     __slots__ = ("_batching", "bytes", "members", "timer")
 
     def __init__(self, pool: Pool, topic: str, batching: Batching) -> None:
-        super().__init__(pool, topic, b"", 0.0, count=0)  # each member counts itself
+        # The nearest deadline of its members, and no count: each member counts itself.
+        super().__init__(pool, topic, b"", float("inf"), count=0)
         self._batching = batching
         self.members: list[Member] = []
         #: Of its MPUB's body.
@@ -128,6 +129,8 @@ class Batching:
         members.append(member)
         member.carrier = batch
         batch.bytes += added
+        if member.deadline < batch.deadline:
+            batch.deadline = member.deadline
         if (
             len(members) >= self._most_count
             or batch.bytes >= self._most_bytes
@@ -167,7 +170,7 @@ class Batching:
         if len(batch.members) == 1:
             self._alone(batch.members[0])
             return
-        batch.set_deadline()
+        self._pool.deadlines.add(batch)
         self._submit(batch, time.monotonic())
 
     def _alone(self, member: Member) -> None:

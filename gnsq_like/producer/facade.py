@@ -257,13 +257,20 @@ class Producer:
         encoder = self._encoder
         body = encoder.body(body)
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
-        if defer is None and self._batches:
+        batched = defer is None and self._batches
+        if batched:
+            command = b""
             encoder.head(topic)
-            member = Member(self._started().pool, topic, b"", deadline)
-            member.body = body
-            return member
-        command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
-        return Publish(self._started().pool, topic, command, deadline)
+        else:
+            command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
+        running = self._running
+        if running is None or running.pid != _getpid():  # as _started() asks again: a call less is felt here
+            running = self._started()
+        if not batched:
+            return Publish(running.pool, topic, command, deadline)
+        member = Member(running.pool, topic, command, deadline)
+        member.body = body
+        return member
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -277,7 +284,10 @@ class Producer:
         if running is None:  # closed by another thread since
             raise NotRunning("the Producer is closed")
         if thread_id() == running.thread:
-            running.begin(publish, now)
+            if type(publish) is Member:  # as begin() does, without the call: it is felt here
+                running.batching.add(publish)  # type: ignore[union-attr]
+            else:
+                running.begin(publish, now)
             publish.wait_here()
         else:
             self._send_over(running, publish, now)

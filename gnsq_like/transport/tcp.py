@@ -18,6 +18,10 @@ READ_BYTES = 64 * 1024
 
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 
+#: What ends a dial. UnicodeError: a name that cannot be written in DNS, as "foo..bar" or with a label over
+#: 63. RuntimeError: a resolver's thread cannot be started, as at the interpreter's exit.
+_FAILURES = (OSError, UnicodeError, RuntimeError)
+
 _getaddrinfo = monkey.get_original("socket", "getaddrinfo")
 
 
@@ -26,7 +30,9 @@ class TcpTransport:
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._drained = False
+        #: Whether the next receive without a timeout goes through the hub before it tries to read: set
+        #: after a read that left nothing, and by a reader that has kept the hub waiting for long.
+        self.drained = False
 
     def fileno(self) -> int:
         """The socket's descriptor, for a watcher of the hub's loop."""
@@ -38,11 +44,11 @@ class TcpTransport:
         :raises OSError: when the socket breaks; TimeoutError after ``timeout`` seconds without a byte
         """
         if timeout is None:
-            if self._drained:
+            if self.drained:
                 # A try that finds nothing costs more than all the rest of a small read.
                 self._sock._wait(self._sock._read_event)
             data = self._sock.recv(READ_BYTES)
-            self._drained = len(data) < READ_BYTES
+            self.drained = len(data) < READ_BYTES
             return data
         self._sock.settimeout(timeout)
         try:
@@ -123,12 +129,16 @@ def _resolve(address: Address, timeout: float) -> Any:
         return _getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
     except OSError:
         pass
+    except UnicodeError as exc:
+        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
     try:
-        with gevent.Timeout(timeout):
+        with gevent.Timeout(timeout) as mine:
             return socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
     except gevent.Timeout as exc:
+        if exc is not mine:  # the caller's
+            raise
         raise ConnectionFailed(str(address), f"its name was not resolved in {timeout:g} s") from exc
-    except (OSError, RuntimeError) as exc:  # RuntimeError: no new threads at the interpreter's exit
+    except _FAILURES as exc:
         raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
 
 
@@ -143,7 +153,7 @@ def _connect(family: int, target: Any, address: Address, deadline: float) -> Tcp
         sock.settimeout(None)
         if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as exc:
+    except _FAILURES as exc:
         sock.close()
         raise ConnectionFailed(str(address), _reason(exc)) from exc
     except BaseException:

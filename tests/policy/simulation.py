@@ -156,7 +156,7 @@ class Reader:
             self.most_running = max(self.most_running, self.running)
             if connection.nsqd.msg_timeout is not None:
                 deadline = now + connection.nsqd.msg_timeout - OVERDUE_MARGIN
-                self.clock.at(deadline, lambda m=message: self.overdue(connection, m))  # type: ignore[misc]
+                self.clock.at(deadline, lambda m=message: self.overdue(connection, m, now))  # type: ignore[misc]
             seconds, what = self.handle(message)
             if seconds == 0 and what == "finish":
                 done.append(message)
@@ -169,11 +169,13 @@ class Reader:
         else:
             self.adjust(connection)
 
-    def overdue(self, connection: Connection, message: Message) -> None:
-        """Its deadline is near and its handler still runs."""
-        if message in connection.unanswered and connection.alive:
+    def overdue(self, connection: Connection, message: Message, received_at: float) -> None:
+        """The deadline of what came at `received_at` is near; perhaps its handler still runs."""
+        same = message in connection.unanswered and message.received_at == received_at
+        if same and connection.alive:
             connection.overdue.add(message)
             connection.slot.reserve()
+            self.backoff.inconclusive(message.stamp, self.clock.now)
             self.replan()
 
     def answer(self, connection: Connection, messages: list[Message], what: str) -> None:
@@ -193,7 +195,7 @@ class Reader:
             changed |= verdict[what](message.stamp, now)
         self._forget(connection)
         # RDY leaves before the answer, see backoff.py.
-        if changed or (freed and self.plan.waiting):
+        if changed or freed:
             self.replan()
         else:
             self.adjust(connection)
@@ -295,7 +297,6 @@ def check_plan(
         _check_shares(open_slots, slots, max_in_flight, now, mode, made)
     again = ask()
     assert again.changes == [], ("planning twice", made, again, slots)
-    assert again.waiting or not made.waiting
     return made
 
 
@@ -305,6 +306,7 @@ def _check_shares(
     room = max_in_flight - sum(slot.charge(now) for slot in slots)
     at_zero = [slot for slot in open_slots if not (slot.rdy or slot.in_flight or slot.reserved)]
     if mode is Mode.PROBING:
+        at_zero = [slot for slot in open_slots if not slot.rdy and slot.in_flight == slot.reserved]
         assert sum(slot.rdy for slot in open_slots) <= 1
         settling = any(slot.is_settling(now) for slot in slots)
         if at_zero and room > 0 and not settling:
@@ -313,8 +315,8 @@ def _check_shares(
         assert not at_zero or len(open_slots) > max_in_flight, "nobody is at 0 while there is room"
     if len(open_slots) > max_in_flight:
         assert all(slot.rdy <= 1 for slot in open_slots)
-    if any(not slot.rdy and not slot.reserved for slot in open_slots):
-        assert made.waiting or made.next_at is not None, "whoever has nothing waits for a time or an event"
+    if at_zero and room > 0:
+        assert made.next_at is not None, "whoever has nothing although there is room waits for a time"
 
 
 class Cluster:

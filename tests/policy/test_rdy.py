@@ -80,7 +80,6 @@ def test_a_new_connection_waits_while_the_window_is_full() -> None:
     old, new = slot("old", rdy=10, in_flight=10), Slot("new", 0.0, SETTINGS)
     asked = ask([old, new], 10)
     assert asked.changes == [("old", 5)]
-    assert asked.waiting
     old.sent(5, 0.0)
     assert old.answered(1, 0.0), "an answer that frees something says so"
     assert changes([old, new], 10) == {"new": 1}
@@ -275,6 +274,56 @@ def test_a_probe_without_a_message_moves_to_the_longest_waiting() -> None:
 def test_a_probe_with_its_message_stays_however_long_it_takes() -> None:
     probe = slot("probe", rdy=1, seen=-999.0, in_flight=1)
     assert changes([probe, slot("b")], 50, mode=Mode.PROBING) == {}
+
+
+def test_a_probe_may_go_beside_an_overdue_handler() -> None:
+    late = slot("late", in_flight=1, reserved=1)
+    assert changes([late], 10, mode=Mode.PROBING) == {"late": 1}
+    late.sent(1, 0.0)
+    assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}
+    late.received(1, 9.0)
+    assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}, "two in flight, one of them for nsqd"
+    assert late.charge(9.0) == 2
+
+
+def test_a_probe_whose_test_message_is_overdue_stays_for_the_next_while_there_is_room() -> None:
+    for max_in_flight, expected in ((1, {"late": 0}), (2, {})):
+        late = slot("late", rdy=1, in_flight=1)
+        late.reserve()
+        assert changes([late], max_in_flight, mode=Mode.PROBING) == expected
+
+
+def test_overdue_handlers_that_fill_max_in_flight_leave_no_room_for_a_probe() -> None:
+    for count in (1, 3):
+        late, other = slot("late", in_flight=count, reserved=count), slot("other")
+        assert changes([late, other], count, mode=Mode.PROBING) == {}
+        assert late.answered(1, 1.0, reserved=1)
+        assert list(changes([late, other], count, mode=Mode.PROBING, now=1.0).values()) == [1]
+
+
+def test_a_probe_waits_for_handlers_that_still_run() -> None:
+    at_work = slot("at work", in_flight=2, reserved=1)
+    assert changes([at_work], 50, mode=Mode.PROBING) == {}
+    at_work.reserve()
+    assert changes([at_work], 50, mode=Mode.PROBING) == {"at work": 1}
+    assert changes([at_work, slot("free")], 1, mode=Mode.PROBING) == {}
+
+
+def test_a_probe_prefers_a_connection_with_nothing_in_flight_to_one_that_waited_as_long() -> None:
+    for seed in range(10):
+        late, free = slot("late", in_flight=1, reserved=1), slot("free")
+        late.waiting_since = free.waiting_since = -1.0
+        assert changes([late, free], 10, mode=Mode.PROBING, seed=seed) == {"free": 1}
+        late.waiting_since = -2.0
+        assert changes([late, free], 10, mode=Mode.PROBING, seed=seed) == {"late": 1}
+
+
+def test_a_probe_beside_an_overdue_handler_moves_on_like_any_other() -> None:
+    late, free = slot("late", rdy=1, in_flight=1, reserved=1, seen=-0.25), slot("free")
+    assert changes([late, free], 10, mode=Mode.PROBING) == {"late": 0}
+    late.sent(0, 0.0)
+    assert changes([late, free], 10, mode=Mode.PROBING, now=0.004) == {}
+    assert changes([late, free], 10, mode=Mode.PROBING, now=0.005) == {"free": 1}
 
 
 def test_nothing_open() -> None:

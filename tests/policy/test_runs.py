@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Backoff, exponential, full_jitter
-from gnsq_like.policy.rdy import Settings
+from gnsq_like.policy.rdy import Mode, Settings
 from tests.policy.scale import examples
 from tests.policy.simulation import Cluster, Connection, Reader
 from tests.policy.virtual_nsqd import Clock, Message, Nsqd
@@ -36,6 +36,7 @@ class World:
     rng: random.Random
     failing: int = 0
     slowness: float = 0.01
+    msg_timeout: float = 60.0
 
     def handle(self, _message: Message) -> tuple[float, str]:
         seconds = self.slowness * self.rng.choice([0, 1, 1, 2])
@@ -47,7 +48,7 @@ class World:
         return 0.002 * self.rng.random()
 
     def join(self, messages: int) -> None:
-        nsqd = Nsqd(self.cluster.clock, f"n{len(self.cluster.nsqds)}", msg_timeout=60.0)
+        nsqd = Nsqd(self.cluster.clock, f"n{len(self.cluster.nsqds)}", msg_timeout=self.msg_timeout)
         self.cluster.add(nsqd, delay=self.delay, round_trip=0.004)
         nsqd.publish(messages)
 
@@ -128,6 +129,45 @@ def test_whatever_happens(
         if not left:
             break
     assert left == 0, "stalled"
+
+
+@examples(5)
+@given(
+    seed=st.integers(0, 1 << 32),
+    connections=st.integers(1, 4),
+    share=st.sampled_from([2, 3, 10]),
+    adaptive=st.booleans(),
+    failing=st.sampled_from([1, 3, 10]),
+    slowness=st.sampled_from([0.0, 0.01, 0.3]),
+)
+def test_hung_handlers_and_failures_never_stop_a_reader_that_has_room(
+    seed: int, connections: int, share: int, adaptive: bool, failing: int, slowness: float
+) -> None:
+    max_in_flight = share * connections
+    made = world(seed, max_in_flight, adaptive, backoff=True)
+    made.msg_timeout, made.slowness = 1.0, slowness
+    cluster, clock, reader = made.cluster, made.cluster.clock, made.cluster.reader
+    stuck = share - 1
+
+    def handle(message: Message) -> tuple[float, str]:
+        nonlocal stuck
+        if stuck and made.rng.random() < 0.3:
+            stuck -= 1
+            return 1e6, "finish"
+        return made.handle(message)
+
+    reader.handle = handle
+    for _ in range(connections):
+        made.join(20)
+    made.failing = failing
+    clock.run(5.0)
+    made.failing, made.slowness, stuck = 0, 0.01, 0
+    for nsqd in cluster.nsqds:
+        nsqd.publish(20)
+    clock.run(60.0)
+    assert sum(len(nsqd.queue) for nsqd in cluster.nsqds) == 0, "stalled"
+    assert reader.backoff.mode is Mode.FLOWING
+    assert reader.most_running <= max_in_flight
 
 
 @examples(3)

@@ -392,6 +392,75 @@ def test_a_probe_finds_the_one_nsqd_that_has_messages() -> None:
     assert scene.backoff.mode is Mode.FLOWING
 
 
+def hang_one_and_fail_the_next(scene: Scene, nsqd: Nsqd, seconds: float) -> None:
+    """The first handler takes `seconds`; the next message, once that is so long overdue, fails; others finish."""
+    nsqd.publish()
+    scene.seconds = seconds
+    scene.clock.run(2.0)
+    scene.seconds = 0.01
+    scene.verdicts = ["requeue"]
+    nsqd.publish()
+    scene.until(Mode.BLOCKED)
+
+
+@pytest.mark.parametrize("nsqds", [1, 3])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_hung_handler_and_a_failure_do_not_stop_the_reader(nsqds: int, adaptive: bool) -> None:
+    scene = Scene(nsqds, 10, backoff=True, adaptive=adaptive, msg_timeout=1.0)
+    nsqd = scene.cluster.nsqds[0]
+    hang_one_and_fail_the_next(scene, nsqd, 1000.0)
+    nsqd.publish(100)
+    scene.clock.run(5.0)
+    assert scene.backoff.mode is Mode.FLOWING
+    assert nsqd.finished_count > 100
+    assert scene.reader.most_running <= 10
+
+
+def test_a_test_message_that_hangs_beside_a_hung_handler_is_followed_by_another() -> None:
+    scene = Scene(1, 10, backoff=True, msg_timeout=1.0)
+    nsqd = scene.cluster.nsqds[0]
+    hang_one_and_fail_the_next(scene, nsqd, 1000.0)
+    scene.seconds = 1000.0
+    before = scene.handled
+    nsqd.publish(100)
+    scene.until(Mode.PROBING)
+    scene.clock.run(0.5)
+    assert (scene.handled - before, scene.rdys) == (1, [1]), "one test message at a time"
+    scene.seconds = 0.01
+    scene.clock.run(5.0)
+    assert scene.backoff.mode is Mode.FLOWING
+    assert nsqd.finished_count > 100
+
+
+@pytest.mark.parametrize("nsqds", [1, 3])
+def test_at_max_in_flight_1_nothing_is_tested_beside_a_hung_handler(nsqds: int) -> None:
+    scene = Scene(nsqds, 1, backoff=True, msg_timeout=1.0)
+    scene.verdicts = ["requeue"]
+    for nsqd in scene.cluster.nsqds:
+        nsqd.publish(3)
+    scene.until(Mode.PROBING)
+    scene.seconds = 30.0
+    scene.clock.run(1.0)
+    scene.seconds = 0.01
+    before = scene.handled
+    scene.clock.run(25.0)
+    assert scene.handled == before
+    scene.clock.run(20.0)
+    assert scene.reader.most_running == 1
+    assert all(nsqd.finished_count for nsqd in scene.cluster.nsqds)
+
+
+def test_a_test_waits_for_handlers_that_still_run() -> None:
+    scene = Scene(1, 50, backoff=True)
+    nsqd = scene.cluster.nsqds[0]
+    hang_one_and_fail_the_next(scene, nsqd, 8.0)
+    nsqd.publish(100)
+    scene.clock.run(5.5)
+    assert (scene.backoff.mode, scene.handled) == (Mode.PROBING, 2)
+    scene.clock.run(3.0)
+    assert scene.handled > 100
+
+
 def test_many_failures_then_success_steps_down_one_by_one() -> None:
     scene = Scene(1, 5, backoff=True)
     scene.verdicts = ["requeue"] * 4
