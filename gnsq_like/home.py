@@ -107,7 +107,11 @@ class Home:
         settled = Reply()
         wait = Elsewhere(settled)
         self.call(reply.link, settled.settle)
-        return wait.wait(timeout)
+        try:
+            return wait.wait(timeout)
+        finally:
+            if not settled.done:
+                self.call(reply.unlink, settled.settle)
 
 
 class Elsewhere:

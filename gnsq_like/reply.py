@@ -47,6 +47,11 @@ class Reply:
         else:
             self._links.append(callback)
 
+    def unlink(self, callback: Callable[[], object]) -> None:
+        """Forget a link that was made, unless it was called already."""
+        if self._links is not None and callback in self._links:
+            self._links.remove(callback)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until settled; False if ``timeout`` seconds passed first. May switch."""
         if self.done:
@@ -70,8 +75,8 @@ class Reply:
             if timer is not None:
                 timer.close()
             # Settled, it has let go of its links; only a wait that ended sooner looks for its own.
-            if not self.done and self._links is not None:
-                self._links.remove(wake)
+            if not self.done:
+                self.unlink(wake)
         return self.done
 
     def get(self, timeout: float | None = None) -> None:
