@@ -1,9 +1,8 @@
 # Each target makes the virtual environment it needs under .venv, then runs commands that work without make too:
 #
 #   make demo       gnsq-like demo
-#   make lint       ruff check . ; ruff format --check .
-#   make types      mypy
-#   make test       lint, types and pytest
+#   make lint       ruff check . ; ruff format --check . ; mypy
+#   make test       lint and pytest
 #   make test-all   pytest on every supported Python of this machine
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
@@ -23,7 +22,7 @@ BIN = $(TEST_VENV)/bin
 # brings the environment up to date.
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 
-.PHONY: help demo test lint types tests test-all format clean
+.PHONY: help demo test lint tests test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -64,17 +63,15 @@ demo: $(DEMO_VENV)/$(STAMP)
 lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-
-types: $(TEST_VENV)/$(STAMP)
 	$(BIN)/mypy
 
 tests: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# All three parts run even when one fails, so that one run tells everything.
+# Both parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)
 	@failed=; times=; \
-	for part in lint types tests; do \
+	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
