@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
-from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
+from gnsq_like.addresses import Address, parse_address
+from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQError
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delay
 
 logger = logging.getLogger(__name__)
@@ -29,12 +31,12 @@ class Discovery:
 
     :param clients: one for each nsqlookupd
     :param topic: the topic to look up; None for all nsqds
-    :param on_nodes: called with (nodes, complete): the nsqds found so far, each once by its TCP address,
-        whenever a nsqlookupd has answered, so that a mute one holds up nobody; and at the end of a round in
-        which one answered at all, then with complete=True
-    :param on_error: called with (nsqlookupd's URL, error) for each that failed
-    :param interval: seconds between two rounds
-    :param jitter: share of the interval that is random, 0 to 1
+    :param options: the interval, its jitter, and which nsqds are wanted
+    :param on_found: called with (addresses, complete): the wanted nsqds found so far, whenever a nsqlookupd
+        has answered, so that a mute one holds up nobody; and at the end of a round in which one answered at
+        all, then with complete=True
+    :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd whose
+        address cannot be one
     :param draw: gives random numbers from 0 to 1
     """
 
@@ -42,19 +44,17 @@ class Discovery:
         self,
         clients: Sequence[LookupdClient],
         topic: str | None,
-        on_nodes: Callable[[list[NsqdNode], bool], object],
+        options: DiscoveryOptions,
+        on_found: Callable[[list[Address], bool], object],
         on_error: Callable[[str, NSQError], object],
         *,
-        interval: float,
-        jitter: float,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._clients = clients
         self._topic = topic
-        self._on_nodes = on_nodes
+        self._options = options
+        self._on_found = on_found
         self._on_error = on_error
-        self._interval = interval
-        self._jitter = jitter
         self._draw = draw
         self._greenlet: Any = None
         self._stopped = False
@@ -100,10 +100,10 @@ class Discovery:
             self._sleep(self._pause())
 
     def _pause(self) -> float:
-        interval = self._interval
+        interval = self._options.lookupd_poll_interval
         if self._fruitless:
             interval = delay.fruitless_delay(self._fruitless, interval)
-        return delay.poll_delay(interval, self._jitter, self._draw)
+        return delay.poll_delay(interval, self._options.lookupd_poll_jitter, self._draw)
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the next round, or for the extra one that was asked for."""
@@ -123,12 +123,23 @@ class Discovery:
                 if greenlet.value is not None:
                     answered = True
                     nodes |= {node.tcp_address: node for node in greenlet.value}
-                    self._on_nodes(_sorted(nodes), False)
+                    self._on_found(self._wanted(nodes), False)
         finally:
             gevent.killall(asked, block=False)
         self._fruitless = 0 if nodes else self._fruitless + 1
         if answered:
-            self._on_nodes(_sorted(nodes), True)
+            self._on_found(self._wanted(nodes), True)
+
+    def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
+        wanted = self._options.discovery_filter
+        addresses = []
+        for name in sorted(nodes):
+            try:
+                if wanted is None or wanted(nodes[name]):
+                    addresses.append(parse_address(name))
+            except InvalidAddress as exc:
+                self._on_error(name, exc)
+        return addresses
 
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         try:
@@ -145,5 +156,16 @@ class Discovery:
         return None
 
 
-def _sorted(nodes: dict[str, NsqdNode]) -> list[NsqdNode]:
-    return [nodes[address] for address in sorted(nodes)]
+def make_discovery(
+    lookupds: Iterable[str],
+    topic: str | None,
+    options: DiscoveryOptions,
+    on_found: Callable[[list[Address], bool], object],
+    on_error: Callable[[str, NSQError], object],
+) -> Discovery:
+    """A Discovery with a client for each nsqlookupd, by the options; what goes in is as there."""
+    clients = [
+        LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
+        for address in lookupds
+    ]
+    return Discovery(clients, topic, options, on_found, on_error)

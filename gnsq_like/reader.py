@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from gnsq_like import forks
-from gnsq_like.addresses import Address, parse_address, parse_addresses
+from gnsq_like.addresses import Address, parse_addresses
 from gnsq_like.batch import Batch
 from gnsq_like.connection import Connection
-from gnsq_like.errors import ConnectionLost, InvalidAddress, InvalidOption, NotRunning, NSQError
+from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NSQError
 from gnsq_like.flow import Flow
 from gnsq_like.handling import Handler, Handling
 from gnsq_like.home import Home, forget_here, home_here
 from gnsq_like.hooks import Hooks
-from gnsq_like.http.url import parse_base_url
+from gnsq_like.http.url import check_addresses
 from gnsq_like.message import Message
 from gnsq_like.options import ReaderOptions, make_options
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
@@ -42,7 +42,6 @@ from gnsq_like.wire.names import encode_channel, encode_topic
 
 if TYPE_CHECKING:
     from gnsq_like.discovery import Discovery
-    from gnsq_like.http.nsqlookupd import NsqdNode
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +100,7 @@ class Reader:
         self.options = make_options(ReaderOptions, options)
         self._handler = handler
         self._fixed = parse_addresses(nsqd_tcp_addresses)
-        self._lookupds = (
-            [lookupd_http_addresses] if isinstance(lookupd_http_addresses, str) else list(lookupd_http_addresses)
-        )
-        for lookupd in self._lookupds:
-            parse_base_url(lookupd)
+        self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._on_connect = on_connect
@@ -205,22 +200,9 @@ class Reader:
 
     def _make_discovery(self) -> Discovery:
         # At first use: the HTTP client must not be loaded before an application has patched.
-        from gnsq_like.discovery import Discovery
-        from gnsq_like.http.nsqlookupd import LookupdClient
+        from gnsq_like.discovery import make_discovery
 
-        options = self.options
-        clients = [
-            LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
-            for address in self._lookupds
-        ]
-        return Discovery(
-            clients,
-            self.topic,
-            self._nodes_found,
-            self._report,
-            interval=options.lookupd_poll_interval,
-            jitter=options.lookupd_poll_jitter,
-        )
+        return make_discovery(self._lookupds, self.topic, self.options, self._found, self._report)
 
     def run(self) -> None:
         """Start, and block until stopped, by :meth:`stop` or by SIGTERM or SIGINT. May switch.
@@ -367,17 +349,9 @@ class Reader:
 
     # -- connections --------------------------------------------------------------------------------
 
-    def _nodes_found(self, nodes: list[NsqdNode], complete: bool) -> None:
-        wanted = self.options.discovery_filter
-        found: set[Address] = set()
-        for node in nodes:
-            try:
-                if wanted is None or wanted(node):
-                    found.add(parse_address(node.tcp_address))
-            except InvalidAddress as exc:
-                self._report(node.tcp_address, exc)
+    def _found(self, addresses: list[Address], complete: bool) -> None:
         if self._roster is not None:
-            self._roster.found(found, complete)
+            self._roster.found(addresses, complete)
 
     def _connect(self, address: Address) -> NSQError | None:
         """Connect and subscribe once; why it failed, or None. May switch."""

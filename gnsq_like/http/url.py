@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -61,6 +62,14 @@ def parse_base_url(address: str) -> BaseURL:
         raise InvalidAddress(shown, "HTTP over a unix socket is not supported")
     path = path.rstrip("/")
     return BaseURL(f"{scheme}://{where}" + (f"/{path}" if path else ""), _basic(userinfo) if at else None)
+
+
+def check_addresses(given: str | Iterable[str]) -> list[str]:
+    """One address or several, as they are; raises InvalidAddress for one that :func:`parse_base_url` refuses."""
+    addresses = [given] if isinstance(given, str) else list(given)
+    for address in addresses:
+        parse_base_url(address)
+    return addresses
 
 
 def _without_credentials(address: str) -> str:

@@ -25,6 +25,7 @@ from gnsq_like import forks
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.home import Elsewhere, Home, call_here
+from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, make_options
 from gnsq_like.producer import background
 from gnsq_like.producer.batching import Batching, Member
@@ -153,9 +154,7 @@ class Producer:
     ) -> None:
         self.options = make_options(ProducerOptions, options)
         self._addresses = parse_addresses(nsqd_tcp_addresses)
-        self._lookupds = (
-            [lookupd_http_addresses] if isinstance(lookupd_http_addresses, str) else list(lookupd_http_addresses)
-        )
+        self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
         if self.options.replicas > len(self._addresses) and not self._lookupds:

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.addresses import Address, parse_address
-from gnsq_like.errors import InvalidAddress, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.addresses import Address
+from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.home import Home
 from gnsq_like.hooks import Hooks
 from gnsq_like.options import ProducerOptions
@@ -31,7 +31,6 @@ from gnsq_like.reply import Reply
 
 if TYPE_CHECKING:
     from gnsq_like.discovery import Discovery
-    from gnsq_like.http.nsqlookupd import NsqdNode
 
 logger = logging.getLogger(__name__)
 
@@ -353,34 +352,14 @@ class Pool:
 
     def _discover(self) -> None:
         # At first use: the HTTP client must not be loaded before an application has patched.
-        from gnsq_like.discovery import Discovery
-        from gnsq_like.http.nsqlookupd import LookupdClient
+        from gnsq_like.discovery import make_discovery
 
-        options = self.options
-        clients = [
-            LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
-            for address in self._lookupds
-        ]
-        self._discovery = Discovery(
-            clients,
-            None,
-            self._nodes_found,
-            self.report,
-            interval=options.lookupd_poll_interval,
-            jitter=options.lookupd_poll_jitter,
-        )
+        self._discovery = make_discovery(self._lookupds, None, self.options, self._found, self.report)
         self._discovery.start()
 
-    def _nodes_found(self, nodes: list[NsqdNode], complete: bool) -> None:
+    def _found(self, addresses: list[Address], complete: bool) -> None:
         self._discovered = True
-        wanted = self.options.discovery_filter
-        found: dict[Address, None] = dict.fromkeys(self._fixed)
-        for node in nodes:
-            try:
-                if wanted is None or wanted(node):
-                    found[parse_address(node.tcp_address)] = None
-            except InvalidAddress as exc:
-                self.report(node.tcp_address, exc)
+        found = dict.fromkeys((*self._fixed, *addresses))
         known = {target.address for target in self.targets}
         for target in self.targets:
             target.wanted = target.address in found or (target.wanted and not complete)

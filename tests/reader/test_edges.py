@@ -178,9 +178,12 @@ def test_a_touch_shortly_before_the_deadline_is_sent():
     assert attempts == [1]
 
 
-def test_a_wrong_address_of_a_nsqlookupd_is_said_at_once():
+@pytest.mark.parametrize("address", ["ftp://somewhere:1", "nonsense", ["127.0.0.1:4161", ""]])
+def test_a_wrong_address_of_a_nsqlookupd_is_said_at_once(address):
     with pytest.raises(InvalidAddress):
-        Reader("t", "c", print, lookupd_http_addresses="ftp://somewhere:1")
+        Reader("t", "c", print, lookupd_http_addresses=address)
+    with pytest.raises(InvalidAddress):
+        Producer(lookupd_http_addresses=address)
 
 
 def test_as_many_threads_as_anybody_asks_for(nsqd):
