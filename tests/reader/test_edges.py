@@ -1,5 +1,7 @@
 """What happens at the edges: interrupted stops, unlucky moments, hooks and strategies that misbehave."""
 
+import gc
+import threading
 import time
 from collections import Counter
 
@@ -10,7 +12,7 @@ from gevent.event import Event
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.errors import HTTPError, InvalidAddress
 from tests.daemons import running_nsqd, wait_for
-from tests.peer import OK, PATIENCE, scripted_nsqd
+from tests.peer import OK, PATIENCE, free_port, scripted_nsqd
 from tests.reader.test_discovery import FAST, Lookupd, serve
 from tests.reader.test_scripted import ID, Gate, answer_cls, reading
 
@@ -311,3 +313,39 @@ def test_an_nsqd_that_counts_down_gets_no_credit_that_others_hold():
         assert peer.line() == b"RDY 0"
         gate.open.set()
         gevent.spawn(answer_cls, peer)
+
+
+def test_nothing_is_left_running_after_a_stop(nsqd):
+    """Neither a greenlet nor a thread: a Reader with all it can start, stopped while it connects and consumes."""
+
+    def running():
+        greenlets = [each for each in gc.get_objects() if isinstance(each, gevent.Greenlet) and not each.dead]
+        return {each for each in greenlets if "gnsq_like" in str(getattr(each._run, "__module__", ""))}
+
+    with Lookupd() as lookupd, scripted_nsqd() as mute, Lookupd() as mute_lookupd:
+        release = Event()
+        mute_lookupd.answer = lambda *call: release.wait()
+        lookupd.nsqds = [nsqd, mute]
+        before, threads = running(), threading.active_count()
+        reader = Reader(
+            "t",
+            "c",
+            Batch(lambda batch: None, size=1),
+            lookupd_http_addresses=[lookupd.address, mute_lookupd.address],
+            nsqd_tcp_addresses=f"127.0.0.1:{free_port()}",
+            spawn="thread",
+            max_in_flight=3,
+            on_error=lambda *_: None,
+        )
+        reader.start()
+        peer = serve(nsqd)
+        mute.accept()
+        peer.messages(ID % 1)
+        while peer.line() != b"FIN " + ID % 1:
+            pass
+        assert running() - before
+        gevent.spawn(answer_cls, peer)
+        reader.stop()
+        assert running() - before == set()
+        release.set()
+        wait_for(lambda: threading.active_count() <= threads)
