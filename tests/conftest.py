@@ -1,7 +1,9 @@
 """How the tests run: hypothesis profiles, and what needs a real nsqd."""
 
+import gc
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -19,3 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("real_nsqd"):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """For what drives Python to its recursion limit: finalizers of others' garbage would meet the limit there."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

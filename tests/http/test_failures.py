@@ -325,6 +325,7 @@ def test_the_text_ok_is_looked_at(anywhere: Place) -> None:
         (b'{"status_code": "200", "data": {}}', '"status_code" is not a whole number'),
     ],
 )
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_malformed_json(anywhere: Place, body: bytes, reason: str) -> None:
     with scripted(always(response(body))) as server:
         error = failure(anywhere, LookupdClient(server.address).topics)

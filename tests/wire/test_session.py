@@ -100,6 +100,7 @@ def test_nsqd_before_0_3_counts_rdy_down(version, counts_down):
     [b"", b"NO", b"[]", b"3", b"\xff", b'{"max_rdy_count":"many"}', b'{"max_rdy_count":true}', b'{"version":3}']
     + [b'{"msg_timeout":1e3}', b'{"msg_timeout":99999999999999999999}', b"[" * 100_000],
 )
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_a_wrong_answer_to_identify_breaks_the_session(payload):
     session = Session({})
     session.start()
