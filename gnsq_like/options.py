@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import InvalidOption
+from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 
 _T = TypeVar("_T")
 
@@ -111,13 +112,15 @@ class ConnectionOptions:
     #: Bytes that nsqd gathers before it writes; -1 for none. None leaves nsqd's default (16384).
     output_buffer_size: int | None = _option(None, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size")
     #: Seconds that a message may lie in nsqd's buffer; -1 for no timer at all. nsqd's own default is 0.25.
-    output_buffer_timeout: float | None = _option(0.025, above=0, also=(None, -1), identify="output_buffer_timeout")
+    output_buffer_timeout: float | None = _option(
+        DEFAULT_OUTPUT_BUFFER_TIMEOUT, above=0, also=(None, -1), identify="output_buffer_timeout"
+    )
     #: Percent of the channel's messages to receive; nsqd drops the others for good. 0 for all.
     sample_rate: int = _option(0, kind=int, minimum=0, maximum=99, identify="sample_rate")
     #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).
     msg_timeout: float | None = _option(None, minimum=1, also=(None,), identify="msg_timeout")
     #: A larger frame from nsqd ends the connection.
-    max_frame_bytes: int = _option(64 * 1024 * 1024, kind=int, minimum=64)
+    max_frame_bytes: int = _option(DEFAULT_MAX_FRAME_BYTES, kind=int, minimum=64)
     #: Seconds from the dial to the answer to IDENTIFY.
     connect_timeout: float = _option(5.0, above=0)
     #: Seconds that bytes may wait for the peer to take any.

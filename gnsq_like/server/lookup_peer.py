@@ -55,8 +55,6 @@ class LookupPeer:
         self._commands: Queue | None = None
         #: Where its HTTP face is, once it has said so.
         self._http_address: tuple[str, int] | None = None
-        #: Whether everything is said and every command goes out as it comes.
-        self.is_registered = False
 
     def announce(self, topic: str, channel: str | None, exists: bool) -> None:
         """A topic or channel has come or gone. Never switches."""
@@ -75,7 +73,6 @@ class LookupPeer:
             except (OSError, ValueError) as exc:
                 log.warning("LOOKUPD(%s): %s", self.address, exc)
             finally:
-                self.is_registered = False
                 self._commands = None
             gevent.sleep(retry)
             retry = min(2 * retry, PING_INTERVAL)
@@ -104,7 +101,6 @@ class LookupPeer:
             commands += [register(topic.name, channel) for channel in topic.channels] or [register(topic.name)]
         for command in commands:
             self._ask_ok(sock, command)
-        self.is_registered = True
         log.info("LOOKUPD(%s): registered", self.address)
 
     def _follow(self, sock: socket.socket) -> None:
