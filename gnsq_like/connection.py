@@ -28,6 +28,7 @@ from gnsq_like.addresses import Address, parse_address
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
+    NegotiationFailed,
     NotRunning,
     NotSent,
     NsqdError,
@@ -37,12 +38,15 @@ from gnsq_like.errors import (
     PublishRefused,
     UsageError,
 )
+from gnsq_like.handshake import Handshake
 from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
 from gnsq_like.outbox import Outbox
 from gnsq_like.reply import Reply
+from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport, dial
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
     Broken,
     CloseWait,
@@ -50,9 +54,7 @@ from gnsq_like.wire.session import (
     Confirmed,
     Event,
     Heartbeat,
-    Identified,
     Messages,
-    Negotiated,
     Refused,
     Session,
     Subscribed,
@@ -64,6 +66,8 @@ logger = logging.getLogger(__name__)
 _SILENT_INTERVALS = 2.0
 #: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
 _WATCH_INTERVAL = 1.0
+#: Seconds for which an auth server's answer holds at least: its ttl is a whole number (NSQ.md 1.4).
+_LEAST_TTL = 1.0
 #: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
 _SLICE = 0.010
 
@@ -93,8 +97,9 @@ class Connection:
     :param on_error: called with (connection, error) when nsqd says that a FIN, REQ or TOUCH failed
     :param on_close: called with (connection, error) when the connection has ended; error is None if
         :meth:`close` ended it
+    :param on_auth: called with (connection, authorized) when nsqd took the ``auth_secret``; see ``authorized``
 
-    The callbacks run in the reader greenlet and must not switch greenlets.
+    The callbacks run in the reader greenlet (on_auth: in that of ``connect``) and must not switch greenlets.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class Connection:
         on_answers: Callable[[Connection], object] = _ignore,
         on_error: Callable[[Connection, NsqdError], object] = _ignore,
         on_close: Callable[[Connection, NSQError | None], object] = _ignore,
+        on_auth: Callable[[Connection, Authorized], object] = _ignore,
     ) -> None:
         self.target = address if isinstance(address, Address) else parse_address(address)
         #: The address as text.
@@ -115,9 +121,14 @@ class Connection:
         self._on_answers = on_answers
         self._on_error = on_error
         self._on_close = on_close
-        self._session = Session(self.options.identify_fields(), self.options.max_frame_bytes)
+        self._on_auth = on_auth
+        self._session = Session({})
         #: What nsqd answered to IDENTIFY.
         self.negotiated = Negotiated()
+        #: What it answered to AUTH; None where it asked for none.
+        self.authorized: Authorized | None = None
+        #: And when (monotonic).
+        self._authorized_at = 0.0
         #: Messages received and not answered. A message that nsqd timed out counts until it is answered.
         self.in_flight = 0
         #: Bytes of the publishes that wait for their answer.
@@ -139,7 +150,7 @@ class Connection:
         self._inherited = False
         #: Why the connection ended; None while it stands or if it was closed.
         self.error: NSQError | None = None
-        self._transport: TcpTransport | None = None
+        self._transport: TcpTransport | LayeredTransport | None = None
         self._outbox: Outbox | None = None
         self._reader: Any = None
         self._watch: Any = None
@@ -154,10 +165,10 @@ class Connection:
     # -- life ---------------------------------------------------------------------------------------
 
     def connect(self) -> Negotiated:
-        """Dial, send the magic, IDENTIFY, and start reading; within ``connect_timeout``. May switch.
+        """Dial, IDENTIFY, TLS, codec and AUTH as asked, and start reading; within ``connect_timeout``. May switch.
 
         :returns: what nsqd answered
-        :raises ConnectionFailed: with nsqd's error or the network's as its cause
+        :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause
         :raises NotRunning: when called twice, even if the first failed; a Connection lives once
         """
         if self._begun:
@@ -165,41 +176,47 @@ class Connection:
         self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
         try:
-            transport, early = self._open(deadline)
+            handshake = self._open(deadline)
         except ConnectionFailed as exc:
             if not self._may_ask_less(exc):
                 raise
             logger.info("%s; connecting again with nsqd's own output_buffer_timeout", exc)
             self.options = replace(self.options, output_buffer_timeout=None)
-            self._session = Session(self.options.identify_fields(), self.options.max_frame_bytes)
-            transport, early = self._open(deadline)
+            handshake = self._open(deadline)
+        self.negotiated = handshake.negotiated
+        self.round_trip = handshake.round_trip
+        self.last_received_at = handshake.last_received_at
         hub = gevent.get_hub()
-        self._transport = transport
+        transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, hub.loop, self._write_failed)
         self.alive = True
         forks.register(self)
         self._reader = gevent.spawn(self._read)
         self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
         self._watch.start(self._look)
-        if early:
-            self._take_in(early)
+        if handshake.early:
+            self._take_in(handshake.early)
         return self.negotiated
 
-    def _open(self, deadline: float) -> tuple[TcpTransport, list[Event]]:
-        transport = dial(self.target, deadline - time.monotonic())
+    def _open(self, deadline: float) -> Handshake:
+        tcp = dial(self.target, deadline - time.monotonic())
+        options = self.options
+        self._session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
+        handshake = Handshake(self.target, tcp, self._session, options, deadline)
         try:
-            early = self._identify(transport, deadline)
+            handshake.run()
         except OSError as exc:
-            transport.close()
-            reason = "no answer to IDENTIFY in time" if isinstance(exc, TimeoutError) else str(exc)
+            handshake.transport.close()
+            timed_out = f"no answer to {handshake.step} in time"
+            reason = timed_out if isinstance(exc, TimeoutError) else exc.strerror or str(exc)
             raise ConnectionFailed(self.address, reason) from exc
-        except (NsqdError, ProtocolError) as exc:
-            transport.close()
+        except (NsqdError, ProtocolError, NegotiationFailed) as exc:
+            handshake.transport.close()
             raise ConnectionFailed(self.address, str(exc)) from exc
         except BaseException:
-            transport.close()
+            handshake.transport.close()
             raise
-        return transport, early
+        return handshake
 
     def _may_ask_less(self, failure: ConnectionFailed) -> bool:
         """Whether nsqd refused a value that is only our default: its flags may have another range."""
@@ -209,35 +226,6 @@ class Connection:
             and cause.detail.startswith("IDENTIFY output buffer timeout")
             and self.options.output_buffer_timeout == DEFAULT_OUTPUT_BUFFER_TIMEOUT
         )
-
-    def _identify(self, transport: TcpTransport, deadline: float) -> list[Event]:
-        """Ask, and note the answer; what came with it is returned, for when the connection stands."""
-        hello = memoryview(self._session.start())
-        started = time.monotonic()
-        while hello:
-            # A fresh socket's buffer takes this whole; a loop that waits would need a writer.
-            sent = transport.send_now(hello)
-            if not sent:
-                raise OSError("the socket took no bytes")
-            hello = hello[sent:]
-        early: list[Event] = []
-        answered = False
-        while True:
-            data = transport.receive(max(0.001, deadline - time.monotonic()))
-            if not data:
-                raise OSError("nsqd closed the connection at IDENTIFY")
-            self.last_received_at = time.monotonic()
-            for event in self._session.receive(data):
-                if isinstance(event, Identified):
-                    self.round_trip = self.last_received_at - started
-                    self.negotiated = event.negotiated
-                    answered = True
-                elif isinstance(event, Broken) and not answered:
-                    raise event.error
-                else:
-                    early.append(event)
-            if answered:
-                return early
 
     def close(self) -> None:
         """End the connection now, after one try to write what is queued; twice is fine. May switch.
@@ -300,7 +288,7 @@ class Connection:
                     self._transport.drained = True
         except _Stop as stop:
             error = stop.error
-        except OSError as exc:
+        except (OSError, ProtocolError) as exc:
             error = self._lost_by(exc)
         except gevent.GreenletExit:
             error = ConnectionLost(self.address, "its greenlet was killed")
@@ -309,8 +297,8 @@ class Connection:
         finally:
             self._tear_down(error)
 
-    def _lost_by(self, exc: OSError) -> ConnectionLost:
-        lost = ConnectionLost(self.address, exc.strerror or str(exc))
+    def _lost_by(self, exc: OSError | ProtocolError, doing: str = "") -> ConnectionLost:
+        lost = ConnectionLost(self.address, doing + (getattr(exc, "strerror", None) or str(exc)))
         lost.__cause__ = exc
         return lost
 
@@ -368,10 +356,18 @@ class Connection:
         elif isinstance(event, Refused):
             assert isinstance(event.token, Reply)
             self.alive = False  # nsqd hangs up; whoever hears of the refusal must not publish here
-            event.token.settle(PublishRefused(event.error, self.address))
+            if self._may_be_expired(event.error):
+                # On a new connection, with a fresh secret, the same may be taken.
+                event.token.settle(NotSent(f"nsqd at {self.address} did not execute it: {event.error}"))
+            else:
+                event.token.settle(PublishRefused(event.error, self.address))
         elif isinstance(event, CommandFailed):
             logger.info("nsqd at %s: %s", self.address, event.error)
             self._on_error(self, event.error)
+        elif isinstance(event, Authorized):
+            self.authorized = event
+            self._authorized_at = time.monotonic()
+            self._on_auth(self, event)
         elif isinstance(event, Subscribed):
             if self._subscribed is not None:
                 self._subscribed.settle()
@@ -382,6 +378,17 @@ class Connection:
             lost = ConnectionLost(self.address, str(event.error))
             lost.__cause__ = event.error
             raise _Stop(lost)
+
+    def _may_be_expired(self, refusal: NsqdError) -> bool:
+        """Whether a publish was refused because what AUTH gave has expired and was not renewed."""
+        if refusal.code == "E_AUTH_FAILED":
+            return True
+        # An auth server may also say so by allowing nothing, which nsqd tells as it tells what never was allowed.
+        return (
+            refusal.code == "E_UNAUTHORIZED"
+            and callable(self.options.auth_secret)
+            and time.monotonic() - self._authorized_at >= _LEAST_TTL
+        )
 
     def _look(self) -> None:
         """Once a second, in the hub: is the peer alive, and does it read?"""
@@ -407,12 +414,10 @@ class Connection:
             return None
         return now - stalled
 
-    def _write_failed(self, exc: OSError) -> None:
+    def _write_failed(self, exc: OSError | ProtocolError) -> None:
         # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
         self.catch_up()
-        lost = ConnectionLost(self.address, f"writing failed: {exc.strerror or exc}")
-        lost.__cause__ = exc
-        self._stop(lost)
+        self._stop(self._lost_by(exc, "writing failed: "))
 
     def catch_up(self) -> None:
         """Take in what has come, without waiting for more. Never switches.
@@ -440,7 +445,7 @@ class Connection:
                 events = []
             except _Stop as stop:
                 self._stop(stop.error)
-            except OSError as exc:
+            except (OSError, ProtocolError) as exc:
                 self._stop(self._lost_by(exc))
             except Exception as exc:
                 self._stop(self._faulty(exc))

@@ -165,7 +165,13 @@ def make_discovery(
 ) -> Discovery:
     """A Discovery with a client for each nsqlookupd, by the options; what goes in is as there."""
     clients = [
-        LookupdClient(address, timeout=options.lookupd_timeout, authorization=options.lookupd_authorization)
+        LookupdClient(
+            address,
+            timeout=options.lookupd_timeout,
+            authorization=options.lookupd_authorization,
+            verify=options.lookupd_verify,
+            cert=options.lookupd_cert,
+        )
         for address in lookupds
     ]
     return Discovery(clients, topic, options, on_found, on_error)

@@ -10,8 +10,10 @@
     │   └── InvalidOption                  an option of the wrong type or below its minimum
     ├── NotRunning                         a Reader, Producer or Connection that is stopped or never started
     ├── ProtocolError                      the peer sent bytes that the protocol does not allow
+    │   └── TLSError                       no TLS came about, or it broke (kind, detail)
+    ├── NegotiationFailed                  what was asked for and refused, or required and not given (feature)
     ├── NsqdError                          nsqd answered with an error frame (code, detail, fatal)
-    ├── ConnectionFailed                   no connection came about (dial, IDENTIFY, SUB)
+    ├── ConnectionFailed                   no connection came about (dial, IDENTIFY, TLS, AUTH, SUB)
     ├── ConnectionLost                     a connection that stood is gone
     ├── PublishError                       a publish that was not confirmed
     │   ├── NotSent                        nsqd has not seen it: trying again is safe
@@ -29,6 +31,8 @@ NSQError, shadow no builtin name, keep this tree in step with the classes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 __all__ = [
     "ERROR_CODES",
     "ConnectionFailed",
@@ -41,6 +45,7 @@ __all__ = [
     "InvalidName",
     "InvalidOption",
     "NSQError",
+    "NegotiationFailed",
     "NotRunning",
     "NotSent",
     "NsqdError",
@@ -49,8 +54,10 @@ __all__ = [
     "PublishError",
     "PublishRefused",
     "Requeue",
+    "TLSError",
     "UsageError",
     "is_fatal",
+    "is_incurable",
 ]
 
 #: nsqd's error codes, and whether nsqd closes the connection after sending one (NSQ.md 1).
@@ -74,6 +81,12 @@ ERROR_CODES: dict[str, bool] = {
     "E_REQ_FAILED": False,
     "E_TOUCH_FAILED": False,
 }
+
+
+#: nsqd's refusals that the same request would meet again (NSQ.md 1.3 to 1.5).
+_INCURABLE_CODES = frozenset(
+    {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
+)
 
 
 def is_fatal(code: str) -> bool:
@@ -150,6 +163,53 @@ class ProtocolError(NSQError):
     """The peer sent bytes that the protocol does not allow; the connection cannot go on."""
 
 
+class TLSError(ProtocolError):
+    """No TLS came about, or it broke.
+
+    :ivar kind: ``"wrong_hostname"``, ``"unknown_ca"``, ``"expired"``, ``"not_yet_valid"``, ``"certificate"``
+        (another fault of the peer's certificate), ``"refused"`` (by the peer), ``"version"``, ``"not_tls"`` or
+        ``"protocol"`` (anything else)
+    :ivar detail: OpenSSL's words
+    """
+
+    #: What one of each kind says, and what to do about it.
+    TEXTS: ClassVar[dict[str, str]] = {
+        "wrong_hostname": "the certificate is not for this host: {}; server_hostname= says which name it carries",
+        "unknown_ca": "the certificate's issuer is unknown: {}; ca_file= says whom to trust",
+        "expired": "the certificate has expired: {}",
+        "not_yet_valid": "the certificate is not valid yet: {}",
+        "certificate": "the certificate was refused: {}",
+        "refused": "the peer refused: {}; it may require a certificate of this side: cert_file= and key_file=",
+        "version": "no version of TLS that both sides allow: {}",
+        "not_tls": "what the peer sent is not TLS: {}",
+        "protocol": "{}",
+    }
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(kind, detail)
+        self.kind = kind
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return "TLS: " + self.TEXTS[self.kind].format(self.detail)
+
+
+class NegotiationFailed(NSQError):
+    """nsqd does not do what was asked of it, or requires what was not given; the same again would fail again.
+
+    :ivar feature: ``"tls_v1"``, ``"snappy"``, ``"deflate"`` or ``"auth"``
+    :ivar reason: what happened, and what to do
+    """
+
+    def __init__(self, feature: str, reason: str) -> None:
+        super().__init__(feature, reason)
+        self.feature = feature
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.feature}: {self.reason}"
+
+
 class NsqdError(NSQError):
     """nsqd answered with an error frame.
 
@@ -190,6 +250,13 @@ class ConnectionFailed(_AtAddress):
     :ivar reason: what happened
     """
 
+    @classmethod
+    def unexpected(cls, address: str, exc: BaseException) -> ConnectionFailed:
+        """For what a try to connect should not have raised."""
+        failure = cls(address, f"unexpected: {exc!r}")
+        failure.__cause__ = exc
+        return failure
+
     def __str__(self) -> str:
         return f"no connection to {self.address}: {self.reason}"
 
@@ -203,6 +270,16 @@ class ConnectionLost(_AtAddress):
 
     def __str__(self) -> str:
         return f"connection to {self.address} lost: {self.reason}"
+
+
+def is_incurable(error: NSQError) -> bool:
+    """Whether trying again cannot help against this failure to connect, because nsqd or TLS refused for good."""
+    cause = error.__cause__
+    if isinstance(cause, NsqdError):
+        return cause.code in _INCURABLE_CODES
+    if isinstance(cause, TLSError):
+        return cause.kind != "protocol"
+    return isinstance(cause, NegotiationFailed)
 
 
 class PublishError(NSQError):

@@ -104,6 +104,8 @@ class Home:
         """Wait, in the way that is right for the caller's thread, for a Reply of this home. May switch, or block."""
         if self.here:
             return reply.wait(timeout)
+        if reply.done:
+            return True  # its thread may have ended since
         settled = Reply()
         wait = Elsewhere(settled)
         self.call(reply.link, settled.settle)

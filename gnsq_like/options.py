@@ -13,11 +13,12 @@ import difflib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import InvalidOption
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
+from gnsq_like.wire.negotiated import UPGRADES
 
 _T = TypeVar("_T")
 
@@ -45,6 +46,7 @@ def _option(
     call: bool = False,
     choices: tuple[str, ...] = (),
     factory: Callable[[], Any] | None = None,
+    secret: bool = False,
 ) -> Any:
     """A field of an options class.
 
@@ -56,6 +58,7 @@ def _option(
     :param choices: the only values that are right
     :param call: whether any callable is right too
     :param identify: the field of IDENTIFY; a float is sent as whole milliseconds
+    :param secret: whether the value is shown nowhere
     """
     metadata = {
         "kind": kind,
@@ -66,36 +69,76 @@ def _option(
         "identify": identify,
         "call": call,
         "choices": choices,
+        "secret": secret,
     }
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, repr=not secret, metadata=metadata)
+
+
+class _Hidden:
+    """Stands in errors for a value that may be a secret."""
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+
+_HIDDEN = _Hidden()
+
+
+@runtime_checkable
+class _SSLContext(Protocol):
+    """What an ``ssl.SSLContext`` is known by here, where ssl must not be imported."""
+
+    def wrap_bio(self) -> object: ...
+
+
+_KIND_NAMES: Mapping[type, str] = {float: "number", _SSLContext: "ssl.SSLContext"}
 
 
 def _check(option: Field[Any], value: object) -> None:
-    rules = option.metadata
+    fault = _fault(option.metadata, value)
+    if fault is not None:
+        raise InvalidOption(option.name, _HIDDEN if option.metadata["secret"] else value, fault)
+
+
+def secret_fault(secret: str) -> str | None:
+    """What is wrong with a secret, or None; nothing of it is in that."""
+    if not secret:
+        return "it must not be empty"
+    if any("\ud800" <= each <= "\udfff" for each in secret):
+        # As os.environ has them for bytes that are not UTF-8. An error of encode() would carry the secret.
+        return "it must be text that can be written in UTF-8"
+    return None
+
+
+def _fault(rules: Mapping[str, Any], value: object) -> str | None:
     if any(value is other or (type(value) is type(other) and value == other) for other in rules["also"]):
-        return
+        return None
     if rules["call"] and callable(value):
-        return
+        return None
     kind = rules["kind"]
     kinds = kind if isinstance(kind, tuple) else (kind,)
     accepted = (*kinds, int) if float in kinds else kinds
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("number" if kind is float else kind.__name__ for kind in kinds)
-        raise InvalidOption(option.name, value, f"it must be of type {names}")
+        names = " or ".join(_KIND_NAMES.get(kind, kind.__name__) for kind in kinds)
+        words = [repr(other) for other in rules["also"] if isinstance(other, str)]
+        return f"it must be {' or '.join([f'of type {names}', *words])}"
     if rules["choices"] and value not in rules["choices"]:
-        raise InvalidOption(option.name, value, f"it must be one of {', '.join(rules['choices'])}")
+        return f"it must be one of {', '.join(rules['choices'])}"
+    if rules["secret"] and isinstance(value, str):
+        return secret_fault(value)
     if not isinstance(value, int | float):
-        return
+        return None
     if value != value or value in (float("inf"), float("-inf")):
-        raise InvalidOption(option.name, value, "it must be finite")
+        return "it must be finite"
     if rules["minimum"] is not None and value < rules["minimum"]:
-        raise InvalidOption(option.name, value, f"the least is {rules['minimum']}")
+        return f"the least is {rules['minimum']}"
     if rules["above"] is not None and value <= rules["above"]:
-        raise InvalidOption(option.name, value, f"it must be above {rules['above']}")
+        return f"it must be above {rules['above']}"
     if rules["maximum"] is not None and value > rules["maximum"]:
-        raise InvalidOption(option.name, value, f"the most is {rules['maximum']}")
+        return f"the most is {rules['maximum']}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +162,35 @@ class ConnectionOptions:
     sample_rate: int = _option(0, kind=int, minimum=0, maximum=99, identify="sample_rate")
     #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).
     msg_timeout: float | None = _option(None, minimum=1, also=(None,), identify="msg_timeout")
-    #: A larger frame from nsqd ends the connection.
+    #: TLS: True requires it of nsqd, "prefer" goes on without where nsqd has none.
+    tls_v1: bool | str = _option(False, kind=bool, also=("prefer",), identify="tls_v1")
+    #: A PEM file of the certificates to trust; None for the system's.
+    ca_file: str | None = _option(None, kind=str, also=(None,))
+    #: A PEM file with this side's certificate (and its chain), for an nsqd that requires one.
+    cert_file: str | None = _option(None, kind=str, also=(None,))
+    #: A PEM file with its key; None if that is in cert_file too.
+    key_file: str | None = _option(None, kind=str, also=(None,))
+    #: Whether nsqd's certificate and the name in it are checked. False takes any: for development.
+    verify: bool = _option(True, kind=bool)
+    #: The name in nsqd's certificate, or a function of the address that gives it; None for the address's host.
+    server_hostname: str | Callable[[str], str] | None = _option(None, kind=str, also=(None,), call=True)
+    #: An ssl.SSLContext, in the place of ca_file, cert_file, key_file and verify.
+    ssl_context: Any = _option(None, kind=_SSLContext, also=(None,))
+    #: Snappy compression, both ways: True requires it of nsqd, "prefer" goes on without. Not together with deflate.
+    snappy: bool | str = _option(False, kind=bool, also=("prefer",), identify="snappy")
+    #: Deflate compression, both ways, as snappy.
+    deflate: bool | str = _option(False, kind=bool, also=("prefer",), identify="deflate")
+    #: 1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.
+    deflate_level: int = _option(6, kind=int, minimum=1, maximum=9, identify="deflate_level")
+    #: What nsqd is told if it asks who this is (AUTH): a string, or a callable that gives a fresh one.
+    auth_secret: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True, secret=True)
+    #: Where this client runs, for an nsqd newer than 1.3.0 that prefers consumers near by; None for nothing.
+    topology_region: str | None = _option(None, kind=str, also=(None,), identify="topology_region")
+    #: The part of the region, likewise.
+    topology_zone: str | None = _option(None, kind=str, also=(None,), identify="topology_zone")
+    #: A larger frame from nsqd, decompressed if need be, ends the connection.
     max_frame_bytes: int = _option(DEFAULT_MAX_FRAME_BYTES, kind=int, minimum=64)
-    #: Seconds from the dial to the answer to IDENTIFY.
+    #: Seconds from the dial to the last answer before SUB or a publish: IDENTIFY, TLS, AUTH.
     connect_timeout: float = _option(5.0, above=0)
     #: Seconds that bytes may wait for the peer to take any.
     write_timeout: float = _option(5.0, above=0)
@@ -129,6 +198,26 @@ class ConnectionOptions:
     def __post_init__(self) -> None:
         for option in fields(self):
             _check(option, getattr(self, option.name))
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.snappy and self.deflate:
+            raise InvalidOption("deflate", self.deflate, "snappy is asked for too; nsqd takes one of the two")
+        if self.key_file is not None and self.cert_file is None:
+            raise InvalidOption("key_file", self.key_file, "it needs cert_file")
+        for name in ("ca_file", "cert_file", "key_file", "verify", "server_hostname", "ssl_context"):
+            value = getattr(self, name)
+            if value is None or value is True:
+                continue
+            if not self.tls_v1:
+                raise InvalidOption(name, value, 'it is for TLS, which tls_v1=True or tls_v1="prefer" switches on')
+            if self.ssl_context is not None and name not in ("server_hostname", "ssl_context"):
+                raise InvalidOption(name, value, "the ssl_context says that already")
+
+    @property
+    def required_upgrades(self) -> list[str]:
+        """Of tls_v1, snappy and deflate, those that nsqd must grant."""
+        return [name for name in UPGRADES if getattr(self, name) is True]
 
     def identify_fields(self) -> dict[str, object]:
         """The JSON object of IDENTIFY, in its own units (NSQ.md 1.3)."""
@@ -136,8 +225,10 @@ class ConnectionOptions:
         for option in fields(self):
             name = option.metadata["identify"]
             value = getattr(self, option.name)
-            if name is None or value is None:
+            if name is None or value is None or (name == "deflate_level" and not self.deflate):
                 continue
+            if name in UPGRADES:
+                value = bool(value)
             # -1 switches a timer off; it is no duration. nsqd refuses 2000.0 (NSQ.md 8.51).
             if option.metadata["kind"] is float and value != -1:
                 value = max(1, round(value * 1000))
@@ -159,7 +250,13 @@ class DiscoveryOptions(ConnectionOptions):
     #: Seconds for the whole answer of a nsqlookupd.
     lookupd_timeout: float = _option(5.0, above=0)
     #: The Authorization header for the nsqlookupds: a string, or a callable that gives a fresh one.
-    lookupd_authorization: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True)
+    lookupd_authorization: str | Callable[[], str] | None = _option(
+        None, kind=str, also=(None,), call=True, secret=True
+    )
+    #: For nsqlookupds over https: True, False, or the path of a file or directory of CA certificates.
+    lookupd_verify: bool | str = _option(True, kind=(bool, str))
+    #: For nsqlookupds over https that want a certificate: the path of it with its key, or the paths of both.
+    lookupd_cert: str | tuple[str, str] | None = _option(None, kind=(str, tuple), also=(None,))
     #: Called with each nsqd that discovery found (a NsqdNode); False leaves it out.
     discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
 
@@ -248,8 +345,11 @@ class ReaderOptions(DiscoveryOptions):
 def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
     """An options object of ``cls`` from keyword arguments; raises InvalidOption, for an unknown name too."""
     known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
-    for name, value in given.items():
+    for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            raise InvalidOption(name, value, "there is no such option" + (f"; did you mean {near[0]}?" if near else ""))
+            # A mistyped auth_secret must not be shown either.
+            raise InvalidOption(
+                name, _HIDDEN, "there is no such option" + (f"; did you mean {near[0]}?" if near else "")
+            )
     return cls(**given)

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gnsq_like.errors import ProtocolError
+
 #: Pieces joined for one write at most; beyond, joining costs more than a second write.
 _JOIN_BYTES = 1024 * 1024
 #: libev's and libuv's event mask for "writable".
@@ -25,6 +27,9 @@ _WRITABLE = 2
 class SendsNow(Protocol):
     """What the outbox needs of a transport."""
 
+    #: Bytes that ``send_now`` took and the kernel did not; while there are any, it is called again.
+    @property
+    def unsent(self) -> int: ...
     def fileno(self) -> int: ...
     def send_now(self, data: bytes | memoryview) -> int: ...
 
@@ -34,10 +39,10 @@ class Outbox:
 
     :param transport: what to write to
     :param loop: the hub's event loop
-    :param on_broken: called once with the OSError that ended writing; must not switch
+    :param on_broken: called once with what ended writing; must not switch
     """
 
-    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[OSError], None]) -> None:
+    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[OSError | ProtocolError], None]) -> None:
         self._transport = transport
         self._loop = loop
         self._on_broken = on_broken
@@ -53,7 +58,7 @@ class Outbox:
         self.stalled_since: float | None = None
         #: Bytes put in so far.
         self.put_count = 0
-        #: Bytes given to the kernel so far.
+        #: Bytes given to the transport so far: the peer may come to see them.
         self.sent_count = 0
 
     def put(self, data: bytes) -> None:
@@ -94,19 +99,21 @@ class Outbox:
         if self._closed:
             return
         try:
-            while self._rest is not None or self._pieces:
+            transport = self._transport
+            while self._rest is not None or self._pieces or transport.unsent:
                 if self._rest is None:
                     self._rest = memoryview(self._take())
-                sent = self._transport.send_now(self._rest)
+                waiting = transport.unsent
+                sent = transport.send_now(self._rest)
                 self.sent_count += sent
-                if sent < len(self._rest):
-                    self._rest = self._rest[sent:]
-                    if sent or self.stalled_since is None:
+                if sent < len(self._rest) or transport.unsent:
+                    self._rest = self._rest[sent:] if sent < len(self._rest) else None
+                    if sent or transport.unsent < waiting or self.stalled_since is None:
                         self.stalled_since = time.monotonic()
                     self._watch()
                     return
                 self._rest = None
-        except OSError as exc:
+        except (OSError, ProtocolError) as exc:
             self.close()
             self._on_broken(exc)
             return

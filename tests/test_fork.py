@@ -5,6 +5,7 @@ import pytest
 from gnsq_like import NsqdHTTPClient, Reader
 from tests.daemons import KINDS, running_nsqd, wait_for
 from tests.producer.scripts import run_script
+from tests.transport.certificates import write_certificate
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -93,7 +94,7 @@ print([error for _, error in lost])
 
 
 @pytest.mark.parametrize("patched", PATCHES)
-def test_parent_and_children_consume_at_once(nsqd, patched):
+def test_parent_and_children_consume_at_once(nsqd, patched, tmp_path):
     """The parent's Reader goes on; in a child it is stopped, its messages' answers do nothing, and it starts anew."""
     lines = run_script(
         PATCHES[patched]
@@ -169,7 +170,7 @@ assert reader.stop() == 0
 print(sum(counts.values()) + sum(theirs), all(theirs), sum(counts.values()) > 0)
 """,
         nsqd.tcp_address,
-        f"/tmp/gnsq_like-fork-{nsqd.http_address.replace(':', '-')}-{patched}",
+        str(tmp_path / "done"),
         nsqd.http_address,
     )
     assert lines == ["400 True True"]
@@ -295,3 +296,39 @@ print("ok")
         nsqd.tcp_address,
     )
     assert lines == ["ok"]
+
+
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_a_child_says_nothing_over_the_parents_tls(kind, codec, tmp_path):
+    """Not a byte, not close_notify: either would break the parent's record numbers or end its stream."""
+    cert, key = write_certificate(tmp_path)
+    with running_nsqd(kind, tls_cert=cert, tls_key=key) as nsqd:
+        lines = run_script(
+            CHILDREN
+            + f"""
+import gc, sys
+from gnsq_like import Producer
+
+lost = []
+producer = Producer(sys.argv[1], own_thread=False, tls_v1=True, verify=False, {codec}=True,
+                    on_disconnect=lambda *args: lost.append(args))
+producer.publish("t", b"before")
+
+def use():
+    producer.publish("t", b"child")
+    assert producer.close()
+
+def forget():
+    global producer
+    del producer
+    gc.collect()
+
+for number, work in enumerate([use, forget]):
+    ended_well([fork(work)])
+    producer.publish("t", b"after %d" % number)
+print(producer.stats()["connections"][sys.argv[1]]["failures"], lost)
+""",
+            nsqd.tcp_address,
+        )
+        assert lines == ["0 []"]
+        assert sorted(bodies(nsqd, 4)) == [b"after 0", b"after 1", b"before", b"child"]

@@ -1,6 +1,8 @@
 """Options: each one's type and bounds, unknown names, and what IDENTIFY says of them."""
 
 import json
+import pickle
+import ssl
 from dataclasses import fields
 
 import pytest
@@ -26,7 +28,9 @@ def kinds(option):
 
 
 def make(cls, option, value):
-    return getattr(make_options(cls, {option.name: value}), option.name)
+    # server_hostname and its like mean nothing without TLS.
+    tls = {} if option.name == "tls_v1" else {"tls_v1": True}
+    return getattr(make_options(cls, {option.name: value, **tls}), option.name)
 
 
 @pytest.mark.parametrize(("cls", "option"), named(ALL))
@@ -56,7 +60,7 @@ def test_a_value_of_another_type_is_refused(cls, option):
             make(cls, option, value)
         assert caught.value.option == option.name
         assert option.name in str(caught.value)
-        assert repr(value) in str(caught.value)
+        assert ("<hidden>" if rules["secret"] else repr(value)) in str(caught.value)
 
 
 @pytest.mark.parametrize(("cls", "option"), named(NUMBERS))
@@ -155,11 +159,82 @@ def test_every_option_of_a_reader_by_name():
         "sample_rate": 0,
         "msg_timeout": None,
         "max_frame_bytes": 64 * 1024 * 1024,
+        "tls_v1": False,
+        "verify": True,
+        "snappy": False,
+        "deflate": False,
+        "deflate_level": 6,
+        "auth_secret": None,
+        "lookupd_verify": True,
         "spawn": "greenlet",
     }
     assert {name: defaults[name] for name in expected} == expected
     assert defaults["hostname"].split(".")[0] == defaults["client_id"]
     assert defaults["user_agent"].startswith("gnsq_like/")
+
+
+# -- TLS, codecs, AUTH ------------------------------------------------------------------------------
+
+SSL_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"snappy": True, "deflate": True}, "one of the two"),
+        ({"snappy": "prefer", "deflate": "prefer"}, "one of the two"),
+        ({"snappy": "yes"}, "of type bool or 'prefer'"),
+        ({"tls_v1": "perfer"}, "of type bool or 'prefer'"),
+        ({"ca_file": "ca.pem"}, "ca_file.*tls_v1=True"),
+        ({"verify": False}, "verify.*tls_v1=True"),
+        ({"server_hostname": "nsqd"}, "server_hostname.*tls_v1=True"),
+        ({"ssl_context": SSL_CONTEXT}, "ssl_context.*tls_v1=True"),
+        ({"tls_v1": True, "key_file": "key.pem"}, "needs cert_file"),
+        ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "ca_file": "ca.pem"}, "the ssl_context says that"),
+        ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "verify": False}, "the ssl_context says that"),
+        ({"deflate": True, "deflate_level": 0}, "the least is 1"),
+        ({"deflate": True, "deflate_level": 10}, "the most is 9"),
+        ({"auth_secret": ""}, "must not be empty"),
+        ({"auth_secret": "caf\udce9"}, "UTF-8"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, part):
+    with pytest.raises(InvalidOption, match=part):
+        ConnectionOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "required"),
+    [
+        ({}, []),
+        ({"tls_v1": True, "snappy": True}, ["tls_v1", "snappy"]),
+        ({"tls_v1": "prefer", "deflate": True}, ["deflate"]),
+        ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "server_hostname": "nsqd"}, ["tls_v1"]),
+    ],
+)
+def test_what_nsqd_must_grant_and_what_it_is_asked_for(options, required):
+    made = ConnectionOptions(**options)
+    assert made.required_upgrades == required
+    sent = made.identify_fields()
+    for name in ("tls_v1", "snappy", "deflate"):
+        assert sent[name] is bool(options.get(name))
+    assert sent.get("deflate_level") == (6 if "deflate" in options else None)
+
+
+def test_the_secret_is_shown_nowhere():
+    secret = "correct horse battery staple"
+    options = ProducerOptions(auth_secret=secret, lookupd_authorization=f"Bearer {secret}")
+    assert options.auth_secret == secret
+    assert secret not in repr(options) + str(options) + json.dumps(options.identify_fields())
+    for wrong in ({"auth_secret": secret.encode()}, {"auth_secrt": secret}, {"lookupd_authorization": [secret]}):
+        with pytest.raises(InvalidOption) as caught:
+            make_options(ProducerOptions, wrong)
+        assert secret not in str(caught.value) + repr(caught.value)
+
+
+def test_options_can_be_pickled():
+    options = ReaderOptions(tls_v1=True, ca_file="ca.pem", auth_secret="s", deflate="prefer", topology_zone="z")
+    assert pickle.loads(pickle.dumps(options)) == options
 
 
 # -- IDENTIFY ---------------------------------------------------------------------------------------
@@ -178,6 +253,12 @@ def test_identify_says_what_is_set_and_leaves_the_rest_to_nsqd():
     assert sent["output_buffer_timeout"] == 25
     assert sent["sample_rate"] == 0
     assert not {"msg_timeout", "output_buffer_size", "max_in_flight", "connect_timeout"} & sent.keys()
+
+
+def test_where_the_client_runs_is_told_if_it_is_known():
+    assert not {"topology_region", "topology_zone"} & ConnectionOptions().identify_fields().keys()
+    sent = ConnectionOptions(topology_region="eu", topology_zone="eu-1").identify_fields()
+    assert (sent["topology_region"], sent["topology_zone"]) == ("eu", "eu-1")
 
 
 def test_identify_of_a_reader_holds_nothing_of_the_readers_own():

@@ -14,6 +14,8 @@ from gnsq_like.transport.tcp import TcpTransport
 class Pipe:
     """A transport that takes as many bytes at each write as it is told to, and is writable at all times."""
 
+    unsent = 0
+
     def __init__(self, takes=()):
         self._readable, self._writable = socket.socketpair()
         self.takes = list(takes)

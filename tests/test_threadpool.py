@@ -183,6 +183,25 @@ def test_a_batch_in_threads(nsqd):
     assert thread_id() not in threads
 
 
+def test_giving_up_is_done_in_a_thread_too(nsqd):
+    threads = []
+
+    def fail(message):
+        raise RuntimeError("meant")
+
+    def on_giving_up(message):
+        threads.append(thread_id())
+        if len(threads) == 1:
+            raise OSError("disk full")
+
+    with Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+        with threaded(nsqd, fail, max_attempts=1, on_giving_up=on_giving_up) as reader:
+            wait_for(lambda: reader.stats()["finished"] == 1)
+    assert len(threads) == 2
+    assert thread_id() not in threads
+
+
 def test_stopping_does_not_wait_for_a_thread_that_never_ends(nsqd):
     begun, gate = threading.Event(), threading.Event()
 

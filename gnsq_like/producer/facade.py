@@ -34,6 +34,7 @@ from gnsq_like.producer.pending import Publish
 from gnsq_like.producer.pool import Pool, PoolHooks
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.threads import thread_id
+from gnsq_like.wire.negotiated import Authorized
 
 #: Seconds beyond a publish's deadline that another thread waits for word of it.
 _GRACE = 2.0
@@ -136,6 +137,8 @@ class Producer:
     :param on_disconnect: hook, called with (address, error) when it is gone; error is None after a close
     :param on_error: hook, called with (address, error) for what went wrong and ends nothing: a failed try
         to connect, a nsqlookupd without an answer
+    :param on_auth: hook, called with (address, authorized) when nsqd took the ``auth_secret``; authorized has
+        ``identity``, ``identity_url`` and ``permission_count``
     :param options: see :class:`gnsq_like.options.ProducerOptions`; durations in seconds, sizes in bytes
     :raises InvalidAddress, InvalidOption: for what is wrong
 
@@ -150,6 +153,7 @@ class Producer:
         on_connect: Callable[[str], object] | None = None,
         on_disconnect: Callable[[str, NSQError | None], object] | None = None,
         on_error: Callable[[str, NSQError], object] | None = None,
+        on_auth: Callable[[str, Authorized], object] | None = None,
         **options: Any,
     ) -> None:
         self.options = make_options(ProducerOptions, options)
@@ -161,7 +165,7 @@ class Producer:
             raise InvalidOption(
                 "replicas", self.options.replicas, f"there are only {len(self._addresses)} nsqds to publish to"
             )
-        self._hooks = (on_connect, on_disconnect, on_error)
+        self._hooks = (on_connect, on_disconnect, on_error, on_auth)
         self._encoder = Encoder(self.options)
         #: Whether a publish without defer joins a batch.
         self._batches = self.options.batching
@@ -250,6 +254,21 @@ class Producer:
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
             self._send(Publish(self._started().pool, topic, command, deadline, len(chunk)), now)
+
+    def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
+        """What :meth:`publish` would send as this body, after the checks that it makes. Never switches.
+
+        For what is published later (when a transaction has ended, say), and should be right now.
+
+        :raises InvalidName, InvalidBody, InvalidOption: as publish
+        """
+        encoder = self._encoder
+        body = encoder.body(body)
+        if defer is None:
+            encoder.head(topic)
+        else:
+            encoder.dpub(topic, defer, body)
+        return body
 
     def _make(self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None) -> Publish:
         """Check and encode; every local error is raised here."""

@@ -28,6 +28,7 @@ from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.pending import Publish
 from gnsq_like.producer.target import Target
 from gnsq_like.reply import Reply
+from gnsq_like.wire.negotiated import Authorized
 
 if TYPE_CHECKING:
     from gnsq_like.discovery import Discovery
@@ -46,10 +47,12 @@ class PoolHooks:
         on_connect: Callable[[str], object] | None,
         on_disconnect: Callable[[str, NSQError | None], object] | None,
         on_error: Callable[[str, NSQError], object] | None,
+        on_auth: Callable[[str, Authorized], object] | None,
     ) -> None:
         self.on_connect = on_connect
         self.on_disconnect = on_disconnect
         self.on_error = on_error
+        self.on_auth = on_auth
         self.calls = Hooks()
 
 
@@ -371,6 +374,10 @@ class Pool:
     def connected(self, address: str) -> None:
         """A connection came about."""
         self._hooks.calls.call(self._hooks.on_connect, address)
+
+    def authorized(self, address: str, authorized: Authorized) -> None:
+        """nsqd took the secret."""
+        self._hooks.calls.call(self._hooks.on_auth, address, authorized)
 
     def lost(self, target: Target, error: NSQError | None) -> None:
         """A connection is gone; its unanswered publishes were settled before."""

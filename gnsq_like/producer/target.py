@@ -16,7 +16,7 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection import Connection
-from gnsq_like.errors import NSQError
+from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy.delay import redial_delay
 from gnsq_like.producer.pending import Publish
 
@@ -42,6 +42,8 @@ class Target:
         self._retry_at = 0.0
         #: Why it cannot be published to; None while it can or was never tried.
         self.failure: NSQError | None = None
+        #: Whether the last try met a refusal that repeating does not cure; it is reported once.
+        self._refused = False
         #: Whether it was asked for room and had none; its next answer then makes the pool look again.
         self.blocked = False
         #: When (monotonic) a publish got no answer from it in time; others are preferred until it says something.
@@ -96,22 +98,39 @@ class Target:
         self._doubted_at = time.monotonic()
 
     def _dial(self) -> None:
-        connection = Connection(self.address, self._options, on_answers=self._answered, on_close=self._lost)
+        connection = Connection(
+            self.address,
+            self._options,
+            on_answers=self._answered,
+            on_close=self._lost,
+            on_auth=lambda connection, authorized: self._pool.authorized(connection.address, authorized),
+        )
         try:
             connection.connect()
         except NSQError as exc:
-            self.failure = exc
-            self._pause()
-            logger.warning("%s; next try in %.1f s", exc, self._retry_at - time.monotonic())
-            self._pool.report(self.name, exc)
+            self._failed(exc)
+        except (Exception, gevent.Timeout) as exc:
+            # A Timeout of auth_secret or server_hostname; nothing else is known to raise here.
+            logger.exception("connecting to %s", self.name)
+            self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
             self.connection = connection
             self.failure = None
+            self._refused = False
             self._pool.connected(self.name)
         finally:
             self._dialling = None
             self.blocked = False
             self._pool.changed()
+
+    def _failed(self, error: NSQError) -> None:
+        self.failure = error
+        self._pause()
+        logger.warning("%s; next try in %.1f s", error, self._retry_at - time.monotonic())
+        refused = is_incurable(error)
+        if not (refused and self._refused):
+            self._pool.report(self.name, error)
+        self._refused = refused
 
     def _pause(self) -> None:
         self._failures += 1

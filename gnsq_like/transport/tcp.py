@@ -28,6 +28,9 @@ _getaddrinfo = monkey.get_original("socket", "getaddrinfo")
 class TcpTransport:
     """A connected stream socket; made by :func:`dial`."""
 
+    #: Bytes that ``send_now`` took and the kernel did not: none, here.
+    unsent = 0
+
     def __init__(self, sock: Any) -> None:
         self._sock = sock
         #: Whether the next receive without a timeout goes through the hub before it tries to read: set
@@ -104,6 +107,17 @@ class TcpTransport:
     def close(self) -> None:
         """Close the socket; twice is fine."""
         self._sock.close()
+
+
+def give_way() -> None:
+    """Let the hub look at all sockets and timers, and serve those that are due. Switches.
+
+    ``gevent.sleep(0)`` lets greenlets run that can already; the hub may serve dozens of such calls before it
+    looks at a socket.
+    """
+    hub = gevent.get_hub()
+    with hub.loop.timer(0.0) as timer:
+        hub.wait(timer)
 
 
 def dial(address: Address, timeout: float) -> TcpTransport:

@@ -69,6 +69,10 @@ _OK = Frame(RESPONSE, OK)
 _OK_FRAME = encode_frame(RESPONSE, OK)
 
 
+#: How others begin to answer, which read as a size is always too much: HTTP, and an alert of TLS.
+_OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS from the first byte"}
+
+
 class FrameDecoder:
     """Cuts what nsqd sends into frames.
 
@@ -112,6 +116,28 @@ class FrameDecoder:
                 return []
             data = b"".join(self._pieces)
         return self._cut(data)
+
+    def feed_one(self, data: bytes) -> Frame | None:
+        """Cut one frame, of whatever type, and hold what follows it: the stream may go on in another form.
+
+        :returns: None if no frame is complete, or for a fault, which is then in ``error``
+        """
+        if self.error is not None:
+            raise self.error
+        if data:
+            self._pieces.append(data)
+            self._held += len(data)
+        if self._held < self._needed:
+            return None
+        data = b"".join(self._pieces)
+        size, frame_type = _HEAD.unpack_from(data)
+        self.error = self._fault(size, frame_type)
+        stop = 4 + size
+        if self.error is not None or len(data) < stop:
+            self._hold(data, max(8, stop))
+            return None
+        self._hold(data[stop:], 8)
+        return Frame(frame_type, data[8:stop])
 
     def _hold(self, rest: bytes, needed: int) -> None:
         self._pieces = [rest] if rest else []
@@ -175,6 +201,9 @@ class FrameDecoder:
         if size < 4:
             return ProtocolError(f"a frame of size {size}: the least is 4")
         if size > self._max_frame_bytes:
+            for begin, protocol in _OTHER_PROTOCOLS.items():
+                if size.to_bytes(4).startswith(begin):
+                    return ProtocolError(f"the peer speaks {protocol}; is this the port of nsqd's TCP protocol (4150)?")
             return ProtocolError(f"a frame of {size} bytes is above max_frame_bytes={self._max_frame_bytes}")
         if frame_type == MESSAGE and size < 30:
             return ProtocolError(f"a message frame of size {size}: the least is 30")

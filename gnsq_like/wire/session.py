@@ -7,11 +7,19 @@ REQ or TOUCH that failed is told by an error frame that ends nothing.
 
 States, and what moves them (``_NEXT`` is the one place where that is written)::
 
-    NEW ─start→ IDENTIFYING ─identified→ READY ─ask_sub→ SUBSCRIBING ─subscribed→ SUBSCRIBED
-                                                                                     │ask_cls
-                                         any ─broken→ BROKEN          CLOSING ←──────┘ (CLOSE_WAIT: still CLOSING)
+    NEW ─start→ IDENTIFYING ─granted→ READY ─ask_sub→ SUBSCRIBING ─subscribed→ SUBSCRIBED
+                 │upgrade │auth_required ↑granted                                 │ask_cls
+                 ↓        ↓              │           any ─broken→ BROKEN          ↓
+      (again) UPGRADING → UNAUTHORIZED ─ask_auth→ AUTHENTICATING               CLOSING (CLOSE_WAIT: still CLOSING)
+                 └─granted→ READY
 
 Publishes are possible from READY on, in every state but BROKEN.
+
+Negotiating: nsqd's answer to IDENTIFY says which upgrades come, TLS first, then a codec. For each there is
+an ``Upgrade`` event, the last of its list; the caller changes the stream (TLS: it shakes hands), beginning
+with the ``rest`` that came already, and feeds what it decodes. nsqd's OK comes in the new form. Then, if nsqd
+asks for it, ``AuthRequired``, answered with :meth:`Session.authenticate`. ``Identified`` ends it. Nothing is
+pipelined: what nsqd reads together with IDENTIFY is lost at an upgrade (NSQ.md 1.3).
 
 Rules for editors: the caller writes the bytes that belong to a call in the order of the calls. Bytes
 from the peer can cause a ``Broken`` event and nothing else; after it the session refuses to go on.
@@ -19,16 +27,15 @@ from the peer can cause a ``Broken`` event and nothing else; after it the sessio
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from gnsq_like.errors import NotRunning, NsqdError, ProtocolError
+from gnsq_like.errors import NegotiationFailed, NotRunning, NsqdError, ProtocolError
 from gnsq_like.wire import commands, frames
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameDecoder, RawMessage
+from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
 
 class State(Enum):
@@ -36,6 +43,9 @@ class State(Enum):
 
     NEW = auto()
     IDENTIFYING = auto()
+    UPGRADING = auto()
+    UNAUTHORIZED = auto()
+    AUTHENTICATING = auto()
     READY = auto()
     SUBSCRIBING = auto()
     SUBSCRIBED = auto()
@@ -45,7 +55,10 @@ class State(Enum):
 
 class _Input(Enum):
     START = auto()
-    IDENTIFIED = auto()
+    UPGRADE = auto()
+    AUTH_REQUIRED = auto()
+    ASK_AUTH = auto()
+    GRANTED = auto()
     ASK_SUB = auto()
     SUBSCRIBED = auto()
     ASK_CLS = auto()
@@ -53,7 +66,14 @@ class _Input(Enum):
 
 _NEXT: dict[tuple[State, _Input], State] = {
     (State.NEW, _Input.START): State.IDENTIFYING,
-    (State.IDENTIFYING, _Input.IDENTIFIED): State.READY,
+    (State.IDENTIFYING, _Input.UPGRADE): State.UPGRADING,
+    (State.UPGRADING, _Input.UPGRADE): State.UPGRADING,
+    (State.IDENTIFYING, _Input.AUTH_REQUIRED): State.UNAUTHORIZED,
+    (State.UPGRADING, _Input.AUTH_REQUIRED): State.UNAUTHORIZED,
+    (State.UNAUTHORIZED, _Input.ASK_AUTH): State.AUTHENTICATING,
+    (State.IDENTIFYING, _Input.GRANTED): State.READY,
+    (State.UPGRADING, _Input.GRANTED): State.READY,
+    (State.AUTHENTICATING, _Input.GRANTED): State.READY,
     (State.READY, _Input.ASK_SUB): State.SUBSCRIBING,
     (State.SUBSCRIBING, _Input.SUBSCRIBED): State.SUBSCRIBED,
     (State.SUBSCRIBED, _Input.ASK_CLS): State.CLOSING,
@@ -64,84 +84,10 @@ class _Ask(Enum):
     """What stands in the queue of the unanswered for a command that is not a publish."""
 
     IDENTIFY = auto()
+    UPGRADE = auto()
+    AUTH = auto()
     SUB = auto()
     CLS = auto()
-
-
-#: nsqd's own default of max-rdy-count, for one that does not say (NSQ.md 1.6).
-DEFAULT_MAX_RDY_COUNT = 2500
-#: nsqd's own default of msg-timeout in seconds, for one that does not say (NSQ.md 7.1).
-DEFAULT_MSG_TIMEOUT = 60.0
-#: From this version on RDY is a level and is not counted down.
-_RDY_IS_A_LEVEL_SINCE = (0, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Negotiated:
-    """What nsqd answered to IDENTIFY (NSQ.md 1.3); durations in seconds, sizes in bytes."""
-
-    version: str = ""
-    max_rdy_count: int = DEFAULT_MAX_RDY_COUNT
-    msg_timeout: float = DEFAULT_MSG_TIMEOUT
-    max_msg_timeout: float | None = None
-    sample_rate: int = 0
-    output_buffer_size: int | None = None
-    output_buffer_timeout: float | None = None
-    auth_required: bool = False
-    #: Whether this nsqd counts RDY down (before 0.3, or a plain OK to IDENTIFY).
-    counts_rdy_down: bool = False
-
-    @classmethod
-    def from_payload(cls, payload: bytes) -> Negotiated:
-        """Read the answer to IDENTIFY: its JSON object, or the plain OK of an nsqd that negotiates nothing.
-
-        :raises ProtocolError: for anything else
-        """
-        if payload == frames.OK:
-            return cls(counts_rdy_down=True)
-        try:
-            answer = json.loads(payload)
-        except (ValueError, RecursionError) as exc:  # UnicodeDecodeError is a ValueError
-            raise ProtocolError(f"IDENTIFY was answered with neither OK nor JSON: {payload[:80]!r}") from exc
-        if not isinstance(answer, dict):
-            raise ProtocolError(f"IDENTIFY was answered with JSON that is no object: {payload[:80]!r}")
-
-        def number(key: str) -> int | None:
-            value = answer.get(key)
-            if value is None:
-                return None
-            # The bound keeps what follows from it a plain number; nsqd's are 32-bit or less.
-            if type(value) is not int or not -1 <= value < 2**63:
-                raise ProtocolError(f"IDENTIFY was answered with {key}={value!r:.80}, no whole number")
-            return value
-
-        def seconds(key: str) -> float | None:
-            value = number(key)
-            return None if value is None else value / 1000
-
-        version = answer.get("version", "")
-        if not isinstance(version, str):
-            raise ProtocolError(f"IDENTIFY was answered with version={version!r:.80}, no string")
-        max_rdy_count = number("max_rdy_count")
-        return cls(
-            version=version,
-            max_rdy_count=DEFAULT_MAX_RDY_COUNT if max_rdy_count is None else max(0, max_rdy_count),
-            msg_timeout=seconds("msg_timeout") or DEFAULT_MSG_TIMEOUT,
-            max_msg_timeout=seconds("max_msg_timeout"),
-            sample_rate=number("sample_rate") or 0,
-            output_buffer_size=number("output_buffer_size"),
-            output_buffer_timeout=seconds("output_buffer_timeout"),
-            auth_required=answer.get("auth_required") is True,
-            counts_rdy_down=_version_tuple(version) < _RDY_IS_A_LEVEL_SINCE,
-        )
-
-
-def _version_tuple(version: str) -> tuple[int, ...]:
-    """``"0.2.31-alpha"`` as (0, 2, 31); what cannot be read counts as new."""
-    numbers = version.split("-")[0].split(".")
-    if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
-        return _RDY_IS_A_LEVEL_SINCE
-    return tuple(int(number) for number in numbers)
 
 
 class Messages(NamedTuple):
@@ -163,8 +109,22 @@ class Refused(NamedTuple):
     error: NsqdError
 
 
+class Upgrade(NamedTuple):
+    """From here on the stream has another form; the last event of its list."""
+
+    #: One of ``negotiated.UPGRADES``.
+    feature: str
+    negotiated: Negotiated
+    #: Bytes of the new form that came already.
+    rest: bytes
+
+
+class AuthRequired(NamedTuple):
+    """nsqd wants to be told a secret; next: :meth:`Session.authenticate`."""
+
+
 class Identified(NamedTuple):
-    """IDENTIFY was answered; the connection may subscribe and publish."""
+    """IDENTIFY was answered, and all that follows from it is done; the connection may subscribe and publish."""
 
     negotiated: Negotiated
 
@@ -188,12 +148,25 @@ class CommandFailed(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """The session is over: nsqd's fatal error, or bytes that the protocol does not allow."""
+    """The session is over: nsqd's fatal error, what it does not grant, or bytes that the protocol does not allow."""
 
-    error: NsqdError | ProtocolError
+    error: NsqdError | ProtocolError | NegotiationFailed
 
 
-Event = Messages | Confirmed | Refused | Identified | Subscribed | CloseWait | Heartbeat | CommandFailed | Broken
+Event = (
+    Messages
+    | Confirmed
+    | Refused
+    | Upgrade
+    | AuthRequired
+    | Authorized
+    | Identified
+    | Subscribed
+    | CloseWait
+    | Heartbeat
+    | CommandFailed
+    | Broken
+)
 
 
 class Session:
@@ -201,10 +174,22 @@ class Session:
 
     :param identify: the fields of IDENTIFY, in the wire's own units (NSQ.md 1.3)
     :param max_frame_bytes: a larger frame from nsqd breaks the session
+    :param required: those upgrades that break it when nsqd does not grant them
     """
 
-    def __init__(self, identify: Mapping[str, object], max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        identify: Mapping[str, object],
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        required: Collection[str] = (),
+    ) -> None:
         self._identify = dict(identify)
+        self._required = required
+        #: What nsqd answered, and the upgrades of it that are still to come.
+        self._negotiated = Negotiated()
+        self._upgrades: list[str] = []
+        #: Whether the course up to READY is not over; then frames are cut one at a time.
+        self._negotiating = True
         self._decoder = FrameDecoder(max_frame_bytes)
         #: What was asked and is unanswered, oldest first: an ``_Ask``, or a publish's token.
         self._unanswered: deque[object] = deque()
@@ -226,6 +211,12 @@ class Session:
         self._unanswered.append(_Ask.IDENTIFY)
         return commands.MAGIC_V2 + commands.identify(self._identify)
 
+    def authenticate(self, secret: str) -> bytes:
+        """AUTH, to be written now; ``Authorized`` and ``Identified``, or ``Broken``, answer it."""
+        self._move(_Input.ASK_AUTH)
+        self._unanswered.append(_Ask.AUTH)
+        return commands.auth(secret)
+
     def subscribe(self, topic: str, channel: str) -> bytes:
         """SUB, to be written now; a ``Subscribed`` or ``Broken`` event answers it. Raises InvalidName."""
         command = commands.sub(topic, channel)
@@ -241,7 +232,7 @@ class Session:
 
     def expect(self, token: object) -> None:
         """Note that a publish is written now; ``token`` comes back in ``Confirmed`` or ``Refused``."""
-        if self.state in (State.NEW, State.IDENTIFYING, State.BROKEN):
+        if self._negotiating or self.state is State.BROKEN:
             raise NotRunning(f"no publish is possible on a session that is {self.state.name}")
         self._unanswered.append(token)
 
@@ -257,6 +248,11 @@ class Session:
         if self.broken:
             raise NotRunning("the session is broken")
         events: list[Event] = []
+        if self._negotiating:
+            self._negotiate(data, events)
+            if self._negotiating or self.broken:
+                return events
+            data = b""
         confirmed: list[object] | None = None
         unanswered = self._unanswered
         for item in self._decoder.feed(data):
@@ -277,6 +273,17 @@ class Session:
             self._break(self._decoder.error, events)
         return events
 
+    def _negotiate(self, data: bytes, events: list[Event]) -> None:
+        """Go through the frames up to the last one of the negotiation, or the one after which an upgrade comes."""
+        while self._negotiating and not self.broken:
+            frame = self._decoder.feed_one(data)
+            data = b""
+            if frame is None:
+                break
+            self._other(frame, events)
+        if self._decoder.error is not None:
+            self._break(self._decoder.error, events)
+
     def _other(self, frame: Frame, events: list[Event]) -> None:
         if frame.type == frames.ERROR:
             self._error(NsqdError.from_payload(frame.payload), events)
@@ -295,14 +302,18 @@ class Session:
                 self._break(ProtocolError(f"a wrong answer, {what}: {frame.payload[:80]!r}"), events)
 
     def _answer(self, ask: _Ask, payload: bytes, events: list[Event]) -> None:
-        if ask is _Ask.IDENTIFY:
+        if ask in (_Ask.IDENTIFY, _Ask.AUTH):
             try:
-                negotiated = Negotiated.from_payload(payload)
-            except ProtocolError as exc:
+                if ask is _Ask.IDENTIFY:
+                    self._identified(Negotiated.from_payload(payload))
+                else:
+                    events.append(Authorized.from_payload(payload))
+            except (ProtocolError, NegotiationFailed) as exc:
                 self._break(exc, events)
             else:
-                self._move(_Input.IDENTIFIED)
-                events.append(Identified(negotiated))
+                self._go_on(ask, events)
+        elif ask is _Ask.UPGRADE and payload == frames.OK:
+            self._go_on(ask, events)
         elif ask is _Ask.SUB and payload == frames.OK:
             self._move(_Input.SUBSCRIBED)
             events.append(Subscribed())
@@ -310,6 +321,36 @@ class Session:
             events.append(CloseWait())
         else:
             self._break(ProtocolError(f"{ask.name} was answered with {payload[:80]!r}"), events)
+
+    def _identified(self, negotiated: Negotiated) -> None:
+        """Take nsqd's answer, if it fits what was asked."""
+        for feature in UPGRADES:
+            granted = getattr(negotiated, feature)
+            if granted and not self._identify.get(feature):
+                raise ProtocolError(f"nsqd switches to {feature}, which was not asked for")
+            if feature in self._required and not granted:
+                raise NegotiationFailed(
+                    feature,
+                    f'nsqd does not offer it; its flags say what it offers, and {feature}="prefer" goes without',
+                )
+        if negotiated.snappy and negotiated.deflate:
+            raise ProtocolError("nsqd switches to snappy and deflate at once")
+        self._negotiated = negotiated
+        self._upgrades = [feature for feature in UPGRADES if getattr(negotiated, feature)]
+
+    def _go_on(self, answered: _Ask, events: list[Event]) -> None:
+        """After an answer of the negotiation: what comes next."""
+        if self._upgrades:
+            self._move(_Input.UPGRADE)
+            self._unanswered.append(_Ask.UPGRADE)
+            events.append(Upgrade(self._upgrades.pop(0), self._negotiated, self._decoder.take_rest()))
+        elif self._negotiated.auth_required and answered is not _Ask.AUTH:
+            self._move(_Input.AUTH_REQUIRED)
+            events.append(AuthRequired())
+        else:
+            self._move(_Input.GRANTED)
+            self._negotiating = False
+            events.append(Identified(self._negotiated))
 
     def _error(self, error: NsqdError, events: list[Event]) -> None:
         if not error.fatal:
@@ -319,7 +360,7 @@ class Session:
             events.append(Refused(self._unanswered.popleft(), error))
         self._break(error, events)
 
-    def _break(self, error: NsqdError | ProtocolError, events: list[Event]) -> None:
+    def _break(self, error: NsqdError | ProtocolError | NegotiationFailed, events: list[Event]) -> None:
         self.state = State.BROKEN
         events.append(Broken(error))
 

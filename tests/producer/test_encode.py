@@ -29,6 +29,7 @@ def test_wrong_bodies(body, words):
         lambda: producer.publish_async("t", body),
         lambda: producer.publish("t", body, defer=1),
         lambda: producer.multi_publish("t", [body]),
+        lambda: producer.check("t", body),
     ):
         with pytest.raises(InvalidBody, match=words):
             publish()
@@ -42,6 +43,8 @@ def test_wrong_topics(topic):
         lambda: producer.publish(topic, b"x"),
         lambda: producer.publish(topic, b"x", defer=1),
         lambda: producer.multi_publish(topic, [b"x"]),
+        lambda: producer.check(topic, b"x"),
+        lambda: producer.check(topic, b"x", defer=1),
     ):
         with pytest.raises(InvalidName):
             publish()
@@ -52,6 +55,18 @@ def test_wrong_topics(topic):
 def test_wrong_defer(defer):
     with pytest.raises(InvalidOption, match="defer"):
         Producer(ADDRESS).publish("t", b"x", defer=defer)
+    with pytest.raises(InvalidOption, match="defer"):
+        Producer(ADDRESS).check("t", b"x", defer=defer)
+
+
+def test_check_gives_what_would_be_sent():
+    body = bytearray(b"x")
+    checked = Producer(ADDRESS).check("t", body, defer=2.5)
+    body[:] = b"y"
+    assert checked == b"x"
+    producer = Producer(ADDRESS, encoder="json")
+    assert producer.check("t", {"user": 7}) == b'{"user":7}'
+    assert producer.stats()["state"] == "new"
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), "1", True])

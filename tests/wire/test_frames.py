@@ -158,3 +158,43 @@ def test_a_frame_in_many_pieces_is_joined_once():
         assert decoder._pieces is held
     [run] = decoder.feed(data[start + 1000 :])
     assert run == [(7, 1, b"i" * 16, body)]
+
+
+@given(streams, st.lists(st.integers(0)))
+def test_one_frame_at_a_time(stream, cuts):
+    decoder = FrameDecoder()
+    found = []
+    for piece in pieces(encode(stream), cuts):
+        while (frame := decoder.feed_one(piece)) is not None:
+            found.append(frame)
+            piece = b""
+    assert b"".join(encode_frame(*frame) for frame in found) == encode(stream)
+    assert decoder.take_rest() == b""
+
+
+@given(streams, streams)
+def test_what_follows_one_frame_is_held_for_whoever_goes_on(before, after):
+    decoder = FrameDecoder()
+    whole = encode(before) + encode_frame(RESPONSE, b"the last of its kind") + encode(after)
+    frame = decoder.feed_one(whole)
+    while frame != Frame(RESPONSE, b"the last of its kind"):
+        frame = decoder.feed_one(b"")
+    assert flatten(decoder.feed(b"")) == after
+
+
+def test_one_frame_that_cannot_be():
+    decoder = FrameDecoder(max_frame_bytes=100)
+    assert decoder.feed_one(struct.pack(">ii", 101, RESPONSE)) is None
+    assert isinstance(decoder.error, ProtocolError)
+    with pytest.raises(ProtocolError):
+        decoder.feed_one(b"")
+
+
+@pytest.mark.parametrize(
+    ("begin", "says"), [(b"HTTP/1.1 400", "speaks HTTP"), (b"\x15\x03\x01\0\x02\x02\x46", "TLS from")]
+)
+def test_a_peer_of_another_protocol_is_told_from_one_that_sends_too_much(begin, says):
+    for decode in (FrameDecoder.feed, FrameDecoder.feed_one):
+        decoder = FrameDecoder()
+        assert not decode(decoder, begin + b" Bad Request")
+        assert says in str(decoder.error)

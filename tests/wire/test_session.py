@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.errors import InvalidName, NotRunning, NsqdError, ProtocolError
+from gnsq_like.errors import InvalidName, NegotiationFailed, NotRunning, NsqdError, ProtocolError
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, encode_frame, encode_message
+from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
+    AuthRequired,
     Broken,
     CloseWait,
     CommandFailed,
@@ -17,11 +19,11 @@ from gnsq_like.wire.session import (
     Heartbeat,
     Identified,
     Messages,
-    Negotiated,
     Refused,
     Session,
     State,
     Subscribed,
+    Upgrade,
 )
 
 OK = encode_frame(RESPONSE, b"OK")
@@ -72,6 +74,8 @@ def test_what_nsqd_answers_is_kept_in_seconds():
             output_buffer_size=16384,
             output_buffer_timeout=0.25,
             auth_required=False,
+            deflate_level=6,
+            max_deflate_level=6,
             counts_rdy_down=False,
         )
     )
@@ -120,8 +124,120 @@ def test_any_answer_to_identify_is_read_or_breaks_the_session(answer):
     session = Session({})
     session.start()
     [event] = session.receive(encode_frame(RESPONSE, json.dumps(answer).encode()))
-    assert isinstance(event, Identified | Broken)
+    assert isinstance(event, Identified | AuthRequired | Broken)
     assert session.broken == isinstance(event, Broken)
+
+
+def negotiating(required=(), **asked):
+    session = Session({"tls_v1": True, "snappy": True, **asked}, required=required)
+    session.start()
+    return session
+
+
+def answer(**fields):
+    return encode_frame(RESPONSE, json.dumps({"version": "1.3.0", **fields}).encode())
+
+
+def test_each_upgrade_begins_with_the_bytes_that_came_already():
+    session = negotiating()
+    [upgrade] = session.receive(answer(tls_v1=True, snappy=True) + b"of TLS")
+    assert (upgrade.feature, upgrade.rest) == ("tls_v1", b"of TLS")
+    assert session.state is State.UPGRADING
+    [upgrade] = session.receive(OK + b"\xff\x06\x00\x00sNaPpY")
+    assert (upgrade.feature, upgrade.rest) == ("snappy", b"\xff\x06\x00\x00sNaPpY")
+    assert session.receive(OK[:5]) == []
+    [identified, beat] = session.receive(OK[5:] + HEARTBEAT)
+    assert identified.negotiated.tls_v1
+    assert identified.negotiated.snappy
+    assert beat == Heartbeat()
+    assert session.state is State.READY
+
+
+def test_what_came_before_an_upgrade_byte_by_byte():
+    session = negotiating()
+    events = []
+    for byte in HEARTBEAT + answer(snappy=True):
+        events += session.receive(bytes([byte]))
+    assert [type(event) for event in events] == [Heartbeat, Upgrade]
+    assert events[1].rest == b""
+
+
+def test_auth_comes_last_and_only_when_it_is_asked_for():
+    session = negotiating(deflate=True, snappy=False)
+    [upgrade] = session.receive(answer(deflate=True, deflate_level=3, auth_required=True))
+    assert (upgrade.feature, upgrade.negotiated.deflate_level) == ("deflate", 3)
+    assert session.receive(OK + HEARTBEAT) == [AuthRequired(), Heartbeat()]
+    with pytest.raises(NotRunning):
+        session.expect("early")
+    assert session.authenticate("secret") == b"AUTH\n\x00\x00\x00\x06secret"
+    payload = b'{"identity":"bob","identity_url":"http://x","permission_count":2}'
+    authorized, identified = session.receive(encode_frame(RESPONSE, payload))
+    assert authorized == Authorized("bob", "http://x", 2)
+    assert isinstance(identified, Identified)
+    with pytest.raises(NotRunning):
+        session.authenticate("secret")
+
+
+def test_a_refused_secret_breaks_the_session():
+    session = negotiating()
+    assert session.receive(answer(auth_required=True)) == [AuthRequired()]
+    session.authenticate("wrong")
+    [broken] = session.receive(error("E_AUTH_FAILED AUTH failed"))
+    assert broken.error.code == "E_AUTH_FAILED"
+
+
+@pytest.mark.parametrize(
+    "payload", [b"OK", b"", b"[]", b'{"identity":3}', b'{"permission_count":"2"}', b'{"permission_count":true}']
+)
+def test_a_wrong_answer_to_auth_breaks_the_session(payload):
+    session = negotiating()
+    session.receive(answer(auth_required=True))
+    session.authenticate("secret")
+    [broken] = session.receive(encode_frame(RESPONSE, payload))
+    assert isinstance(broken.error, ProtocolError)
+
+
+@pytest.mark.parametrize("reply", [OK, answer(), answer(tls_v1=False)])
+def test_what_is_required_and_not_granted_breaks_the_session(reply):
+    [broken] = negotiating(required=["tls_v1"]).receive(reply)
+    assert isinstance(broken.error, NegotiationFailed)
+    assert broken.error.feature == "tls_v1"
+    assert isinstance(negotiating().receive(reply)[0], Identified)
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (answer(deflate=True), "deflate, which was not asked for"),
+        (encode_frame(MESSAGE, b"x" * 30), "type 2"),
+        (b"\x00\x00\x00\x03", "size 3"),
+    ],
+)
+def test_a_wrong_course_of_the_negotiation_breaks_the_session(reply, says):
+    session = negotiating()
+    [broken] = session.receive(reply + bytes(8))
+    assert isinstance(broken.error, ProtocolError)
+    assert says in str(broken.error)
+    both = negotiating(deflate=True)
+    assert isinstance(both.receive(answer(snappy=True, deflate=True))[0].error, ProtocolError)
+
+
+@given(
+    st.lists(
+        st.sampled_from([OK, HEARTBEAT, answer(tls_v1=True), answer(auth_required=True)]) | st.binary(), max_size=6
+    )
+)
+def test_any_bytes_in_the_negotiation_give_events_and_the_broken_one_is_last(chunks):
+    session = negotiating()
+    for chunk in chunks:
+        if session.broken:
+            break
+        events = session.receive(chunk)
+        for event in events:
+            if isinstance(event, AuthRequired):
+                session.authenticate("secret")
+        assert session.broken == any(isinstance(event, Broken) for event in events)
+        assert not any(isinstance(event, Broken | Upgrade) for event in events[:-1])
 
 
 def test_subscribe_receive_and_close():

@@ -1,0 +1,210 @@
+"""The two codecs of NSQ, as bytes to bytes: snappy framing and raw deflate (NSQ.md 1.3).
+
+One object serves one connection, both directions, for the connection's life::
+
+    codec = Snappy()                 # or Deflate(level)
+    wire = codec.compress(data)      # the peer can decode all of it at once
+    piece = codec.decompress(wire)   # at most max_bytes; then, while codec.pending:
+    piece = codec.decompress()       # the next piece; b"" when more input is needed
+
+A few bytes can stand for very many, so what comes out is cut into pieces and nothing is unpacked before
+it is asked for: beside the input and one piece, a codec holds at most one chunk (snappy, 64 KiB) or zlib's
+window. Input that cannot be is a ProtocolError, and the object then refuses to go on.
+
+The snappy framing is cut here, its lengths checked before anything is unpacked; python-snappy unpacks
+whole chunks and checks their sums. The format is google/snappy's framing_format.txt.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NoReturn, Protocol
+
+import snappy
+
+from gnsq_like.errors import ProtocolError
+
+#: Bytes of one piece. Not below what one snappy chunk may hold.
+PIECE_BYTES = 256 * 1024
+
+#: What a snappy chunk may hold unpacked, and what it may have packed (4 bytes of checksum and snappy's worst case).
+_MAX_CHUNK_BYTES = 65536
+_MAX_PACKED_BYTES = 4 + 32 + _MAX_CHUNK_BYTES + _MAX_CHUNK_BYTES // 6
+
+_COMPRESSED, _UNCOMPRESSED, _IDENTIFIER = 0x00, 0x01, 0xFF
+#: Chunks of types from here on may be skipped by who does not know them; 0xFE is padding.
+_FIRST_SKIPPABLE = 0x80
+_STREAM_NAME = b"sNaPpY"
+
+
+class Codec(Protocol):
+    """What both codecs are."""
+
+    #: Whether ``decompress()`` may give more without more input.
+    pending: bool
+    #: Whether the peer has ended its stream, so that nothing more can come.
+    ended: bool
+
+    def compress(self, data: bytes | memoryview) -> bytes:
+        """``data`` for the wire; the peer can decode all of it at once."""
+
+    def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
+        """Take ``data``, and give what is unpacked of all that was taken.
+
+        :param max_bytes: the most that is given
+        :returns: b"" when more input is needed; ``pending`` says whether to call again first
+        :raises ProtocolError: for input that cannot be
+        """
+
+
+class Snappy:
+    """Snappy's framing format."""
+
+    def __init__(self) -> None:
+        self._packer = snappy.StreamCompressor()
+        self._unpacker = snappy.StreamDecompressor()
+        #: Input not unpacked yet, and how far it is cut.
+        self._input = b""
+        self._position = 0
+        #: Bytes still to come of a chunk that is skipped.
+        self._to_skip = 0
+        self._identified = False
+        self._error: ProtocolError | None = None
+        self.pending = False
+        self.ended = False  # the format has no end
+
+    def compress(self, data: bytes | memoryview) -> bytes:
+        """``data`` as chunks of at most 64 KiB."""
+        return bytes(self._packer.compress(bytes(data)))
+
+    def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
+        """As :meth:`Codec.decompress`; one chunk (64 KiB) is given whole even if ``max_bytes`` is less."""
+        if self._error is not None:
+            raise self._error
+        self._input = self._input[self._position :] + data
+        self._position = 0
+        try:
+            return self._unpack(self._cut(max_bytes))
+        except ProtocolError as exc:
+            self._error = exc
+            self._input = b""
+            self.pending = False
+            raise
+
+    def _cut(self, max_bytes: int) -> bytes:
+        """The whole chunks that lie ready and give at most ``max_bytes``, without what is skipped."""
+        data = self._input
+        chunks: list[bytes] = []
+        size = 0
+        self.pending = False
+        while True:
+            skipped = min(self._to_skip, len(data) - self._position)
+            self._to_skip -= skipped
+            position = self._position = self._position + skipped
+            if position + 4 > len(data):
+                break
+            kind = data[position]
+            packed = int.from_bytes(data[position + 1 : position + 4], "little")
+            self._check_head(kind, packed)
+            stop = position + 4 + packed
+            if kind in (_COMPRESSED, _UNCOMPRESSED):
+                if stop > len(data):
+                    break
+                unpacked = _unpacked_size(data, position + 8, stop) if kind == _COMPRESSED else packed - 4
+                if size and size + unpacked > max_bytes:
+                    self.pending = True
+                    break
+                size += unpacked
+                chunks.append(data[position:stop])
+                self._position = stop
+            elif kind == _IDENTIFIER:
+                if stop > len(data):
+                    break
+                if data[position + 4 : stop] != _STREAM_NAME:
+                    raise ProtocolError(f"a snappy stream that calls itself {data[position + 4 : stop]!r}")
+                self._identified = True
+                self._position = stop
+            else:
+                self._position += 4
+                self._to_skip = packed
+        return b"".join(chunks)
+
+    def _check_head(self, kind: int, packed: int) -> None:
+        if not self._identified and kind != _IDENTIFIER:
+            raise ProtocolError("not a snappy stream: it does not begin with the stream identifier")
+        if kind == _COMPRESSED:
+            fits = 5 <= packed <= _MAX_PACKED_BYTES
+        elif kind == _UNCOMPRESSED:
+            fits = 4 <= packed <= 4 + _MAX_CHUNK_BYTES
+        elif kind == _IDENTIFIER:
+            fits = packed == len(_STREAM_NAME)
+        elif kind >= _FIRST_SKIPPABLE:
+            fits = True
+        else:
+            raise ProtocolError(f"a snappy chunk of the unknown type 0x{kind:02x}")
+        if not fits:
+            raise ProtocolError(f"a snappy chunk of type 0x{kind:02x} with {packed} bytes")
+
+    def _unpack(self, chunks: bytes) -> bytes:
+        if not chunks:
+            return b""
+        try:
+            return bytes(self._unpacker.decompress(chunks))
+        except Exception as exc:  # what python-snappy raises is its implementation's
+            raise ProtocolError(f"snappy data that cannot be unpacked: {exc}") from exc
+
+
+def _unpacked_size(data: bytes, start: int, stop: int) -> int:
+    """What a compressed block says it unpacks to: a varint at its start."""
+    size = 0
+    for index, byte in enumerate(data[start : min(stop, start + 3)]):
+        size |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if size > _MAX_CHUNK_BYTES:
+                break
+            return size
+    raise ProtocolError(f"a snappy chunk that unpacks to more than {_MAX_CHUNK_BYTES} bytes")
+
+
+class Deflate:
+    """Raw deflate; every ``compress`` ends with a sync flush.
+
+    :param level: 1 (fast) to 9 (small)
+    """
+
+    def __init__(self, level: int = 6) -> None:
+        self._packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._error: ProtocolError | None = None
+        self.pending = False
+        self.ended = False
+
+    def compress(self, data: bytes | memoryview) -> bytes:
+        """``data`` deflated, up to a sync flush."""
+        return self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
+        """As :meth:`Codec.decompress`."""
+        if self._error is not None:
+            raise self._error
+        if self.ended:
+            if data:
+                self._fail("data after the end of a deflate stream")
+            return b""
+        unpacker = self._unpacker
+        left = unpacker.unconsumed_tail
+        try:
+            piece = unpacker.decompress(left + data if left else data, max_bytes)
+        except zlib.error as exc:
+            self._fail(f"not deflate data: {exc}", exc)
+        self.ended = unpacker.eof
+        if unpacker.unused_data:
+            self._fail("data after the end of a deflate stream")
+        # zlib keeps the rest of a match to itself when a piece is full.
+        self.pending = not self.ended and (bool(unpacker.unconsumed_tail) or len(piece) == max_bytes)
+        return piece
+
+    def _fail(self, what: str, cause: Exception | None = None) -> NoReturn:
+        self.pending = False
+        self._error = ProtocolError(what)
+        raise self._error from cause
