@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 CHANNEL = "bench"
 #: Seconds for nsqd to start, or for a consumer to subscribe.
@@ -29,9 +31,10 @@ _BATCH = 1000
 class Nsqd:
     """A running nsqd."""
 
-    def __init__(self, tcp_address: str, http_address: str) -> None:
+    def __init__(self, tcp_address: str, http_address: str, pid: int) -> None:
         self.tcp_address = tcp_address
         self.http_address = http_address
+        self.pid = pid
 
     def make_topic(self, topic: str) -> None:
         """Create the topic and the channel, so that what is published goes straight to the channel."""
@@ -51,11 +54,11 @@ class Nsqd:
                 batch.append(body)
                 total += 1
                 if len(batch) == _BATCH:
-                    _multi_publish(sock, topic, batch)
+                    multi_publish(sock, topic, batch)
                     _expect_ok(answers.read(10))
                     batch = []
             if batch:
-                _multi_publish(sock, topic, batch)
+                multi_publish(sock, topic, batch)
                 _expect_ok(answers.read(10))
         self._wait(lambda channel: channel["depth"] == total, topic)
 
@@ -63,11 +66,16 @@ class Nsqd:
         """Wait until a consumer is subscribed and wants messages."""
         self._wait(lambda channel: any(client["ready_count"] for client in channel["clients"] or []), topic)
 
+    def channel(self, topic: str) -> Any:
+        """The figures of the topic's channel; None if there is none."""
+        topics = json.loads(self._get(f"/stats?format=json&topic={topic}&channel={CHANNEL}"))["topics"]
+        return topics[0]["channels"][0] if topics and topics[0]["channels"] else None
+
     def _wait(self, condition, topic: str) -> None:  # type: ignore[no-untyped-def]
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
-            topics = json.loads(self._get(f"/stats?format=json&topic={topic}&channel={CHANNEL}"))["topics"]
-            if topics and topics[0]["channels"] and condition(topics[0]["channels"][0]):
+            found = self.channel(topic)
+            if found and condition(found):
                 return
             time.sleep(0.02)
         raise SystemExit(f"{topic} did not come to the expected state in {_PATIENCE:g} s")
@@ -83,7 +91,7 @@ class Nsqd:
 
 
 @contextmanager
-def running_nsqd(command: str, mem_queue_size: int) -> Iterator[Nsqd]:
+def running_nsqd(command: str, mem_queue_size: int, *flags: str) -> Iterator[Nsqd]:
     """Start ``command`` on free loopback ports with a data path of its own; stop it at the end, by SIGTERM too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as directory:
@@ -92,18 +100,19 @@ def running_nsqd(command: str, mem_queue_size: int) -> Iterator[Nsqd]:
             with log.open("wb") as out:
                 process = subprocess.Popen(
                     [
-                        command,
+                        *shlex.split(command),
                         "--tcp-address=127.0.0.1:0",
                         "--http-address=127.0.0.1:0",
                         f"--data-path={directory}",
                         f"--mem-queue-size={mem_queue_size}",
+                        *flags,
                     ],
                     stderr=out,
                 )
         except OSError as exc:
             sys.exit(f"cannot start nsqd ({exc}): put it on PATH or give --nsqd")
         try:
-            yield Nsqd(_listening(log, "TCP", process), _listening(log, "HTTP", process))
+            yield Nsqd(_listening(log, "TCP", process), _listening(log, "HTTP", process), process.pid)
         finally:
             process.terminate()
             process.wait()
@@ -119,12 +128,12 @@ def _listening(log: Path, face: str, process: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"nsqd does not start: {log.read_text()}")
 
 
-def connect(address: str) -> socket.socket:
-    """A plain socket to nsqd's TCP port, greeted, without heartbeats."""
+def connect(address: str, heartbeats: bool = False) -> socket.socket:
+    """A plain socket to nsqd's TCP port, greeted; without heartbeats one cannot subscribe."""
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    fields = json.dumps({"heartbeat_interval": -1}).encode()
+    fields = json.dumps({} if heartbeats else {"heartbeat_interval": -1}).encode()
     sock.sendall(b"  V2IDENTIFY\n" + struct.pack(">i", len(fields)) + fields)
     _expect_ok(sock.recv(10, socket.MSG_WAITALL))
     return sock
@@ -135,7 +144,8 @@ def publish_command(topic: str, body: bytes) -> bytes:
     return b"PUB %b\n%b%b" % (topic.encode(), struct.pack(">i", len(body)), body)
 
 
-def _multi_publish(sock: socket.socket, topic: str, bodies: list[bytes]) -> None:
+def multi_publish(sock: socket.socket, topic: str, bodies: list[bytes]) -> None:
+    """Send an MPUB; the answer is the caller's."""
     body = struct.pack(">i", len(bodies)) + b"".join([struct.pack(">i", len(each)) + each for each in bodies])
     sock.sendall(b"MPUB %b\n%b%b" % (topic.encode(), struct.pack(">i", len(body)), body))
 

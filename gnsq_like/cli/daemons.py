@@ -7,12 +7,17 @@ what each is for.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import re
+import resource
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,23 +25,36 @@ import gevent
 import gevent.os
 from gevent.event import Event
 
+from gnsq_like._version import __version__
+from gnsq_like.cli.config_file import WITHOUT_EFFECT, defaults_from
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
+from gnsq_like.server.options import VERSION
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ONE_DASH = re.compile("-[a-z][a-z0-9]")
 _PART = rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)({'|'.join(sorted(_UNITS, key=len, reverse=True))})"
+
+#: As a command, nsqd keeps what it has in the current directory, as NSQ's does; within a process, nowhere.
+_DEFAULTS = {"data_path": "."}
 
 HELP = {
     "tcp_address": "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 takes any free one",
     "http_address": "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP",
+    "https_address": "<addr>:<port> to listen on for HTTPS clients, where there is a certificate",
     "broadcast_address": "address that clients are told to use; default: the one listened on",
     "broadcast_tcp_port": "TCP port that clients are told to use; 0: the one listened on",
     "broadcast_http_port": "HTTP port that clients are told to use; 0: the one listened on",
     "lookupd_tcp_addresses": "TCP address of a nsqlookupd to register with; may be given several times",
-    "http_client_connect_timeout": "for reaching the HTTP API of a nsqlookupd",
-    "http_client_request_timeout": "for the answer of a nsqlookupd's HTTP API",
+    "auth_http_addresses": "<addr>:<port> or full URL of an auth server; may be given several times",
+    "http_client_connect_timeout": "for reaching an auth server or the HTTP API of a nsqlookupd",
+    "http_client_request_timeout": "for their whole answer",
     "node_id": "unique part of message ids, 0 to 1023; default: made of the host name",
-    "mem_queue_size": "messages that an ephemeral topic or channel keeps",
+    "data_path": "directory for messages that do not fit in memory, and for all when it stops; empty: memory only",
+    "mem_queue_size": "messages that a topic or channel keeps in memory; more go to disk",
+    "max_bytes_per_file": "bytes of a file of messages on disk",
+    "sync_every": "messages after which a queue is synced to disk",
+    "sync_timeout": "time after which a queue is synced to disk anyway",
     "msg_timeout": "time until a message not answered is delivered again",
     "max_msg_timeout": "longest time for which a message may be kept by touching it",
     "max_msg_size": "largest message in bytes",
@@ -49,6 +67,26 @@ HELP = {
     "min_output_buffer_timeout": "shortest output buffer timeout that a client may ask for",
     "output_buffer_timeout": "time for which messages may wait in the output buffer",
     "max_channel_consumers": "consumers that a channel may have; 0: any number",
+    "tls_cert": "path of the certificate, as PEM",
+    "tls_key": "path of its key, as PEM",
+    "tls_root_ca_file": "path of the CAs that sign client certificates and those of auth servers, as PEM",
+    "tls_client_auth_policy": "require or require-verify: only clients with a certificate, which is verified",
+    "tls_required": "refuse clients without TLS: true, false, or tcp-https, which leaves plain HTTP open",
+    "tls_min_version": "least version of TLS: tls1.2 or tls1.3",
+    "deflate": "let clients negotiate deflate",
+    "max_deflate_level": "highest level of deflate that a client may ask for, 1 to 9",
+    "snappy": "let clients negotiate snappy",
+    "statsd_address": "<addr>:<port> of a statsd to push figures to, by UDP",
+    "statsd_prefix": "prefix of the names pushed; %s stands for the broadcast address and the HTTP port",
+    "statsd_interval": "time between two pushes",
+    "statsd_mem_stats": "push figures of the memory too",
+    "statsd_udp_packet_size": "largest packet in bytes",
+    "statsd_exclude_ephemeral": "push nothing of ephemeral topics and channels",
+    "e2e_processing_latency_percentiles": "percentile of the time from publishing to FIN, as 0.99; may be given "
+    "several times, or several with commas",
+    "e2e_processing_latency_window_time": "window that the percentiles are of",
+    "log_level": "what to log: debug, info, warn, error or fatal",
+    "log_prefix": "what each line of the log begins with",
     "inactive_producer_timeout": "time without a ping after which an nsqd is left out of answers",
     "tombstone_lifetime": "time for which a tombstone hides an nsqd of a topic",
 }
@@ -70,15 +108,36 @@ class NSQFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created)
-        return f"[{self._prefix}] {when:%Y/%m/%d %H:%M:%S.%f} {record.levelname}: {record.message}"
+        return f"{self._prefix}{when:%Y/%m/%d %H:%M:%S.%f} {record.levelname}: {record.message}"
+
+
+def _percentiles(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for text in given for number in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{','.join(given)!r} is not a list of numbers such as 0.99,0.5") from None
 
 
 def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     """The command-line flag of one option."""
     name = field.name.replace("_", "-")
     if isinstance(field.default, tuple):
-        return click.option(f"--{name.removesuffix('es')}", field.name, multiple=True, help=HELP[field.name])
-    default = None if field.default is MISSING else field.default
+        flag = name.removesuffix("es") if name.endswith("sses") else name.removesuffix("s")
+        callback = _percentiles if field.name == "e2e_processing_latency_percentiles" else None
+        return click.option(f"--{flag}", field.name, multiple=True, callback=callback, help=HELP[field.name])
+    default = None if field.default is MISSING else _DEFAULTS.get(field.name, field.default)
+    if isinstance(default, bool) or field.name == "tls_required":
+        # Go's way: --snappy=false, and a bare --tls-required for true.
+        return click.option(
+            f"--{name}",
+            field.name,
+            type=type(default),
+            is_flag=False,
+            flag_value="true",
+            default=str(default).lower(),
+            show_default=True,
+            help=HELP[field.name],
+        )
     kind: Any = int if field.name == "node_id" else None
     if isinstance(default, float):
         kind = duration
@@ -97,18 +156,43 @@ def _flags_of(options: type) -> Callable[[Any], Any]:
         )(function)
         for field in reversed(fields(options)):
             function = _flag(field)(function)
-        return function
+        for name in WITHOUT_EFFECT:
+            ignored = f"--{name.replace('_', '-')}"
+            function = click.option(ignored, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
+        name = options.__name__.removesuffix("Options").lower()
+        function = click.version_option(VERSION, message=f"{name} v{VERSION} (gnsq_like {__version__})")(function)
+        return click.option(
+            "--config",
+            is_eager=True,
+            expose_value=False,
+            metavar="PATH",
+            callback=functools.partial(_read_config, options),
+            help="TOML file of these options by NSQ's names; the command line has the last word",
+        )(function)
 
     return add
 
 
+def _read_config(options: type, context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        context.default_map = defaults_from(path, options)
+
+
+class DaemonCommand(click.Command):
+    """A command whose flags may be written with one dash, as Go's may."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"-{arg}" if _ONE_DASH.match(arg) else arg for arg in args])
+
+
 def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     """Run until a signal comes, or the parent ends."""
+    _allow_many_files()
     handler = logging.StreamHandler()
-    handler.setFormatter(NSQFormatter(name))
+    handler.setFormatter(NSQFormatter(daemon.options.log_prefix))
     log = logging.getLogger("gnsq_like")
     log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    log.setLevel(daemon.options.log_level.upper())
 
     stopped = Event()
     # Before the addresses are out: whoever reads them may send a signal at once.
@@ -125,6 +209,13 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     daemon.stop()
 
 
+def _allow_many_files() -> None:
+    """Take all the file descriptors that we may have, as Go does: each connection and each disk queue needs some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # where the system allows less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _wait_for_the_parents_end() -> None:
     while gevent.os.tp_read(0, 4096):
         pass
@@ -135,18 +226,45 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-@click.command()
+@click.command(cls=DaemonCommand)
 @_flags_of(NsqdOptions)
-def nsqd(exit_with_parent: bool, **values: Any) -> None:
-    """Run an nsqd in Python. Its messages are in memory only."""
+@click.option(
+    "--tls-self-signed",
+    is_flag=True,
+    help="for development: TLS with a certificate made here, kept in --data-path; says how to trust it",
+)
+def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
+    """Run an nsqd in Python."""
+    with contextlib.ExitStack() as stack:
+        if tls_self_signed:
+            values |= _self_signed(values, stack)
+        try:
+            options = NsqdOptions(**_given(values))
+        except UsageError as exc:
+            raise click.UsageError(str(exc)) from None
+        _run(Nsqd(options), "nsqd", exit_with_parent)
+
+
+def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
+    """The options of an nsqd with a certificate of its own; without a data path, it goes with ``stack``."""
+    if values["tls_cert"] or values["tls_key"]:
+        raise click.UsageError("--tls-self-signed makes a certificate: --tls-cert and --tls-key are not for it")
     try:
-        options = NsqdOptions(**_given(values))
-    except UsageError as exc:
-        raise click.UsageError(str(exc)) from None
-    _run(Nsqd(options), "nsqd", exit_with_parent)
+        from gnsq_like.cli.self_signed import how_to_trust, names_for, self_signed
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] != "cryptography":
+            raise
+        reason = '--tls-self-signed needs the package cryptography: pip install "gnsq-like[tls]"'
+        raise click.ClickException(reason) from None
+    directory = values["data_path"] or stack.enter_context(tempfile.TemporaryDirectory(prefix="gnsq-like-"))
+    host = values["tcp_address"].rpartition(":")[0].strip("[]")
+    names = names_for(values["broadcast_address"], "" if host == "unix" else host)
+    made = self_signed(Path(directory).absolute(), names)
+    click.echo(how_to_trust(made, names), err=True)
+    return {"tls_cert": str(made.cert), "tls_key": str(made.key)}
 
 
-@click.command()
+@click.command(cls=DaemonCommand)
 @_flags_of(NsqlookupdOptions)
 def nsqlookupd(exit_with_parent: bool, **values: Any) -> None:
     """Run an nsqlookupd in Python."""

@@ -10,6 +10,9 @@
         ) as nsqd:
             print(nsqd.tcp_address)
 
+With ``data_path="/var/lib/nsqd"`` an Nsqd keeps there what does not fit in memory, and everything when it stops, in
+the files of NSQ's own nsqd. Without, all is in memory.
+
 They run on gevent in the thread that starts them, patched or not; nothing here patches anything.
 """
 

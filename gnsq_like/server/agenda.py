@@ -1,4 +1,5 @@
-"""What the broker has to do: which channels may have something to deliver, and which deadlines come when.
+"""What the broker has to do: which channels may have something to deliver, which topics have more for
+their channels, and which deadlines come when.
 
 Deadlines are a heap for the whole broker. An entry stands for all messages of one delivery. It holds
 ids, not messages, and is never taken back: whoever gets it due looks whether a message is still there
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gnsq_like.server.channel import Channel
+    from gnsq_like.server.topic import Topic
 
 #: Deadlines are tidied when this many have gathered, and then whenever their number has doubled.
 _TIDY_AT_LEAST = 8192
@@ -32,6 +34,8 @@ class Agenda:
         self._noted = False
         #: Channels that may have something to deliver, in the order they were marked.
         self._marked: dict[Channel, None] = {}
+        #: Topics whose messages are to flow on.
+        self._topics: dict[Topic, None] = {}
         self._heap: list[tuple[float, int, Channel, list[bytes]]] = []
         self._sequence = 0
         #: Ids in the heap, live or not.
@@ -42,6 +46,17 @@ class Agenda:
         """``channel`` may have something to deliver: a message came, or somebody can take one."""
         self._marked[channel] = None
         self._note()
+
+    def mark_topic(self, topic: Topic) -> None:
+        """``topic`` has more for its channels."""
+        self._topics[topic] = None
+        self._note()
+
+    def take_topics(self) -> list[Topic]:
+        """The topics marked since the last call; :meth:`take_marked` is to follow."""
+        topics = list(self._topics)
+        self._topics.clear()
+        return topics
 
     def take_marked(self) -> list[Channel]:
         """The channels marked since the last call."""

@@ -1,4 +1,4 @@
-"""The broker: nsqd's topics, channels and messages without any I/O (NSQ.md 2).
+"""The broker: nsqd's topics, channels and messages (NSQ.md 2), without any I/O but that of the queues it is given.
 
 It decides, others act. Calls change the state and put work on the agenda, which calls ``on_work`` once;
 whoever runs the broker then calls :meth:`Broker.work`, sends what it returns, and calls it again when
@@ -13,7 +13,9 @@ from collections.abc import Callable
 from gnsq_like.server.agenda import Agenda
 from gnsq_like.server.channel import Channel, Consumer, Delivery
 from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.topic import Topic
+from gnsq_like.wire.names import is_ephemeral
 
 #: Called with a topic, a channel or None, and whether it exists now.
 OnChange = Callable[[Topic, Channel | None, bool], None]
@@ -33,6 +35,7 @@ class Broker:
     :param on_work: called once whenever there is work again; it must only take a note
     :param on_change: told of topics and channels that come and go; may set a new topic on hold
     :param random: a number from 0 to below 1
+    :param make_queue: makes the queue of a topic or channel; None for queues in memory
     """
 
     def __init__(
@@ -41,12 +44,17 @@ class Broker:
         on_work: Callable[[], None] = lambda: None,
         on_change: OnChange = _ignore_change,
         random: Callable[[], float] = random_module.random,
+        make_queue: QueueMaker | None = None,
     ) -> None:
         self.options = options or NsqdOptions()
         self.topics: dict[str, Topic] = {}
         self._agenda = Agenda(on_work)
         self._on_change = on_change
         self._random = random
+        self._make_queue = make_queue or self._memory_queue
+
+    def _memory_queue(self, name: str, ephemeral: bool) -> Queue:
+        return MemoryQueue(self.options.mem_queue_size if ephemeral else None)
 
     # -- the work ------------------------------------------------------------------------------------
 
@@ -54,6 +62,8 @@ class Broker:
         """See to deadlines that have come, and decide what is sent to whom."""
         for due, channel, ids in self._agenda.pop_due(now):
             channel.expire(ids, due)
+        for topic in self._agenda.take_topics():
+            topic.flow(now)
         deliveries: list[Delivery] = []
         for channel in self._agenda.take_marked():
             deliveries += channel.deliver(now)
@@ -71,7 +81,8 @@ class Broker:
         """The topic of this name, made if there is none."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name, self.options)
+            queue = self._make_queue(name, is_ephemeral(name))
+            topic = self.topics[name] = Topic(name, queue, self._agenda, self.options.node_id)
             self._on_change(topic, None, True)
         return topic
 
@@ -79,7 +90,8 @@ class Broker:
         """The topic's channel of this name, made if there is none."""
         channel = topic.channels.get(name)
         if channel is None:
-            channel = Channel(topic.name, name, self.options, self._agenda, self._random)
+            queue = self._make_queue(f"{topic.name}:{name}", is_ephemeral(name))
+            channel = Channel(topic.name, name, queue, self.options, self._agenda, self._random)
             topic.channels[name] = channel
             self._on_change(topic, channel, True)
             topic.flow(now)
@@ -92,7 +104,7 @@ class Broker:
         consumers: list[Consumer] = []
         for channel in list(topic.channels.values()):
             consumers += self.delete_channel(topic, channel)
-        topic.empty()
+        topic.queue.discard()
         return consumers
 
     def delete_channel(self, topic: Topic, channel: Channel) -> list[Consumer]:
@@ -102,9 +114,22 @@ class Broker:
         consumers = list(channel.consumers)
         channel.consumers.clear()
         channel.empty()
+        channel.queue.discard()
         if topic.ephemeral and not topic.channels and topic.name in self.topics:
             self.delete_topic(topic)
         return consumers
+
+    def retry(self, now: float) -> None:
+        """The disk failed, and may be working again: look at all that may wait on it."""
+        for topic in self.topics.values():
+            topic.flow(now)
+            for channel in topic.channels.values():
+                channel.mark()
+
+    def close(self) -> None:
+        """Write down all messages; the broker is not used any more."""
+        for topic in self.topics.values():
+            topic.close()
 
     # -- clients -------------------------------------------------------------------------------------
 
@@ -112,6 +137,7 @@ class Broker:
         """Accept messages.
 
         :param defer: seconds that they stay deferred in each channel
+        :raises DiskError: if they must go to disk and cannot; none is accepted then
         """
         topic = self.topic(topic_name)
         topic.publish(bodies, defer, now, now_ns)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gnsq_like.server.agenda import Agenda
+from gnsq_like.server.latency import Latencies
 from gnsq_like.server.message import Message
 from gnsq_like.server.options import NsqdOptions
-from gnsq_like.server.queues import MemoryQueue, Queue
+from gnsq_like.server.queues import Queue
 from gnsq_like.wire.names import is_ephemeral
 
 #: Why FIN, REQ or TOUCH fails, in nsqd's words.
@@ -74,11 +75,18 @@ Delivery = tuple[Consumer, list[Message]]
 class Channel:
     """A channel of a topic.
 
+    :param queue: for messages that wait
     :param random: a number from 0 to below 1, for sampling
     """
 
     def __init__(
-        self, topic_name: str, name: str, options: NsqdOptions, agenda: Agenda, random: Callable[[], float]
+        self,
+        topic_name: str,
+        name: str,
+        queue: Queue,
+        options: NsqdOptions,
+        agenda: Agenda,
+        random: Callable[[], float],
     ) -> None:
         self.topic_name = topic_name
         self.name = name
@@ -87,7 +95,7 @@ class Channel:
         self._agenda = agenda
         self._random = random
         self.paused = False
-        self.queue: Queue = MemoryQueue(options.mem_queue_size if self.ephemeral else None)
+        self.queue = queue
         self.in_flight: dict[bytes, Message] = {}
         self.deferred: dict[bytes, Message] = {}
         self.consumers: list[Consumer] = []
@@ -97,6 +105,10 @@ class Channel:
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
+        #: How long its messages took; None where nobody asked for percentiles.
+        self.latencies: Latencies | None = None
+        if options.e2e_processing_latency_percentiles:
+            self.latencies = Latencies(options.e2e_processing_latency_window_time)
 
     @property
     def depth(self) -> int:
@@ -109,15 +121,22 @@ class Channel:
 
     # -- arriving ------------------------------------------------------------------------------------
 
-    def put(self, messages: list[Message], now: float) -> None:
-        """Take in messages from the topic; a deferral begins here, not when it was published."""
-        self.message_count += len(messages)
+    def put(self, messages: list[Message], now: float, refusable: bool) -> None:
+        """Take in messages from the topic; a deferral begins here, not when it was published.
+
+        :param refusable: whether somebody else still has them if they cannot go to disk when they must
+        :raises DiskError: then, and nothing was taken in
+        """
         waiting = [message for message in messages if not message.defer]
+        if refusable:
+            self.queue.put(waiting)
+        else:
+            self.queue.keep(waiting)
+        self.message_count += len(messages)
         if len(waiting) < len(messages):
             for message in messages:
                 if message.defer:
                     self._defer(message, now + message.defer)
-        self.queue.put(waiting)
         self.mark()
 
     def _defer(self, message: Message, due: float) -> None:
@@ -141,6 +160,7 @@ class Channel:
             if not ready:
                 break
             share = -(-len(queue) // len(ready))
+            left = len(queue)
             for consumer in ready:
                 messages = queue.take(min(share, consumer.room()), budget)
                 budget -= sum([len(message.body) for message in messages])
@@ -154,6 +174,8 @@ class Channel:
             self._turn = self.consumers.index(consumer) + 1
             if budget <= 0:
                 self.mark()
+                break
+            if len(queue) == left:  # the disk gives nothing at the moment
                 break
         queue.trim()
         return deliveries
@@ -195,6 +217,8 @@ class Channel:
                 failed.append((message_id, NOT_OWNER))
             else:
                 del in_flight[message_id]
+                if self.latencies is not None:
+                    self.latencies.add(message.timestamp_ns)
         done = len(ids) - len(failed)
         if done:
             consumer.in_flight_count -= done
@@ -215,7 +239,7 @@ class Channel:
         if delay > 0:
             self._defer(message, now + delay)
         else:
-            self.queue.put([message])
+            self.queue.keep([message])
         return None
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
@@ -254,7 +278,7 @@ class Channel:
                 message = self.in_flight[message_id]
                 self._take_back(message)
                 self.timeout_count += 1
-            self.queue.put([message])
+            self.queue.keep([message])
             self.mark()
 
     # -- managing ------------------------------------------------------------------------------------
@@ -272,6 +296,10 @@ class Channel:
         """Pause or unpause: a paused channel delivers nothing; everything else goes on."""
         self.paused = paused
         self.mark()
+
+    def close(self) -> None:
+        """Write down all messages, also those in flight and deferred; the channel is not used any more."""
+        self.queue.close([*self.in_flight.values(), *self.deferred.values()])
 
     def empty(self) -> None:
         """Drop all messages, also those in flight and deferred; consumers have their room back."""

@@ -8,11 +8,19 @@ one go, and every client gets its turn between two reads.
 
 from __future__ import annotations
 
+import logging
+from time import monotonic
+
 import gevent
 from gevent import socket
 
+from gnsq_like.errors import ProtocolError
 from gnsq_like.server.output import Output
+from gnsq_like.transport.layers import Layers
+from gnsq_like.transport.tcp import give_way
 from gnsq_like.wire.requests import Requests
+
+log = logging.getLogger(__name__)
 
 #: Bytes asked of the socket in one read: some hundred messages, so that no client holds the others up for long.
 _READ_BYTES = 128 * 1024
@@ -32,6 +40,8 @@ class Connection:
         self._sock = sock
         self._readable = gevent.get_hub().loop.io(sock.fileno(), 1)
         self._greenlet = gevent.getcurrent()
+        #: TLS and codec, from an upgrade on.
+        self.layers: Layers | None = None
         self.requests = Requests()
         self.output = Output(sock, self.on_held_up, self.abort)
         self._closed = False
@@ -71,9 +81,40 @@ class Connection:
             self.output.flush()
         if self.output.held_up:  # it does not read our answers: read no more of its commands
             self.output.wait_until_drained()
+        if self.layers is None:
+            self.requests.feed(self.receive_wire())
+        else:
+            self._receive_through(self.layers)
+
+    def _receive_through(self, layers: Layers) -> None:
+        data = b""
+        if layers.pending:
+            give_way()
+        else:
+            data = self.receive_wire()
+        try:
+            data = layers.decode(data)
+        except ProtocolError as exc:
+            log.info("a client is cut off: %s", exc)
+            raise EOFError from None
+        finally:
+            self.output.write_wire(layers.take_output())
+        if data:
+            self.requests.feed(data)
+
+    def receive_wire(self, deadline: float | None = None) -> bytes:
+        """Bytes as they come over the wire. Switches, always.
+
+        :param deadline: until when, in monotonic seconds; None for ever
+        :raises EOFError: if the client closed
+        :raises TimeoutError: if nothing came until then
+        """
         hub = gevent.get_hub()
         while True:
-            hub.wait(self._readable)
+            if deadline is None:
+                hub.wait(self._readable)
+            else:
+                socket.wait_read(self._sock.fileno(), max(0.0, deadline - monotonic()), TimeoutError())
             try:
                 data = self._sock.recv(_READ_BYTES)
             except BlockingIOError:
@@ -82,8 +123,7 @@ class Connection:
                 raise EOFError from None
             if not data:
                 raise EOFError
-            self.requests.feed(data)
-            return
+            return data
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -97,6 +137,8 @@ class Connection:
         with gevent.Timeout(_LINGER, False):
             try:
                 self.output.flush()
+                if self.layers is not None:
+                    self.output.write_wire(self.layers.close())
                 self.output.wait_until_drained()
                 self._sock.shutdown(socket.SHUT_WR)
                 while True:

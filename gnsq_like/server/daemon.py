@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import ssl
 from types import TracebackType
 from typing import Self
 
@@ -19,32 +20,44 @@ from gevent.pywsgi import LoggingLogAdapter, WSGIServer
 from gevent.server import StreamServer
 
 from gnsq_like.addresses import join_host_port
-from gnsq_like.server.http_face import Application
+from gnsq_like.server.http_face import WSGIApplication
+from gnsq_like.server.https import HTTPSServer
 from gnsq_like.server.listen import bound_address, listen, unlink_socket
 
 
 class Daemon:
-    """A daemon with a TCP and an HTTP face.
+    """A daemon with a TCP and an HTTP face, which may be there over TLS, too.
 
     :param tcp_address: where to listen for TCP; port 0 for any free one
     :param http_address: the same for HTTP; empty for no HTTP
     :param log: where it reports
+    :param https_address: the same for HTTP over TLS, where the daemon has a certificate
     """
 
-    def __init__(self, tcp_address: str, http_address: str, log: logging.Logger) -> None:
+    def __init__(self, tcp_address: str, http_address: str, log: logging.Logger, https_address: str = "") -> None:
         self._wanted_tcp_address = tcp_address
         self._wanted_http_address = http_address
+        self._wanted_https_address = https_address
         self._log = log
         #: The addresses that it listens on, with their real ports; empty before the first start.
         self.tcp_address = ""
         self.http_address = ""
+        self.https_address = ""
         self.is_running = False
+        #: For TLS; made by ``_claim``, None without a certificate.
+        self._tls_context: ssl.SSLContext | None = None
         self._servers: list[BaseServer] = []
         self._unix_clients = itertools.count(1)
         #: The greenlets that serve clients and whatever else must end with the daemon.
         self._greenlets = Group()
 
     # -- for subclasses ------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """Take what only one daemon may have; comes first. Raises OSError, and has taken nothing then."""
+
+    def _release(self) -> None:
+        """Give back what was claimed; comes last, also after a start that failed. May switch."""
 
     def _prepare(self) -> None:
         """Make the state; the addresses are known. Raises nothing."""
@@ -53,8 +66,8 @@ class Daemon:
         """Serve one TCP client until it leaves."""
         raise NotImplementedError
 
-    def _application(self) -> Application:
-        """The WSGI application of the HTTP face."""
+    def _application(self, over_tls: bool) -> WSGIApplication:
+        """The WSGI application of the HTTP face, or of the one over TLS."""
         raise NotImplementedError
 
     def _dispose(self) -> None:
@@ -65,33 +78,40 @@ class Daemon:
     def start(self) -> None:
         """Listen and serve. Does not block; clients are served whenever the caller's greenlet waits.
 
-        :raises OSError: if an address cannot be listened on; nothing is left open then
+        :raises UsageError: if an option turns out to be wrong
+        :raises OSError: if an address cannot be listened on, or something else is in use; nothing is left open then
         """
         if self.is_running:
             return
-        tcp_listener = self._listen(self._wanted_tcp_address)
-        http_listener = None
+        self._claim()
         try:
-            if self._wanted_http_address:
-                http_listener = self._listen(self._wanted_http_address)
+            self._listen_and_serve()
         except BaseException:
-            tcp_listener.close()
-            unlink_socket(self._wanted_tcp_address)
+            self.is_running = False
+            self._release()
             raise
-        self.tcp_address = bound_address(tcp_listener)
-        self.http_address = bound_address(http_listener) if http_listener else ""
+
+    def _listen_and_serve(self) -> None:
+        tcp, http, https = listeners = self._listeners()
+        self.tcp_address, self.http_address, self.https_address = [
+            bound_address(listener) if listener else "" for listener in listeners
+        ]
         self._prepare()
-        self._servers = [StreamServer(tcp_listener, self._accept, spawn=self._greenlets.spawn)]
-        self._log.info("TCP: listening on %s", self.tcp_address)
-        if http_listener is not None:
-            errors = LoggingLogAdapter(self._log, logging.ERROR)
-            self._servers.append(
-                WSGIServer(http_listener, self._application(), spawn=self._greenlets.spawn, log=None, error_log=errors)
-            )
-            self._log.info("HTTP: listening on %s", self.http_address)
+        self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)]
+        errors = LoggingLogAdapter(self._log, logging.ERROR)
+        options = {"spawn": self._greenlets.spawn, "log": None, "error_log": errors}
+        if http is not None:
+            self._servers.append(WSGIServer(http, self._application(over_tls=False), **options))
+        if https is not None:
+            context = self._tls_context
+            self._servers.append(HTTPSServer(https, self._application(over_tls=True), ssl_context=context, **options))
+        for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
+            if address:
+                self._log.info("%s: listening on %s", name, address)
+        # From here on there may be clients: WSGIServer asks for this host's name as it starts, and switches.
+        self.is_running = True
         for server in self._servers:
             server.start()
-        self.is_running = True
 
     def stop(self, timeout: float = 5.0) -> None:
         """Stop listening, close all connections and drop the state. May switch; twice is fine.
@@ -104,11 +124,12 @@ class Daemon:
         for server in self._servers:
             server.stop(0)
         self._servers = []
-        for address in (self.tcp_address, self.http_address):
+        for address in (self.tcp_address, self.http_address, self.https_address):
             if address:
                 unlink_socket(address)
         self._greenlets.kill(timeout=timeout)
         self._dispose()
+        self._release()
 
     def _accept(self, sock: socket.socket, peer: object) -> None:
         gevent.getcurrent().name = f"{self._log.name} client"
@@ -121,6 +142,21 @@ class Daemon:
             return join_host_port(*peer[:2])
         # A unix socket's peer has no name; nsqlookupd needs one for each of its clients.
         return f"@{next(self._unix_clients)}"
+
+    def _listeners(self) -> list[socket.socket | None]:
+        """The sockets for TCP, HTTP and HTTPS, None for what is not wanted; all or none."""
+        https_address = self._wanted_https_address if self._tls_context is not None else ""
+        listeners: list[socket.socket | None] = []
+        try:
+            for address in (self._wanted_tcp_address, self._wanted_http_address, https_address):
+                listeners.append(self._listen(address) if address else None)
+        except BaseException:
+            for listener in filter(None, listeners):
+                address = bound_address(listener)
+                listener.close()
+                unlink_socket(address)
+            raise
+        return listeners
 
     def _listen(self, address: str) -> socket.socket:
         try:

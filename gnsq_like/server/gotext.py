@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 _ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
@@ -14,6 +16,8 @@ _ESCAPES = {
     "\\": "\\\\",
 }
 _DIGITS = frozenset(b"0123456789")
+#: What Go's JSON encoder escapes besides, for the sake of HTML and JavaScript.
+_JSON_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _UINT64 = 1 << 64
 _INT64 = 1 << 63
 
@@ -36,6 +40,12 @@ def quote(text: bytes) -> bytes:
         else:
             quoted.append(f"\\U{code:08x}")
     return b'"%b"' % "".join(quoted).encode()
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON with Go's escapes; what is not UTF-8 does not break it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.translate(_JSON_ESCAPES).encode("utf-8", "replace")
 
 
 def parse_uint64(text: bytes) -> int | None:
@@ -70,6 +80,14 @@ def duration(seconds: float) -> str:
         hours, minutes = divmod(minutes, 60)
         text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
     return text
+
+
+def nanoseconds(value: float) -> str:
+    """NSQ's text for a latency: 100.6ms, 3.0us."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if value > size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.1f}ns"
 
 
 def _trimmed(number: int, size: int) -> str:

@@ -1,8 +1,8 @@
 """What the HTTP faces of both daemons have in common: routing, parameters, errors (NSQ.md 3.1).
 
-A face is a WSGI application made of a table: path -> method -> function. A function takes a
-:class:`Request` and returns a text, a JSON object (dict) or None for an empty answer, or raises
-:class:`Problem`.
+A face is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
+for all that have one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and
+returns a text, None for an empty answer, or anything else to be sent as JSON; or raises :class:`Problem`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _REASONS = {
     503: "Service Unavailable",
 }
 _TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json; charset=utf-8"
-_NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
+JSON = "application/json; charset=utf-8"
+NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-#: Paths whose answers do not carry NSQ's header.
-_PLAIN_PATHS = frozenset({"/ping"})
+#: Paths whose answers do not carry NSQ's header begin so.
+_PLAIN_PATHS = ("/ping", "/debug/")
 
 
 class Problem(Exception):
@@ -42,12 +42,14 @@ class Problem(Exception):
 
     :param status: the HTTP status code
     :param text: NSQ's word for it
+    :param plain: send the text as it is, not as JSON
     """
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, plain: bool = False) -> None:
         super().__init__(status, text)
         self.status = status
         self.text = text
+        self.plain = plain
 
 
 class Request:
@@ -55,6 +57,11 @@ class Request:
 
     def __init__(self, environ: Mapping[str, Any]) -> None:
         self._environ = environ
+
+    @property
+    def last_word(self) -> str:
+        """What follows the last slash of the path."""
+        return str(self._environ["PATH_INFO"]).rpartition("/")[2]
 
     def parameters(self) -> dict[str, str]:
         """The query string's parameters, the first of each name; bodies are never looked at for them."""
@@ -79,7 +86,7 @@ class Request:
 
 
 #: What a function of the table returns.
-Answer = str | dict[str, Any] | None
+Answer = str | dict[str, Any] | list[Any] | float | None
 Function = Callable[[Request], Answer]
 Routes = Mapping[str, Mapping[str, Function]]
 
@@ -125,6 +132,10 @@ def argument(parameters: dict[str, str], name: str) -> str:
     return value
 
 
+#: Anything that the faces may be.
+WSGIApplication = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
 class Application:
     """A WSGI application over a table of routes."""
 
@@ -139,8 +150,14 @@ class Application:
         start_response(f"{status} {_REASONS[status]}", headers)
         return [] if method == "HEAD" else [body]
 
+    def _functions_at(self, path: str) -> Mapping[str, Function] | None:
+        folder, _, last_word = path.rpartition("/")
+        if not last_word:
+            return None
+        return self._routes.get(path) or self._routes.get(f"{folder}/")
+
     def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
-        functions = self._routes.get(path)
+        functions = self._functions_at(path)
         if functions is None:
             right = self._right_case.get(posixpath.normpath("/" + path.lstrip("/")).lower())
             if right is None:
@@ -155,16 +172,18 @@ class Application:
         try:
             answer = function(Request(environ))
         except Problem as problem:
+            if problem.plain:
+                return problem.status, [("Content-Type", _TEXT)], problem.text.encode()
             return _problem(problem.status, problem.text)
         except Exception:
             log.exception("%s %s failed", method, path)
             return _problem(500, "INTERNAL_ERROR")
-        headers = [] if path in _PLAIN_PATHS else [_NSQ_HEADER]
+        headers = [] if path.startswith(_PLAIN_PATHS) else [NSQ_HEADER]
         if answer is None:
             return 200, headers, b""
         if isinstance(answer, str):
             return 200, [("Content-Type", _TEXT), *headers], answer.encode()
-        return 200, [("Content-Type", _JSON), *headers], to_json(answer)
+        return 200, [("Content-Type", JSON), *headers], to_json(answer)
 
 
 def to_json(value: object) -> bytes:
@@ -173,7 +192,7 @@ def to_json(value: object) -> bytes:
 
 
 def _problem(status: int, text: str) -> tuple[int, list[tuple[str, str]], bytes]:
-    return status, [("Content-Type", _JSON), _NSQ_HEADER], to_json({"message": text})
+    return status, [("Content-Type", JSON), NSQ_HEADER], to_json({"message": text})
 
 
 def _allow(functions: Mapping[str, Function]) -> tuple[str, str]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
+from gnsq_like.server.gojson import INT32_MAX, read_object
 from gnsq_like.server.options import VERSION, NsqdOptions
-
-_INT32_MAX = (1 << 31) - 1
-_INT64_MAX = (1 << 63) - 1
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_OUTPUT_BUFFER_SIZE = 16 * 1024
@@ -17,7 +14,11 @@ DEFLATE_LEVEL = 6
 
 
 class BadIdentify(Exception):
-    """An IDENTIFY that is refused; the text is nsqd's."""
+    """An IDENTIFY that is refused; code and text are nsqd's."""
+
+    def __init__(self, text: str, code: bytes = b"E_BAD_BODY") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class ClientSettings:
@@ -41,87 +42,76 @@ class ClientSettings:
 
 
 class _Fields:
-    """The known fields of an IDENTIFY body, checked for their types as Go's JSON decoder does."""
+    """The known fields of an IDENTIFY body; ValueError for what Go's JSON decoder would not take."""
 
     def __init__(self, body: bytes) -> None:
-        try:
-            document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            raise _undecodable() from None
-        if document is None:
-            document = {}
-        if not isinstance(document, dict):
-            raise _undecodable()
-        values = {key.lower(): value for key, value in document.items() if value is not None}
-
-        def text(name: str) -> str:
-            return str(_typed(values.get(name, ""), lambda value: isinstance(value, str)))
-
-        def flag(name: str) -> bool:
-            return bool(_typed(values.get(name, False), lambda value: isinstance(value, bool)))
-
-        def number(name: str, most: int = _INT64_MAX) -> int:
-            # 2000.0 and 2e3 arrive as float and are refused, like true.
-            return int(_typed(values.get(name, 0), lambda value: type(value) is int and -most - 1 <= value <= most))
-
-        self.client_id = text("client_id")
-        self.hostname = text("hostname")
-        self.user_agent = text("user_agent")
-        self.feature_negotiation = flag("feature_negotiation")
-        self.heartbeat_interval = number("heartbeat_interval")
-        self.output_buffer_size = number("output_buffer_size")
-        self.output_buffer_timeout = number("output_buffer_timeout")
-        self.sample_rate = number("sample_rate", _INT32_MAX)
-        self.msg_timeout = number("msg_timeout")
-        # Not offered yet, and reported so; of the wrong type they are refused all the same.
-        for name in ("tls_v1", "snappy", "deflate"):
-            flag(name)
-        number("deflate_level")
+        fields = read_object(body)
+        self.client_id = fields.text("client_id")
+        self.hostname = fields.text("hostname")
+        self.user_agent = fields.text("user_agent")
+        self.feature_negotiation = fields.flag("feature_negotiation")
+        self.heartbeat_interval = fields.number("heartbeat_interval")
+        self.output_buffer_size = fields.number("output_buffer_size")
+        self.output_buffer_timeout = fields.number("output_buffer_timeout")
+        self.sample_rate = fields.number("sample_rate", INT32_MAX)
+        self.msg_timeout = fields.number("msg_timeout")
+        self.tls_v1 = fields.flag("tls_v1")
+        self.snappy = fields.flag("snappy")
+        self.deflate = fields.flag("deflate")
+        self.deflate_level = fields.number("deflate_level")
 
 
-def _undecodable() -> BadIdentify:
-    return BadIdentify("IDENTIFY failed to decode JSON body")
+@dataclass(frozen=True)
+class Negotiated:
+    """What an IDENTIFY has led to."""
+
+    #: The JSON answer; None for a client that did not ask for negotiation: it gets OK, and no upgrade.
+    answer: bytes | None = None
+    #: The upgrades that follow the answer, in this order.
+    tls: bool = False
+    snappy: bool = False
+    deflate: bool = False
+    deflate_level: int = DEFLATE_LEVEL
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _typed(value: Any, is_right: Callable[[Any], bool]) -> Any:
-    if not is_right(value):
-        raise _undecodable()
-    return value
-
-
-def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> bytes | None:
+def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> Negotiated:
     """Apply an IDENTIFY body to ``settings``.
 
-    :returns: the JSON answer, or None when the client did not ask for negotiation (it then gets OK)
     :raises BadIdentify: when it is refused; what came before the fault is in ``settings``
     """
-    fields = _Fields(body)
+    try:
+        fields = _Fields(body)
+    except ValueError:
+        raise BadIdentify("IDENTIFY failed to decode JSON body") from None
     settings.client_id = fields.client_id
     settings.hostname = fields.hostname
     settings.user_agent = fields.user_agent
     _apply_limits(fields, settings, options)
     if not fields.feature_negotiation:
-        return None
+        return Negotiated()
+    tls = fields.tls_v1 and bool(options.tls_cert)
+    deflate = fields.deflate and options.deflate
+    snappy = fields.snappy and options.snappy
+    if deflate and snappy:
+        raise BadIdentify("cannot enable both deflate and snappy compression", code=b"E_IDENTIFY_FAILED")
+    level = fields.deflate_level if deflate and fields.deflate_level > 0 else DEFLATE_LEVEL
+    level = min(level, options.max_deflate_level)
     answer = {
         "max_rdy_count": options.max_rdy_count,
         "version": VERSION,
         "max_msg_timeout": _ms(options.max_msg_timeout),
         "msg_timeout": _ms(settings.msg_timeout),
-        "tls_v1": False,
-        "deflate": False,
-        "deflate_level": DEFLATE_LEVEL,
-        "max_deflate_level": DEFLATE_LEVEL,
-        "snappy": False,
+        "tls_v1": tls,
+        "deflate": deflate,
+        "deflate_level": level,
+        "max_deflate_level": options.max_deflate_level,
+        "snappy": snappy,
         "sample_rate": settings.sample_rate,
-        "auth_required": False,
+        "auth_required": bool(options.auth_http_addresses),
         "output_buffer_size": settings.output_buffer_size,
         "output_buffer_timeout": _ms(settings.output_buffer_timeout),
     }
-    return json.dumps(answer, separators=(",", ":")).encode()
+    return Negotiated(json.dumps(answer, separators=(",", ":")).encode(), tls, snappy, deflate, level)
 
 
 def _apply_limits(fields: _Fields, settings: ClientSettings, options: NsqdOptions) -> None:

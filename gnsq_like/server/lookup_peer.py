@@ -6,7 +6,6 @@ After a failure everything is said again, so what was not said meanwhile need no
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import socket as plain_socket
@@ -21,6 +20,9 @@ from gevent import socket
 from gevent.queue import Empty, Queue
 from gevent.select import select
 
+from gnsq_like.addresses import join_host_port
+from gnsq_like.server.gojson import read_object
+from gnsq_like.server.http_get import HTTPGetFailed, http_get
 from gnsq_like.server.listen import dial
 from gnsq_like.server.options import VERSION
 from gnsq_like.wire.commands import MAGIC_V1, PING, identify, register, unregister
@@ -136,24 +138,13 @@ class LookupPeer:
         """The channels of a topic that this nsqlookupd knows; none if it does not answer. May switch."""
         if self._http_address is None:
             return []
-        options = self._nsqd.options
+        url = f"http://{join_host_port(*self._http_address)}/channels?topic={quote(topic)}"
         try:
-            with gevent.Timeout(options.http_client_request_timeout, TimeoutError("no answer in time")):
-                connection = _HTTPConnection(*self._http_address, timeout=options.http_client_connect_timeout)
-                with closing(connection):
-                    connection.request("GET", f"/channels?topic={quote(topic)}")
-                    answer = json.loads(connection.getresponse().read(_MAX_ANSWER_BYTES))
-            return [str(name) for name in answer["channels"]]
-        except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException) as exc:
+            _, answer = http_get(url, self._nsqd.options)
+            return read_object(answer).texts("channels")
+        except (HTTPGetFailed, ValueError) as exc:
             log.error("LOOKUPD(%s): no channels of %s: %s", self.address, topic, exc)
             return []
-
-
-class _HTTPConnection(http.client.HTTPConnection):
-    """http.client over a gevent socket: it lets others run where nothing is patched."""
-
-    def connect(self) -> None:
-        self.sock = socket.create_connection((self.host, self.port), self.timeout)
 
 
 def _http_address(answer: bytes) -> tuple[str, int] | None:

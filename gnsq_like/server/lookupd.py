@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket as plain_socket
+from collections.abc import Callable
+from time import time
 from typing import Any
 
 from gevent import socket
@@ -26,10 +28,14 @@ class Nsqlookupd(Daemon):
     and ``http_address`` are the real addresses, and ``registry`` is there to be looked at.
 
     :param options: the options; or give them one by one, as ``Nsqlookupd(tcp_address="127.0.0.1:0")``
+    :param clock: Unix seconds, by which producers become inactive and tombstones end
     """
 
-    def __init__(self, options: NsqlookupdOptions | None = None, **changes: Any) -> None:
+    def __init__(
+        self, options: NsqlookupdOptions | None = None, *, clock: Callable[[], float] = time, **changes: Any
+    ) -> None:
         self.options = options or NsqlookupdOptions(**changes)
+        self.clock = clock
         super().__init__(self.options.tcp_address, self.options.http_address, log)
         #: Who has which topics and channels; a new one at every start.
         self.registry = self._new_registry()
@@ -50,7 +56,7 @@ class Nsqlookupd(Daemon):
     def _prepare(self) -> None:
         self.registry = self._new_registry()
 
-    def _application(self) -> Application:
+    def _application(self, over_tls: bool) -> Application:
         return Application(routes(self))
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:

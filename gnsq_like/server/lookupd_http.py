@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import time
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.server.http_face import (
@@ -61,7 +60,7 @@ class _Face:
 
     def lookup(self, request: Request) -> Answer:
         topic = argument(request.parameters(), "topic")
-        producers = self._registry.lookup(topic, time())
+        producers = self._registry.lookup(topic, self._lookupd.clock())
         if producers is None:
             raise Problem(404, "TOPIC_NOT_FOUND")
         return {
@@ -70,7 +69,7 @@ class _Face:
         }
 
     def nodes(self, request: Request) -> Answer:
-        now = time()
+        now = self._lookupd.clock()
         return {"producers": [self._node(producer, now) for producer in self._registry.nodes(now)]}
 
     def _node(self, producer: Producer, now: float) -> dict[str, Any]:
@@ -91,7 +90,7 @@ class _Face:
 
     def tombstone_topic(self, request: Request) -> Answer:
         parameters = request.parameters()
-        self._registry.tombstone(argument(parameters, "topic"), argument(parameters, "node"), time())
+        self._registry.tombstone(argument(parameters, "topic"), argument(parameters, "node"), self._lookupd.clock())
         return None
 
     def create_channel(self, request: Request) -> Answer:

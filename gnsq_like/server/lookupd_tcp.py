@@ -6,16 +6,15 @@ sends nothing unasked and waits for ever.
 
 from __future__ import annotations
 
-import json
 import logging
 import struct
 from collections.abc import Callable
-from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gevent import socket
 
 from gnsq_like.server.connection import Connection
+from gnsq_like.server.gojson import read_object
 from gnsq_like.server.http_face import to_json
 from gnsq_like.server.nsqd_commands import Fatal
 from gnsq_like.server.registry import Producer
@@ -91,7 +90,7 @@ class LookupdClient(Connection):
 
     def _ping(self, words: list[bytes]) -> bytes:
         if self._producer is not None:
-            self._producer.last_update = time()
+            self._producer.last_update = self._lookupd.clock()
         return OK
 
     def _identify(self, words: list[bytes]) -> bytes:
@@ -116,7 +115,7 @@ class LookupdClient(Connection):
 
     def _introduced(self, body: bytes) -> Producer:
         try:
-            facts = _Facts(json.loads(body.decode("utf-8", "replace")))
+            facts = read_object(body)
             producer = Producer(
                 remote_address=self._address,
                 hostname=facts.text("hostname"),
@@ -124,9 +123,9 @@ class LookupdClient(Connection):
                 tcp_port=facts.number("tcp_port"),
                 http_port=facts.number("http_port"),
                 version=facts.text("version"),
-                last_update=time(),
+                last_update=self._lookupd.clock(),
             )
-        except (ValueError, RecursionError):
+        except ValueError:
             raise Fatal(b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body") from None
         if not (producer.broadcast_address and producer.tcp_port and producer.http_port and producer.version):
             raise Fatal(b"E_BAD_BODY", b"IDENTIFY missing fields")
@@ -154,26 +153,3 @@ class LookupdClient(Connection):
         if channel and not is_valid_name(channel):
             raise Fatal(b"E_BAD_CHANNEL", b"%b channel name '%b' is not valid" % (command, words[2]))
         return self._producer, topic, channel or None
-
-
-class _Facts:
-    """A JSON object, read with Go's strictness; ValueError for what Go would not take."""
-
-    def __init__(self, document: Any) -> None:
-        if document is None:
-            document = {}
-        if not isinstance(document, dict):
-            raise ValueError(document)
-        self._values = {key.lower(): value for key, value in document.items() if value is not None}
-
-    def text(self, name: str) -> str:
-        value = self._values.get(name, "")
-        if not isinstance(value, str):
-            raise ValueError(value)
-        return value
-
-    def number(self, name: str) -> int:
-        value = self._values.get(name, 0)
-        if type(value) is not int:
-            raise ValueError(value)
-        return value

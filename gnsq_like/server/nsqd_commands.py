@@ -7,14 +7,19 @@ behind its error frame; every other error is answered and the next command taken
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from time import time_ns
 from typing import TYPE_CHECKING
 
 from gnsq_like.server import gotext
+from gnsq_like.server.auth_servers import AuthFailed
+from gnsq_like.server.authorizations import Access
 from gnsq_like.server.broker import SubscribeRefused
 from gnsq_like.server.channel import Consumer
+from gnsq_like.server.diskqueue import DiskError
+from gnsq_like.server.handshake import HandshakeFailed
 from gnsq_like.server.identify import BadIdentify, identify
 from gnsq_like.wire.frames import CLOSE_WAIT, OK
 from gnsq_like.wire.names import is_valid_name
@@ -23,12 +28,15 @@ from gnsq_like.wire.requests import BadBodySize
 if TYPE_CHECKING:
     from gnsq_like.server.nsqd_tcp import NsqdClient
 
+log = logging.getLogger("gnsq_like.nsqd")
+
 #: The client's state as /stats shows it.
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 
 #: The states in which a command may come; those not listed may always.
 _ALLOWED: dict[bytes, frozenset[int]] = {
     b"IDENTIFY": frozenset({INIT}),
+    b"AUTH": frozenset({INIT}),
     b"SUB": frozenset({INIT}),
     b"RDY": frozenset({SUBSCRIBED, CLOSING}),
     b"FIN": frozenset({SUBSCRIBED, CLOSING}),
@@ -67,8 +75,10 @@ class Commands:
         self._client = client
         self._broker = client.broker
         self._options = client.broker.options
+        self._requires_tls = self._options.tls_required != "false"
         self._executors: dict[bytes, Callable[[list[bytes]], None]] = {
             b"IDENTIFY": self._identify,
+            b"AUTH": self._auth,
             b"SUB": self._sub,
             b"RDY": self._rdy,
             b"FIN": self._fin,
@@ -99,13 +109,15 @@ class Commands:
             client.expect_command()
             words = client.take_line()
             command = words[0]
+            self._check_state(command)
             execute = self._executors.get(command)
             if execute is None:
                 raise Fatal(b"E_INVALID", b"invalid command " + command)
-            self._check_state(command)
             execute(words)
 
     def _check_state(self, command: bytes) -> None:
+        if self._requires_tls and command != b"IDENTIFY" and not self._client.has_tls:
+            raise Fatal(b"E_INVALID", b"cannot %b in current state (TLS required)" % command)
         allowed = _ALLOWED.get(command)
         if allowed is not None and self._client.state not in allowed:
             raise Fatal(b"E_INVALID", b"cannot %b in current state" % command)
@@ -116,14 +128,59 @@ class Commands:
         body = self._take_sized_body(b"IDENTIFY")
         client = self._client
         try:
-            answer = identify(body, client.settings, self._options)
+            negotiated = identify(body, client.settings, self._options)
         except BadIdentify as refusal:
-            raise Fatal(b"E_BAD_BODY", str(refusal).encode()) from None
+            raise Fatal(refusal.code, str(refusal).encode()) from None
+        client.respond(OK if negotiated.answer is None else negotiated.answer)
+        try:
+            client.upgrade(negotiated)
+        except HandshakeFailed as failure:
+            raise Fatal(b"E_IDENTIFY_FAILED", f"IDENTIFY failed {failure}".encode()) from None
         client.apply_settings()
-        client.respond(OK if answer is None else answer)
+
+    def _auth(self, words: list[bytes]) -> None:
+        client = self._client
+        if len(words) > 1:
+            raise Fatal(b"E_INVALID", b"AUTH invalid number of parameters")
+        secret = self._take_sized_body(b"AUTH")
+        if client.access is not None:
+            raise Fatal(b"E_INVALID", b"AUTH already set")
+        if not self._options.auth_http_addresses:
+            raise Fatal(b"E_AUTH_DISABLED", b"AUTH disabled")
+        access = self._ask_for_access(secret)
+        if not access.authorizations:
+            raise Fatal(b"E_UNAUTHORIZED", b"AUTH no authorizations found")
+        answer = {
+            "identity": access.identity,
+            "identity_url": access.identity_url,
+            "permission_count": len(access.authorizations),
+        }
+        client.respond(gotext.to_json(answer))
+
+    def _ask_for_access(self, secret: bytes) -> Access:
+        try:
+            return self._client.ask_for_access(secret)
+        except AuthFailed as failure:
+            # The reason is none of the client's business.
+            log.warning("client(%s): AUTH failed: %s", self._client.address, failure)
+            raise Fatal(b"E_AUTH_FAILED", b"AUTH failed") from None
+
+    def _check_auth(self, command: bytes, topic: str, channel: str = "") -> None:
+        """Whether the client may subscribe to the channel, or, without one, publish to the topic."""
+        if not self._options.auth_http_addresses:
+            return
+        client = self._client
+        access = client.access
+        if access is None:
+            raise Fatal(b"E_AUTH_FIRST", b"AUTH required before " + command)
+        if client.access_until < client.clock():
+            access = self._ask_for_access(client.auth_secret)
+        if not access.allows(topic, channel):
+            detail = f' on "{topic}" "{channel}"'.encode()
+            raise Fatal(b"E_UNAUTHORIZED", b"AUTH failed for " + command + detail)
 
     def _take_sized_body(self, command: bytes) -> bytes:
-        """The body of IDENTIFY."""
+        """The body of IDENTIFY or AUTH."""
         try:
             size = self._client.take_int32()
         except EOFError:
@@ -152,6 +209,7 @@ class Commands:
         channel = _valid_name(words[2])
         if channel is None:
             raise Fatal(b"E_BAD_CHANNEL", b"SUB channel name %b is not valid" % gotext.quote(words[2]))
+        self._check_auth(b"SUB", topic, channel)
         try:
             client.consumer = self._broker.subscribe(
                 topic, channel, client, settings.msg_timeout, settings.sample_rate, client.clock()
@@ -239,7 +297,8 @@ class Commands:
     def _pub(self, words: list[bytes]) -> None:
         topic = self._publish_topic(b"PUB", words, 2)
         body = self._take_message(b"PUB")
-        self._publish(topic, [body])
+        self._check_auth(b"PUB", topic)
+        self._publish(b"PUB", topic, [body])
 
     def _dpub(self, words: list[bytes]) -> None:
         topic = self._publish_topic(b"DPUB", words, 3)
@@ -251,7 +310,8 @@ class Commands:
         if not 0 <= defer <= limit:
             raise Fatal(b"E_INVALID", b"DPUB timeout %d out of range 0-%d" % (milliseconds, round(limit * 1000)))
         body = self._take_message(b"DPUB")
-        self._publish(topic, [body], defer)
+        self._check_auth(b"DPUB", topic)
+        self._publish(b"DPUB", topic, [body], defer)
 
     def _publish_topic(self, command: bytes, words: list[bytes], words_needed: int) -> str:
         if len(words) < words_needed:
@@ -273,9 +333,12 @@ class Commands:
         except EOFError:
             raise Fatal(b"E_BAD_MESSAGE", b"%b failed to read message body" % command) from None
 
-    def _publish(self, topic: str, bodies: list[bytes], defer: float = 0.0) -> None:
+    def _publish(self, command: bytes, topic: str, bodies: list[bytes], defer: float = 0.0) -> None:
         client = self._client
-        self._broker.publish(topic, bodies, client.clock(), time_ns(), defer)
+        try:
+            self._broker.publish(topic, bodies, client.clock(), time_ns(), defer)
+        except DiskError as error:
+            raise Fatal(b"E_%b_FAILED" % command, b"%b failed %b" % (command, str(error).encode())) from None
         client.publish_counts[topic] = client.publish_counts.get(topic, 0) + len(bodies)
         client.respond(OK)
 
@@ -286,6 +349,7 @@ class Commands:
         if topic is None:  # nsqd gives the code twice here
             detail = b"E_BAD_TOPIC MPUB topic name %b is not valid" % gotext.quote(words[1])
             raise Fatal(b"E_BAD_TOPIC", detail)
+        self._check_auth(b"MPUB", topic)
         self._broker.topic(topic)
         client = self._client
         try:
@@ -300,7 +364,7 @@ class Commands:
             raise Fatal(b"E_BAD_BODY", b"MPUB failed to read message count") from None
         if not 0 < count <= (self._options.max_body_size - 4) // _LEAST_MPUB_ENTRY:
             raise Fatal(b"E_BAD_BODY", b"MPUB invalid message count %d" % count)
-        self._publish(topic, self._take_bodies(count))
+        self._publish(b"MPUB", topic, self._take_bodies(count))
 
     def _take_bodies(self, count: int) -> list[bytes]:
         client = self._client

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
+from gevent.util import format_run_info
+
+from gnsq_like.server import config
 from gnsq_like.server.channel import Channel
+from gnsq_like.server.diskqueue import DiskError
 from gnsq_like.server.http_face import (
+    JSON,
+    NSQ_HEADER,
     Answer,
     Problem,
     Request,
@@ -16,7 +25,6 @@ from gnsq_like.server.http_face import (
     argument,
     topic_and_channel_names,
 )
-from gnsq_like.server.identify import DEFLATE_LEVEL
 from gnsq_like.server.listen import port_of
 from gnsq_like.server.options import VERSION
 from gnsq_like.server.stats import as_text, stats
@@ -41,10 +49,16 @@ def routes(nsqd: Nsqd) -> Routes:
         "/ping": face.ping,
         "/info": face.info,
         "/stats": face.stats,
+        "/debug/pprof/cmdline": face.command_line,
+        "/debug/pprof/goroutine": face.greenlets,
     }
     post = {
         "/pub": face.pub,
         "/mpub": face.mpub,
+        "/debug/freememory": face.free_memory,
+        # What older documents call them.
+        "/put": face.pub,
+        "/mput": face.mpub,
         "/topic/create": face.create_topic,
         "/topic/delete": face.delete_topic,
         "/topic/empty": face.empty_topic,
@@ -58,7 +72,22 @@ def routes(nsqd: Nsqd) -> Routes:
     }
     table: dict[str, Any] = {path: {"GET": function} for path, function in get.items()}
     table |= {path: {"POST": function} for path, function in post.items()}
+    table["/config/"] = {"GET": face.option, "PUT": face.set_option}
     return table
+
+
+class TlsRequired:
+    """The HTTP face where TLS is required: it says where to ask instead, whatever is asked."""
+
+    def __init__(self, nsqd: Nsqd) -> None:
+        self._nsqd = nsqd
+
+    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        address = self._nsqd.https_address
+        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % (port_of(address) if address else 0)
+        headers = [("Content-Type", JSON), NSQ_HEADER, ("Content-Length", str(len(body)))]
+        start_response("403 Forbidden", headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
 
 class _Face:
@@ -71,7 +100,10 @@ class _Face:
     # -- information ---------------------------------------------------------------------------------
 
     def ping(self, request: Request) -> Answer:
-        return "OK"
+        health = self._nsqd.health
+        if health != "OK":
+            raise Problem(500, health, plain=True)
+        return health
 
     def info(self, request: Request) -> Answer:
         nsqd, options = self._nsqd, self._options
@@ -85,7 +117,7 @@ class _Face:
             "max_heartbeat_interval": _nanoseconds(options.max_heartbeat_interval),
             "max_output_buffer_size": options.max_output_buffer_size,
             "max_output_buffer_timeout": _nanoseconds(options.max_output_buffer_timeout),
-            "max_deflate_level": DEFLATE_LEVEL,
+            "max_deflate_level": options.max_deflate_level,
         }
 
     def stats(self, request: Request) -> Answer:
@@ -100,6 +132,25 @@ class _Face:
         if parameters.get("format") == "json":
             return figures
         return as_text(figures, self._nsqd.start_time)
+
+    # -- options, and a look inside ------------------------------------------------------------------
+
+    def option(self, request: Request) -> Answer:
+        return config.option(self._nsqd, request.last_word)
+
+    def set_option(self, request: Request) -> Answer:
+        body = request.read_body(self._options.max_msg_size + 1)
+        return config.set_option(self._nsqd, request.last_word, body)
+
+    def command_line(self, request: Request) -> Answer:
+        return "\0".join(sys.argv)
+
+    def greenlets(self, request: Request) -> Answer:
+        return "\n".join(format_run_info())
+
+    def free_memory(self, request: Request) -> Answer:
+        gc.collect()
+        return None
 
     # -- publishing ----------------------------------------------------------------------------------
 
@@ -132,7 +183,10 @@ class _Face:
         return "OK"
 
     def _publish(self, topic: Topic, bodies: list[bytes], defer: float) -> None:
-        topic.publish(bodies, defer, self._nsqd.clock(), time_ns())
+        try:
+            topic.publish(bodies, defer, self._nsqd.clock(), time_ns())
+        except DiskError:
+            raise Problem(503, "EXITING") from None  # nsqd has no other word for it
 
     def _publish_topic(self, parameters: dict[str, str]) -> Topic:
         name = argument(parameters, "topic")
@@ -201,7 +255,8 @@ class _Face:
         return self._set_topic_paused(request, False)
 
     def _set_topic_paused(self, request: Request, paused: bool) -> Answer:
-        self._existing_topic(argument(request.parameters(), "topic")).set_paused(paused, self._nsqd.clock())
+        topic = self._existing_topic(argument(request.parameters(), "topic"))
+        self._nsqd.set_topic_paused(topic, paused)
         return None
 
     def _existing_topic(self, name: str) -> Topic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -10,13 +11,19 @@ from typing import TYPE_CHECKING
 from gevent import socket
 
 from gnsq_like.server.alarm import Alarm
+from gnsq_like.server.auth_servers import Applicant, AuthServers
+from gnsq_like.server.authorizations import Access
 from gnsq_like.server.channel import Consumer
 from gnsq_like.server.connection import Connection
-from gnsq_like.server.identify import ClientSettings
+from gnsq_like.server.handshake import shake_hands
+from gnsq_like.server.identify import ClientSettings, Negotiated
 from gnsq_like.server.message import Message
 from gnsq_like.server.nsqd_commands import INIT, Commands, Fatal
+from gnsq_like.server.tls_contexts import common_name
+from gnsq_like.transport.compression import Deflate, Snappy
+from gnsq_like.transport.layers import Layers
 from gnsq_like.wire.commands import MAGIC_V2
-from gnsq_like.wire.frames import ERROR, HEARTBEAT, RESPONSE, encode_frame, encode_messages
+from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, RESPONSE, encode_frame, encode_messages
 from gnsq_like.wire.requests import LineTooLong
 
 if TYPE_CHECKING:
@@ -31,18 +38,36 @@ class NsqdClient(Connection):
     """One client of nsqd.
 
     :param address: "ip:port" of the client
+    :param clock: monotonic seconds
+    :param tls_context: None where TLS is not offered
+    :param auth_servers: None where no AUTH is required
     """
 
-    def __init__(self, sock: socket.socket, address: str, broker: Broker, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        broker: Broker,
+        clock: Callable[[], float],
+        tls_context: ssl.SSLContext | None,
+        auth_servers: AuthServers | None,
+    ) -> None:
         super().__init__(sock)
         self.address = address
         self.broker = broker
         self.clock = clock
         self.connected_at = int(time())
-        self.settings = ClientSettings(broker.options, address.rpartition(":")[0].strip("[]"))
+        self._ip = address.rpartition(":")[0].strip("[]")
+        self._tls_context = tls_context
+        self._auth_servers = auth_servers
+        self.settings = ClientSettings(broker.options, self._ip)
         self.state = INIT
         #: Its subscription, from SUB on.
         self.consumer: Consumer | None = None
+        #: What it may do, from AUTH on, and until when by ``clock``; and what it said to be allowed that.
+        self.access: Access | None = None
+        self.access_until = 0.0
+        self.auth_secret = b""
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Alarm(self._send_heartbeat)
@@ -88,6 +113,57 @@ class NsqdClient(Connection):
         self._deadline_alarm.cancel()
         if settings.heartbeat_interval:
             self._heartbeat.set(settings.heartbeat_interval)
+
+    # -- who it is, and how it speaks ----------------------------------------------------------------
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it speaks through TLS."""
+        return self.layers is not None and self.layers.tls is not None
+
+    def upgrade(self, negotiated: Negotiated) -> None:
+        """Make the upgrades that were negotiated, and say OK through each (NSQ.md 1.3). May switch.
+
+        :raises HandshakeFailed: the old way of speaking stands
+        """
+        if not (negotiated.tls or negotiated.snappy or negotiated.deflate):
+            return
+        self.output.flush()
+        # nsqd loses what it has read behind the IDENTIFY.
+        self.requests.take_bytes(self.requests.held_bytes)
+        if negotiated.tls:
+            assert self._tls_context is not None
+            self._heartbeat.cancel()  # it would get in between the handshake's records
+            self._deadline_alarm.cancel()
+            layers = Layers()
+            layers.put_tls(shake_hands(self, self._tls_context))
+            self._switch_to(layers)
+        if negotiated.snappy or negotiated.deflate:
+            layers = self.layers or Layers()
+            layers.put_codec(Snappy() if negotiated.snappy else Deflate(negotiated.deflate_level))
+            self._switch_to(layers)
+
+    def _switch_to(self, layers: Layers) -> None:
+        self.layers = layers
+        self.output.encode = layers.encode
+        self.respond(OK)
+        self.output.flush()
+
+    def ask_for_access(self, secret: bytes) -> Access:
+        """Have an auth server say what who knows ``secret`` may do. Switches.
+
+        :raises AuthFailed: what was allowed before stands, but for how long it does
+        """
+        self.output.flush()
+        self._deadline_alarm.cancel()  # no client is cut off for the time that an auth server takes
+        tls = self.layers.tls if self.layers is not None else None
+        name = common_name(tls.peer_certificate) if tls is not None else ""
+        assert self._auth_servers is not None
+        access = self._auth_servers.ask(Applicant(name, self._ip, secret, tls is not None))
+        self.auth_secret = secret
+        self.access_until = self.clock() + access.ttl
+        self.access = access
+        return access
 
     # -- deadlines -----------------------------------------------------------------------------------
 

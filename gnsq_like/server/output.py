@@ -6,6 +6,9 @@ more is flushed by a ticker. nsqd's ticker runs freely and keeps one tick that n
 after a quiet time the first message leaves at once and the next may wait a whole period. Here a timer
 is started only when something waits, for the moment at which that ticker would tick.
 
+Where TLS or a codec was negotiated, ``encode`` turns what is to be written into what goes over the wire,
+once for all that is flushed together.
+
 Nothing here switches greenlets. When the socket takes no more, the rest is kept in ``_unsent`` and one
 greenlet, which exists only then, writes it out; meanwhile ``held_up`` is true and whoever feeds the
 output should stop.
@@ -20,6 +23,7 @@ import gevent
 from gevent import socket
 from gevent.event import Event
 
+from gnsq_like.errors import ProtocolError
 from gnsq_like.server.alarm import Alarm
 
 
@@ -37,6 +41,8 @@ class Output:
         self._on_broken = on_broken
         #: Bytes that are buffered at most; 1 for no buffer.
         self.size = 1
+        #: TLS and codec, from the upgrade on; called once for all bytes, in their order.
+        self.encode: Callable[[bytes], bytes] | None = None
         #: Seconds for which the socket may take nothing; None for any time.
         self.write_timeout: float | None = None
         self._buffer: list[bytes] = []
@@ -130,6 +136,19 @@ class Output:
 
     def _write(self, data: bytes) -> None:
         if self._closed:
+            return
+        if self.encode is not None:
+            try:
+                data = self.encode(data)
+            except ProtocolError:  # TLS is broken, and with it the connection
+                self.close()
+                self._on_broken()
+                return
+        self.write_wire(data)
+
+    def write_wire(self, data: bytes) -> None:
+        """Write what is encoded already, behind all that was written. Never switches."""
+        if self._closed or not data:
             return
         if self.held_up:
             self._unsent.append(data)

@@ -11,15 +11,17 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.server import gotext
+from gnsq_like.server.authorizations import Access
 from gnsq_like.server.channel import Channel
+from gnsq_like.server.latency import NOT_MEASURED, percentiles_of
 from gnsq_like.server.nsqd_tcp import NsqdClient
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.options import VERSION, NsqdOptions
+from gnsq_like.server.tls_contexts import cipher_name, version_name
 from gnsq_like.server.topic import Topic
+from gnsq_like.transport.compression import Deflate, Snappy
 
 if TYPE_CHECKING:
     from gnsq_like.server.nsqd import Nsqd
-
-_NO_LATENCY: dict[str, Any] = {"count": 0, "percentiles": None}
 
 
 def stats(nsqd: Nsqd, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, Any]:
@@ -31,9 +33,9 @@ def stats(nsqd: Nsqd, topic: str, channel: str, include_clients: bool, include_m
     chosen = _chosen_topics(nsqd, topic, channel)
     found: dict[str, Any] = {
         "version": VERSION,
-        "health": "OK",
+        "health": nsqd.health,
         "start_time": nsqd.start_time,
-        "topics": None if chosen is None else [_topic(t, channel, include_clients) for t in chosen],
+        "topics": None if chosen is None else [_topic(t, channel, include_clients, nsqd.options) for t in chosen],
     }
     if include_memory:
         found["memory"] = memory()
@@ -52,11 +54,11 @@ def _chosen_topics(nsqd: Nsqd, topic: str, channel: str) -> list[Topic] | None:
     return [t for t in chosen if not channel or channel in t.channels]
 
 
-def _topic(topic: Topic, only_channel: str, include_clients: bool) -> dict[str, Any]:
+def _topic(topic: Topic, only_channel: str, include_clients: bool, options: NsqdOptions) -> dict[str, Any]:
     return {
         "topic_name": topic.name,
         "channels": [
-            _channel(topic.channels[name], include_clients)
+            _channel(topic.channels[name], include_clients, options)
             for name in sorted(topic.channels)
             if not only_channel or name == only_channel
         ],
@@ -65,11 +67,16 @@ def _topic(topic: Topic, only_channel: str, include_clients: bool) -> dict[str, 
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": _NO_LATENCY,
+        "e2e_processing_latency": _latency(topic.channels.values(), options),
     }
 
 
-def _channel(channel: Channel, include_clients: bool) -> dict[str, Any]:
+def _latency(channels: Iterable[Channel], options: NsqdOptions) -> dict[str, Any]:
+    measured = [channel.latencies for channel in channels if channel.latencies is not None]
+    return percentiles_of(measured, options.e2e_processing_latency_percentiles) if measured else NOT_MEASURED
+
+
+def _channel(channel: Channel, include_clients: bool, options: NsqdOptions) -> dict[str, Any]:
     clients = [consumer.client for consumer in channel.consumers]
     return {
         "channel_name": channel.name,
@@ -83,12 +90,13 @@ def _channel(channel: Channel, include_clients: bool) -> dict[str, Any]:
         "client_count": len(clients),
         "clients": [_client(c) for c in clients if isinstance(c, NsqdClient)] if include_clients else None,
         "paused": channel.paused,
-        "e2e_processing_latency": _NO_LATENCY,
+        "e2e_processing_latency": _latency([channel], options),
     }
 
 
 def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, Any]:
     settings, consumer = client.settings, client.consumer
+    tls, codec = (client.layers.tls, client.layers.codec) if client.layers is not None else (None, None)
     found: dict[str, Any] = {
         "client_id": settings.client_id,
         "hostname": settings.hostname,
@@ -102,22 +110,32 @@ def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, A
         "requeue_count": consumer.requeue_count if consumer else 0,
         "connect_ts": client.connected_at,
         "sample_rate": settings.sample_rate,
-        "deflate": False,
-        "snappy": False,
+        "deflate": isinstance(codec, Deflate),
+        "snappy": isinstance(codec, Snappy),
         "user_agent": settings.user_agent,
     }
+    if client.access is not None:
+        found |= _access(client.access)
     counts = client.publish_counts
     if counts:
         # nsqd shows one topic only; here the one asked for, or all.
         names = [publish_topic] if publish_topic else list(counts)
         found["pub_counts"] = [{"topic": name, "count": counts[name]} for name in names if name in counts]
     return found | {
-        "tls": False,
-        "tls_cipher_suite": "",
-        "tls_version": "",
+        "tls": tls is not None,
+        "tls_cipher_suite": cipher_name(tls.cipher) if tls else "",
+        "tls_version": version_name(tls.version) if tls else "",
         "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": False,
+        # Go says so of every TLS connection.
+        "tls_negotiated_protocol_is_mutual": tls is not None,
     }
+
+
+def _access(access: Access) -> dict[str, Any]:
+    """What is empty is left out."""
+    identity = {"auth_identity": access.identity, "auth_identity_url": access.identity_url}
+    authed = {"authed": True} if access.authorizations else {}
+    return authed | {name: text for name, text in identity.items() if text}
 
 
 def _producers(clients: Iterable[NsqdClient], topic: str) -> list[dict[str, Any]]:
@@ -178,7 +196,7 @@ def _topic_lines(topic: dict[str, Any], now: float) -> list[str]:
     mark = "*P " if topic["paused"] else "   "
     lines = [
         f"{mark}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} be-depth: {topic['backend_depth']:<5} "
-        f"msgs: {topic['message_count']:<8} e2e%: "
+        f"msgs: {topic['message_count']:<8} e2e%: {_latency_text(topic)}"
     ]
     for channel in topic["channels"]:
         mark = "   *P " if channel["paused"] else "      "
@@ -186,10 +204,16 @@ def _topic_lines(topic: dict[str, Any], now: float) -> list[str]:
             f"{mark}[{channel['channel_name']:<25}] depth: {channel['depth']:<5} "
             f"be-depth: {channel['backend_depth']:<5} inflt: {channel['in_flight_count']:<4} "
             f"def: {channel['deferred_count']:<4} re-q: {channel['requeue_count']:<5} "
-            f"timeout: {channel['timeout_count']:<5} msgs: {channel['message_count']:<8} e2e%: "
+            f"timeout: {channel['timeout_count']:<5} msgs: {channel['message_count']:<8} "
+            f"e2e%: {_latency_text(channel)}"
         )
         lines += ["        " + _client_text(client, now) for client in channel["clients"] or []]
     return lines
+
+
+def _latency_text(figures: dict[str, Any]) -> str:
+    percentiles = figures["e2e_processing_latency"]["percentiles"] or []
+    return ", ".join(gotext.nanoseconds(each["value"]) for each in percentiles)
 
 
 def _client_text(client: dict[str, Any], now: float) -> str:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-#: A key and a certificate for localhost and 127.0.0.1 that nobody has signed.
-CERTIFICATE = Path(__file__).with_name("localhost.pem")
+from tests.transport.certificates import server_context
 
 
 @dataclass
@@ -73,10 +70,8 @@ class ScriptedServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._script = script
         self._listener = socket.create_server((host, 0), family=family)
-        self._tls = None
-        if tls:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(CERTIFICATE)
+        #: For localhost and 127.0.0.1, by an authority that only tests know.
+        self._tls = server_context("localhost", "127.0.0.1") if tls else None
         self.port: int = self._listener.getsockname()[1]
         self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         #: All requests, in the order they came.

@@ -14,7 +14,8 @@ from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
 from gnsq_like.http import client as client_module
 from tests.http.places import Place, in_plain_thread
-from tests.http.scripted import CERTIFICATE, Asked, Peer, always, response, scripted
+from tests.http.scripted import Asked, Peer, always, response, scripted
+from tests.transport.certificates import write_ca
 
 # --- arguments ---
 
@@ -149,10 +150,10 @@ def test_a_name_with_an_address_that_is_refused(anywhere: Place) -> None:
         assert anywhere(client.ping) == "OK"
 
 
-def test_https(anywhere: Place) -> None:
+def test_https(anywhere: Place, tmp_path: Path) -> None:
     with scripted(always(response()), tls=True) as server:
         address = f"https://localhost:{server.port}"
-        with NsqdHTTPClient(address, verify=str(CERTIFICATE)) as client:
+        with NsqdHTTPClient(address, verify=write_ca(tmp_path)) as client:
             assert anywhere(lambda: (client.ping(), client.publish("t", bytes(200_000)))) == ("OK", None)
         assert server.connections == 1
         assert len(server.asked[1].body) == 200_000

@@ -8,6 +8,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError
 from gnsq_like.http.client import DEFAULT_MAX_ANSWER_BYTES
 from tests.http.places import Place
-from tests.http.scripted import CERTIFICATE, Peer, always, response, scripted
+from tests.http.scripted import Peer, always, response, scripted
+from tests.transport.certificates import write_ca
 
 #: Far above what a loaded machine adds to a deadline, far below what the servers here would take.
 LATE = 4.0
@@ -282,16 +284,16 @@ def test_tls_where_there_is_none(anywhere: Place) -> None:
     assert error.reason.startswith("TLS failed: ")
 
 
-def test_a_certificate_that_nobody_signed(anywhere: Place) -> None:
+def test_a_certificate_of_an_unknown_authority(anywhere: Place) -> None:
     with scripted(always(response()), tls=True) as server:
         error = failure(anywhere, NsqdHTTPClient(f"https://localhost:{server.port}").ping)
-    assert error.reason == "the TLS certificate is not accepted: self-signed certificate"
+    assert error.reason == "the TLS certificate is not accepted: unable to get local issuer certificate"
     assert server.asked == []
 
 
-def test_a_certificate_of_another_host(anywhere: Place) -> None:
+def test_a_certificate_of_another_host(anywhere: Place, tmp_path: Path) -> None:
     with scripted(always(response()), host="127.0.0.2", tls=True) as server:
-        client = NsqdHTTPClient(f"https://{server.address}", verify=str(CERTIFICATE))
+        client = NsqdHTTPClient(f"https://{server.address}", verify=write_ca(tmp_path))
         error = failure(anywhere, client.ping)
     assert "certificate" in error.reason.lower()
     assert server.asked == []

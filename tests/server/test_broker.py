@@ -1,5 +1,6 @@
 """The broker without I/O and with a clock that the test moves."""
 
+import tempfile
 from collections import Counter
 
 import pytest
@@ -10,8 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server.broker import Broker, SubscribeRefused
 from gnsq_like.server.channel import NOT_IN_FLIGHT, NOT_OWNER, Channel, Consumer
+from gnsq_like.server.diskqueue import DiskQueue
 from gnsq_like.server.message import Message
 from gnsq_like.server.options import NsqdOptions, default_node_id
+from gnsq_like.server.queues import OverflowQueue, Queue, QueueMaker
 from gnsq_like.server.topic import Topic
 
 WALL_NS = 1_795_230_760_000_000_000
@@ -27,11 +30,12 @@ def waiting(channel: Channel) -> list[Message]:
 class World:
     """A broker, its clock, and who got what."""
 
-    def __init__(self, **options: float) -> None:
+    def __init__(self, make_queue: QueueMaker | None = None, **options: float) -> None:
         self.now = 1000.0
         self.notes = 0
         self.changes: list[tuple[str, str | None, bool]] = []
-        self.broker = Broker(NsqdOptions(node_id=1, **options), self._note, self._change)  # type: ignore[arg-type]
+        checked = NsqdOptions(node_id=1, **options)  # type: ignore[arg-type]
+        self.broker = Broker(checked, self._note, self._change, make_queue=make_queue)
 
     def _note(self) -> None:
         self.notes += 1
@@ -259,10 +263,13 @@ class Bookkeeping(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(mem_queue_size=5, max_msg_timeout=90.0)
+        self.world = World(self.make_queue, mem_queue_size=5, max_msg_timeout=90.0)
         self.consumers: list[Consumer] = []
         #: For each channel ever made: the ids it was given and has not finished or dropped.
         self.alive: dict[Channel, set[bytes]] = {}
+
+    #: None for queues in memory.
+    make_queue: QueueMaker | None = None
 
     def _settle(self) -> None:
         """Take over what the topics have moved to their channels, before anything can leave them."""
@@ -353,6 +360,25 @@ class Bookkeeping(RuleBasedStateMachine):
             assert consumer.in_flight_count == len(owned)
             assert consumer.message_count >= consumer.finish_count + consumer.requeue_count
 
+
+class BookkeepingOnDisk(Bookkeeping):
+    """The same when most of the messages are on disk."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory()
+        super().__init__()
+
+    def make_queue(self, name: str, ephemeral: bool) -> Queue:  # type: ignore[override]
+        disk = DiskQueue(self._directory.name, name, max_bytes_per_file=200)
+        return OverflowQueue(disk, 2, lambda error: None, lambda queue: None)
+
+    def teardown(self) -> None:
+        self.world.broker.close()
+        self._directory.cleanup()
+
+
+TestBookkeepingOnDisk = BookkeepingOnDisk.TestCase
+TestBookkeepingOnDisk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 TestBookkeeping = Bookkeeping.TestCase
 TestBookkeeping.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

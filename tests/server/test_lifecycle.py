@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import socket as plain_socket
 import subprocess
@@ -181,9 +182,10 @@ def test_a_signal_ends_a_process_with_status_0(process: Process, number: signal.
     assert "Traceback" not in process.log
 
 
-def test_a_taken_port_is_one_sentence_and_status_1(process: Process) -> None:
+def test_a_taken_port_is_one_sentence_and_status_1(process: Process, tmp_path: Path) -> None:
     done = subprocess.run(
         [*process._command, f"--tcp-address={process.tcp_address}"],
+        cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -205,9 +207,7 @@ def test_options_as_flags() -> None:
         assert b'"msg_timeout":1500,' in answer
         assert get(nsqd.http_address, "/info").json()["broadcast_address"] == "example.net"
         client.publish("t", b"a")
-        nsqd.kill()
-        nsqd.start()
-        assert topic_stats(nsqd.http_address, "t") is None
+        wait_for(lambda: topic_stats(nsqd.http_address, "t")["depth"] == 1)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_wrong_flag_is_one_sentence(arguments: list[str], complaint: str) -> N
 
 PARENT = """
 import subprocess, sys
-flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--exit-with-parent"]
+flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--data-path=", "--exit-with-parent"]
 daemon = subprocess.Popen([sys.executable, "-m", "gnsq_like", "nsqd", *flags],
                           stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 print(daemon.stderr.readline(), flush=True)
@@ -269,3 +269,15 @@ def test_they_run_where_everything_is_patched() -> None:
         [sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes cannot be seen")
+def test_a_process_takes_all_file_descriptors_that_it_may_have() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with running_nsqd("process") as nsqd:
+            assert isinstance(nsqd, Process) and nsqd.process is not None
+            assert resource.prlimit(nsqd.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 
@@ -18,6 +19,19 @@ def bodies(nsqd: Running, topic: str, count: int) -> list[bytes]:
     with Client(nsqd.tcp_address) as client:
         client.subscribe(topic, rdy=count)
         return [client.message().body for _ in range(count)]
+
+
+def test_answers_on_a_connection_that_is_kept_are_not_held_back_by_the_kernel(nsqd: Running) -> None:
+    count = 50
+    with connect(nsqd.http_address) as sock:
+        started = time.monotonic()
+        for _ in range(count):
+            sock.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"\r\n\r\nOK"):
+                answer += sock.recv(1000)
+    # Two writes without TCP_NODELAY are 40 ms apart, with a client that reads both before it goes on.
+    assert time.monotonic() - started < count * 0.04 / 2
 
 
 def test_ping_and_info(nsqd: Running) -> None:

@@ -340,8 +340,7 @@ def test_a_command_that_is_refused_after_sub(nsqd: Running, sent: bytes, error: 
 
 
 def test_33_what_is_not_offered_is_reported_false_and_no_error(kind: Kind) -> None:
-    off = {} if kind == "ours" else {"snappy": False, "deflate": False}
-    with running_nsqd(kind, flags=off) as nsqd, Client(nsqd.tcp_address) as client:
+    with running_nsqd(kind, snappy=False, deflate=False) as nsqd, Client(nsqd.tcp_address) as client:
         client.send(b"IDENTIFY\n", sized(b'{"feature_negotiation":true,"tls_v1":true,"snappy":true,"deflate":true}'))
         answer = json.loads(client.frame()[1])
         assert (answer["tls_v1"], answer["snappy"], answer["deflate"]) == (False, False, False)

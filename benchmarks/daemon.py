@@ -1,0 +1,198 @@
+"""What an nsqd carries and keeps: the one of gnsq_like, or any other given with --nsqd.
+
+Three things are measured, each on an nsqd of its own with a data path of its own, and all by plain sockets:
+
+``throughput``: one process publishes by MPUB while another consumes, over loopback: messages a second from the
+first publish to the last FIN, and how many of them were on disk at most. With ``--mem-queue-size 0`` every
+message goes through the disk.
+
+``backlog``: messages are published while nobody consumes, then consumed: messages a second of both, and the
+resident memory of nsqd in MB before, with everything waiting, and at the most.
+
+``kill``: nsqd is killed (SIGKILL) while it is published to, and started again; how many of the messages that
+were confirmed come back, how many of them twice, how many never.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shlex
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from _nsqd import CHANNEL, Nsqd, connect, multi_publish, running_nsqd
+
+#: Size and type of a frame.
+_HEADER = struct.Struct(">ii")
+#: Seconds without a message after which nothing more is expected.
+_QUIET = 3.0
+_TOPIC = "carried"
+
+
+def publish(address: str, count: int, size: int, batch: int) -> None:
+    """MPUBs of ``batch`` messages, a few of them on the way at a time; returns when all are confirmed."""
+    filler = b"x" * (size - 8)
+    with connect(address) as sock:
+        answers = sock.makefile("rb")
+        unanswered = 0
+        for first in range(0, count, batch):
+            numbers = range(first, min(first + batch, count))
+            multi_publish(sock, _TOPIC, [b"%08d" % number + filler for number in numbers])
+            unanswered += 1
+            if unanswered > 4:
+                answers.read(10)
+                unanswered -= 1
+        answers.read(10 * unanswered)
+
+
+def consumed(address: str) -> Iterator[list[int]]:
+    """The numbers of the messages of each read, finished; ends when none came for a while."""
+    with connect(address, heartbeats=True) as sock:
+        sock.sendall(b"SUB %b %b\nRDY 2500\n" % (_TOPIC.encode(), CHANNEL.encode()))
+        sock.settimeout(_QUIET)
+        rest = b""
+        while True:
+            try:
+                data = sock.recv(256 * 1024)
+            except TimeoutError:
+                return
+            if not data:
+                return
+            data = rest + data
+            numbers: list[int] = []
+            answers: list[bytes] = []
+            position = 0
+            while position + 8 <= len(data):
+                size, kind = _HEADER.unpack_from(data, position)
+                end = position + 4 + size
+                if end > len(data):
+                    break
+                if kind == 2:
+                    numbers.append(int(data[position + 34 : position + 42]))
+                    answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
+                position = end
+            rest = data[position:]
+            if answers:
+                sock.sendall(b"".join(answers))
+                yield numbers
+
+
+def resident(process: int) -> float:
+    """MB of memory that a process has resident."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class Watch(threading.Thread):
+    """Looks at nsqd's memory and disk while something else goes on."""
+
+    def __init__(self, nsqd: Nsqd) -> None:
+        super().__init__(daemon=True)
+        self._nsqd = nsqd
+        self._done = threading.Event()
+        self.most_memory = 0.0
+        self.most_on_disk = 0
+
+    def run(self) -> None:
+        while not self._done.wait(0.1):
+            self.most_memory = max(self.most_memory, resident(self._nsqd.pid))
+            self.most_on_disk = max(self.most_on_disk, self._nsqd.channel(_TOPIC)["backend_depth"])
+
+    def stop(self) -> None:
+        self._done.set()
+        self.join()
+
+
+def throughput(given: argparse.Namespace) -> None:
+    with running_nsqd(given.nsqd, given.mem_queue_size) as nsqd:
+        nsqd.make_topic(_TOPIC)
+        publisher = multiprocessing.Process(
+            target=publish, args=(nsqd.tcp_address, given.count, given.size, given.batch)
+        )
+        watch = Watch(nsqd)
+        watch.start()
+        start = time.monotonic()
+        publisher.start()
+        left = given.count
+        for numbers in consumed(nsqd.tcp_address):
+            left -= len(numbers)
+            if not left:
+                break
+        seconds = time.monotonic() - start
+        watch.stop()
+        publisher.join()
+    if left:
+        sys.exit(f"{left} messages did not come")
+    print(f"{given.count / seconds:,.0f} messages/s, {given.count:,} of {given.size} bytes; on disk at most ", end="")
+    print(f"{watch.most_on_disk:,}; resident at most {watch.most_memory:.0f} MB")
+
+
+def backlog(given: argparse.Namespace) -> None:
+    with running_nsqd(given.nsqd, given.mem_queue_size) as nsqd:
+        nsqd.make_topic(_TOPIC)
+        before = resident(nsqd.pid)
+        watch = Watch(nsqd)
+        watch.start()
+        start = time.monotonic()
+        publish(nsqd.tcp_address, given.count, given.size, given.batch)
+        published = time.monotonic() - start
+        time.sleep(1)
+        waiting = resident(nsqd.pid)
+        start = time.monotonic()
+        seen = Counter(number for numbers in consumed(nsqd.tcp_address) for number in numbers)
+        took = time.monotonic() - start - _QUIET
+        watch.stop()
+    print(f"published {given.count / published:,.0f}/s, consumed {given.count / took:,.0f}/s; ", end="")
+    print(f"{len(seen):,} of {given.count:,} came, {seen.total() - len(seen):,} twice; on disk {watch.most_on_disk:,}")
+    print(f"resident MB: {before:.0f} at the start, {waiting:.0f} with the backlog, {watch.most_memory:.0f} at most")
+
+
+def kill(given: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        confirmed = 0
+        with running_nsqd(given.nsqd, given.mem_queue_size, f"--data-path={directory}") as nsqd:
+            nsqd.make_topic(_TOPIC)
+            time.sleep(1)
+            with connect(nsqd.tcp_address) as sock:
+                filler = b"x" * (given.size - 8)
+                while confirmed < given.count:
+                    multi_publish(
+                        sock, _TOPIC, [b"%08d" % n + filler for n in range(confirmed, confirmed + given.batch)]
+                    )
+                    sock.recv(10, socket.MSG_WAITALL)
+                    confirmed += given.batch
+                os.kill(nsqd.pid, signal.SIGKILL)
+        with running_nsqd(given.nsqd, given.mem_queue_size, f"--data-path={directory}") as nsqd:
+            seen = Counter(number for numbers in consumed(nsqd.tcp_address) for number in numbers)
+    back = sum(number < confirmed for number in seen)
+    print(
+        f"{confirmed:,} confirmed, {back:,} came back, {seen.total() - len(seen):,} twice, {confirmed - back:,} never"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["throughput", "backlog", "kill"])
+    ours = f"{shlex.quote(sys.executable)} -m gnsq_like nsqd"
+    parser.add_argument("--nsqd", default=ours, help="the command that starts nsqd (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=1_000_000, help="messages (default: %(default)s)")
+    parser.add_argument("--size", type=int, default=200, help="bytes of a message, 8 at least (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=500, help="messages of an MPUB (default: %(default)s)")
+    parser.add_argument("--mem-queue-size", type=int, default=10_000, help="(default: %(default)s)")
+    given = parser.parse_args()
+    print(json.dumps({key: value for key, value in vars(given).items() if key not in ("nsqd", "what")}))
+    {"throughput": throughput, "backlog": backlog, "kill": kill}[given.what](given)
+
+
+if __name__ == "__main__":
+    main()

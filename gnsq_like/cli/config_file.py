@@ -1,0 +1,72 @@
+"""NSQ's config files: TOML, with the names of NSQ.md 7, for ``--config``.
+
+What the file says becomes the defaults of the flags, so the command line has the last word. Durations are
+texts such as "250ms", and bare integers mean milliseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from gnsq_like.server.options import config_name
+
+#: What NSQ's daemons have and ours have no use for; files and command lines that name it are taken all the same.
+WITHOUT_EFFECT = frozenset(
+    {
+        "verbose",
+        "worker_id",
+        "queue_scan_worker_pool_max",
+        "queue_scan_selection_count",
+    }
+)
+
+
+def defaults_from(path: str, options: type) -> dict[str, Any]:
+    """What a config file says, by the names of ``options``' fields, as the flags' own parsers take it.
+
+    :param options: the options class of the daemon
+    :raises click.UsageError: if the file cannot be read, is no TOML, or names something unknown
+    """
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except OSError as exc:
+        raise click.UsageError(f"cannot read the config file {path}: {exc.strerror or exc}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise click.UsageError(f"the config file {path} is no TOML: {exc}") from None
+    return _by_field(path, found, options)
+
+
+def _by_field(path: str, found: Mapping[str, Any], options: type) -> dict[str, Any]:
+    known = {config_name(field.name): field for field in fields(options)}
+    defaults: dict[str, Any] = {}
+    for name, value in found.items():
+        field = known.get(name)
+        if field is not None:
+            defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")
+        elif name not in WITHOUT_EFFECT:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"{path}: there is no option {name}{hint}")
+    return defaults
+
+
+def _as_flag(default: Any, value: Any, where: str) -> Any:
+    """A value as the command line would have it."""
+    if isinstance(default, tuple):
+        if not isinstance(value, list):
+            raise click.UsageError(f"{where} must be a list")
+        return [str(each) for each in value]
+    if isinstance(value, list | dict):
+        raise click.UsageError(f"{where} must be one value")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(default, float) and isinstance(value, int):
+        return f"{value}ms"
+    return str(value)

@@ -1,0 +1,141 @@
+"""What nsqd pushes to a statsd, by UDP (NSQ.md 3.6): counts since the last push, and levels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import gevent
+from gevent import socket
+
+from gnsq_like.addresses import Address
+from gnsq_like.wire.names import is_ephemeral
+
+log = logging.getLogger("gnsq_like.nsqd")
+
+_TOPIC_LEVELS = ("depth", "backend_depth")
+_TOPIC_COUNTS = ("message_count", "message_bytes")
+_CHANNEL_LEVELS = {
+    "depth": "depth",
+    "backend_depth": "backend_depth",
+    "in_flight_count": "in_flight_count",
+    "deferred_count": "deferred_count",
+    "client_count": "clients",
+}
+_CHANNEL_COUNTS = ("message_count", "requeue_count", "timeout_count")
+#: Seconds of each interval that are left for the next one to begin in time.
+_SPARE = 1.0
+
+
+class Statsd:
+    """Pushes the figures of an nsqd; :meth:`run` is a greenlet.
+
+    :param address: where the statsd is
+    :param prefix: what each name begins with
+    :param interval: seconds between two pushes
+    :param packet_bytes: the most in one packet
+    :param figures: gives what /stats gives, without clients
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        prefix: str,
+        interval: float,
+        packet_bytes: int,
+        exclude_ephemeral: bool,
+        figures: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._address = address
+        self._prefix = prefix
+        self._interval = interval
+        self._packet_bytes = packet_bytes
+        self._exclude_ephemeral = exclude_ephemeral
+        self._figures = figures
+
+    def run(self) -> None:
+        """Push until killed. Switches."""
+        before: dict[str, Any] = {}
+        while True:
+            gevent.sleep(self._interval)
+            now = self._figures()
+            lines = [self._prefix + line for line in stat_lines(now, before, self._exclude_ephemeral)]
+            before = now
+            try:
+                self._send(list(packets(lines, self._packet_bytes)))
+            except OSError as exc:
+                log.error("STATSD(%s): %s", self._address, exc)
+
+    def _send(self, sent: list[bytes]) -> None:
+        """Send packets evenly over the interval, less what is to spare."""
+        pause = max(0.0, self._interval - _SPARE) / max(1, len(sent))
+        host, port = self._address.host, self._address.port
+        (family, kind, protocol, _, target), *_ = socket.getaddrinfo(host, port, 0, socket.SOCK_DGRAM)
+        with closing(socket.socket(family, kind, protocol)) as sock:
+            for packet in sent:
+                sock.sendto(packet, target)
+                gevent.sleep(pause)
+
+
+def host_key(address: str) -> str:
+    """What stands for the ``%s`` of a prefix."""
+    return address.replace(".", "_").replace(":", "_")
+
+
+def stat_lines(now: dict[str, Any], before: dict[str, Any], exclude_ephemeral: bool) -> Iterator[str]:
+    """The lines of one push.
+
+    :param now: what /stats says
+    :param before: what it said at the last push; empty at the first
+    """
+    earlier = _by_name(before.get("topics"), "topic_name")
+    for topic in now["topics"] or []:
+        if exclude_ephemeral and is_ephemeral(topic["topic_name"]):
+            continue
+        name = f"topic.{topic['topic_name']}."
+        last = earlier.get(topic["topic_name"], {})
+        yield from _counts(name, topic, last, _TOPIC_COUNTS)
+        yield from (f"{name}{key}:{topic[key]}|g" for key in _TOPIC_LEVELS)
+        yield from _latencies(name, topic)
+        last_channels = _by_name(last.get("channels"), "channel_name")
+        for channel in topic["channels"]:
+            if exclude_ephemeral and is_ephemeral(channel["channel_name"]):
+                continue
+            below = f"{name}channel.{channel['channel_name']}."
+            yield from _counts(below, channel, last_channels.get(channel["channel_name"], {}), _CHANNEL_COUNTS)
+            yield from (f"{below}{stat}:{channel[key]}|g" for key, stat in _CHANNEL_LEVELS.items())
+            yield from _latencies(below, channel)
+    if "memory" in now:
+        memory = dict(now["memory"])
+        runs = memory.pop("gc_total_runs")
+        yield from (f"mem.{key}:{value}|g" for key, value in memory.items())
+        yield f"mem.gc_runs:{runs - before.get('memory', {}).get('gc_total_runs', 0)}|c"
+
+
+def _by_name(found: list[dict[str, Any]] | None, key: str) -> dict[str, dict[str, Any]]:
+    return {each[key]: each for each in found or []}
+
+
+def _counts(prefix: str, now: dict[str, Any], before: dict[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        yield f"{prefix}{key}:{now[key] - before.get(key, 0)}|c"
+
+
+def _latencies(prefix: str, found: dict[str, Any]) -> Iterator[str]:
+    for each in found["e2e_processing_latency"]["percentiles"] or []:
+        yield f"{prefix}e2e_processing_latency_{each['quantile'] * 100:.0f}:{int(each['value'])}|g"
+
+
+def packets(lines: Iterable[str], size: int) -> Iterator[bytes]:
+    """Lines put together into packets of at most ``size`` bytes; a longer line is one alone."""
+    packet = b""
+    for line in lines:
+        data = line.encode() + b"\n"
+        if packet and len(packet) + len(data) > size:
+            yield packet
+            packet = b""
+        packet += data
+    if packet:
+        yield packet

@@ -1,0 +1,85 @@
+"""What nsqd's TLS options mean to Python's ssl: contexts for its clients, and for asking auth servers.
+
+They are gevent's SSLContext: its ``wrap_socket`` lets others run where nothing is patched, and its
+``wrap_bio`` is that of ssl.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from gevent.ssl import SSLContext
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.server.options import TLS_VERSIONS, NsqdOptions
+
+
+def server_context(options: NsqdOptions) -> ssl.SSLContext | None:
+    """For the clients; None without a certificate.
+
+    :raises InvalidOption: if a file cannot be read or is not what it should be
+    """
+    if not options.tls_cert:
+        return None
+    context: ssl.SSLContext = SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion(TLS_VERSIONS[options.tls_min_version])
+    try:
+        context.load_cert_chain(options.tls_cert, options.tls_key)
+    except OSError as exc:
+        raise _unfit("tls_cert", f"{options.tls_cert}, {options.tls_key}", exc) from exc
+    if options.tls_client_auth_policy:
+        _load_cas(context, options, ssl.Purpose.CLIENT_AUTH)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(options: NsqdOptions) -> ssl.SSLContext:
+    """For asking auth servers over https, whose certificates are verified.
+
+    :raises InvalidOption: if the file of CAs cannot be read or is not what it should be
+    """
+    context: ssl.SSLContext = SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion(TLS_VERSIONS[options.tls_min_version])
+    _load_cas(context, options, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _load_cas(context: ssl.SSLContext, options: NsqdOptions, purpose: ssl.Purpose) -> None:
+    if not options.tls_root_ca_file:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(options.tls_root_ca_file)
+    except OSError as exc:
+        raise _unfit("tls_root_ca_file", options.tls_root_ca_file, exc) from exc
+
+
+def _unfit(option: str, path: str, exc: OSError) -> InvalidOption:
+    what = getattr(exc, "reason", None) or exc.strerror or str(exc)
+    return InvalidOption(option, path, f"failed to build TLS config - {what}")
+
+
+def common_name(certificate: Mapping[str, Any]) -> str:
+    """The subject's common name; empty if there is none."""
+    found = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    return str(found[-1]) if found else ""
+
+
+def version_name(version: str) -> str:
+    """ "TLSv1.3" as /stats has it: "TLS1.3"."""
+    return version.replace("TLSv", "TLS")
+
+
+def cipher_name(name: str) -> str:
+    """The standard's name of a cipher suite, which /stats has, of OpenSSL's."""
+    parts = re.fullmatch(r"(ECDHE|DHE)-(RSA|ECDSA|DSS)-(.+)", name)
+    if parts is None:
+        return name  # those of TLS 1.3 have the standard's name
+    cipher = re.sub(r"AES(128|256)-(?=SHA)", r"AES\1-CBC-", parts[3])
+    cipher = re.sub(r"AES(128|256)", r"AES_\1", cipher).replace("-", "_")
+    if cipher.endswith("POLY1305"):
+        cipher += "_SHA256"
+    return f"TLS_{parts[1]}_{parts[2]}_WITH_{cipher}"

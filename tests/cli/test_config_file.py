@@ -1,0 +1,122 @@
+"""NSQ's config files, as flags' defaults."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gnsq_like._version import __version__
+from gnsq_like.cli.config_file import defaults_from
+from gnsq_like.cli.daemons import nsqd, nsqlookupd
+from gnsq_like.server import NsqdOptions
+from gnsq_like.server.options import VERSION
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "nsqd.cfg"
+
+
+def options_of(command: click.Command, *args: str) -> dict[str, object]:
+    """What the command would be called with."""
+    return command.make_context(command.name, list(args)).params
+
+
+def test_the_command_line_has_the_last_word_then_the_file_then_the_default(config: Path) -> None:
+    config.write_text(
+        """
+        tcp_address = "127.0.0.1:1"
+        http_address = "127.0.0.1:2"
+        id = 9
+        msg_timeout = "1m30s"
+        max_msg_timeout = 1500
+        nsqlookupd_tcp_addresses = ["127.0.0.1:3", "127.0.0.1:4"]
+        snappy = false
+        verbose = true
+        """
+    )
+    found = options_of(nsqd, "--config", str(config), "-tcp-address=127.0.0.1:5")
+    assert found["tcp_address"] == "127.0.0.1:5"
+    assert found["http_address"] == "127.0.0.1:2"
+    assert found["node_id"] == 9
+    assert (found["msg_timeout"], found["max_msg_timeout"]) == (90.0, 1.5)
+    assert found["lookupd_tcp_addresses"] == ("127.0.0.1:3", "127.0.0.1:4")
+    assert found["snappy"] is False
+    assert found["max_rdy_count"] == 2500
+
+
+def test_what_nsqs_own_examples_of_config_files_and_old_command_lines_have_is_taken(config: Path) -> None:
+    config.write_text('log_level = "INFO"\ntls_min_version = ""\ntls_required = false\nworker_id = 3')
+    ignored = ["-verbose", "--worker-id=3", "-queue-scan-worker-pool-max", "4", "--queue-scan-selection-count=10"]
+    found = options_of(nsqd, "--config", str(config), *ignored, "-mem-queue-size=7")
+    assert found["mem_queue_size"] == 7
+    assert not {"verbose", "worker_id"} & set(found)
+    options = NsqdOptions(log_level=found["log_level"], tls_min_version=found["tls_min_version"])
+    assert (options.log_level, options.tls_min_version) == ("info", "tls1.2")
+    assert "verbose" not in options_of(nsqlookupd, "-verbose")
+
+
+def test_the_version_names_the_daemon() -> None:
+    done = CliRunner().invoke(nsqlookupd, ["-version"])
+    assert (done.exit_code, done.output) == (0, f"nsqlookupd v{VERSION} (gnsq_like {__version__})\n")
+
+
+def test_nsqlookupd_has_one_too(config: Path) -> None:
+    config.write_text('tombstone_lifetime = "1s"')
+    assert options_of(nsqlookupd, "--config", str(config))["tombstone_lifetime"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("msg_timout = 1", "there is no option msg_timout; did you mean msg_timeout?"),
+        ("node_id = 1", "there is no option node_id"),
+        ("tcp_address = [1]", "tcp_address must be one value"),
+        ("nsqlookupd_tcp_addresses = 'x'", "nsqlookupd_tcp_addresses must be a list"),
+        ("msg_timeout", "is no TOML"),
+        ("msg_timeout = 'soon'", "'soon' is not a duration"),
+        ("max_rdy_count = 'many'", "'many' is not a valid integer"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(config: Path, text: str, said: str) -> None:
+    config.write_text(text)
+    with pytest.raises(click.UsageError) as caught:
+        options_of(nsqd, "--config", str(config))
+    assert said in caught.value.format_message()
+
+
+def test_a_missing_file_is_refused(config: Path) -> None:
+    with pytest.raises(click.UsageError, match=r"cannot read the config file .*: No such file or directory"):
+        options_of(nsqd, "--config", str(config))
+
+
+def test_every_option_can_stand_in_a_file(config: Path) -> None:
+    """What NSQ's own names are is in the test above; here, that no kind of option is left out."""
+
+    @dataclass
+    class Kinds:
+        text: str = "x"
+        number: int = 1
+        seconds: float = 1.0
+        flag: bool = False
+        several: tuple[str, ...] = ()
+        computed: int = field(default_factory=int)
+
+    config.write_text('text = "y"\nnumber = 2\nseconds = 3\nflag = true\nseveral = ["a"]\ncomputed = 4')
+    assert defaults_from(str(config), Kinds) == {
+        "text": "y",
+        "number": "2",
+        "seconds": "3ms",
+        "flag": "true",
+        "several": ["a"],
+        "computed": "4",
+    }
+
+
+def test_the_flags_defaults_are_the_options_defaults() -> None:
+    plain = vars(NsqdOptions())
+    given = {name: value for name, value in options_of(nsqd).items() if value is not None and name in plain}
+    assert {name for name, value in given.items() if plain[name] != value} <= {"data_path"}
+    assert len(given) > 30

@@ -1,0 +1,125 @@
+"""gnsq-like nsqd --tls-self-signed: the certificate, and an nsqd that has it."""
+
+import ssl
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import pytest
+from cryptography import x509
+
+from gnsq_like import Producer
+from gnsq_like.cli.self_signed import SelfSigned, how_to_trust, names_for, self_signed
+from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.transport.tls import Tls
+from tests.cli.test_main import WITHOUT, run
+from tests.daemons import Process
+
+
+def names_of(made: SelfSigned) -> set[str]:
+    certificate = x509.load_pem_x509_certificate(made.cert.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {str(name.value) for name in names}
+
+
+def test_the_names_of_an_nsqd() -> None:
+    names = names_for("nsqd.example.net", "0.0.0.0", "", "::", "10.0.0.1", "localhost")
+    assert names[:3] == ["localhost", "127.0.0.1", "::1"]
+    assert names[4:] == ["nsqd.example.net", "10.0.0.1"]
+
+
+def test_only_the_owner_reads_the_key_and_no_authoritys_key_is_kept(tmp_path: Path) -> None:
+    made = self_signed(tmp_path, ["localhost", "::1"])
+    assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tls-ca.pem", "tls-cert.pem", "tls-key.pem"]
+    assert b"PRIVATE" not in made.ca_file.read_bytes() + made.cert.read_bytes()
+    assert names_of(made) == {"localhost", "::1"}
+    certificate = x509.load_pem_x509_certificate(made.cert.read_bytes())
+    assert certificate.not_valid_after_utc - datetime.now(UTC) < timedelta(days=366)
+
+
+def test_it_is_made_once_for_the_same_names(tmp_path: Path) -> None:
+    first = self_signed(tmp_path, ["localhost", "127.0.0.1"]).cert.read_bytes()
+    assert self_signed(tmp_path, ["127.0.0.1"]).cert.read_bytes() == first
+    made = self_signed(tmp_path, ["127.0.0.1", "example.net"])
+    assert made.cert.read_bytes() != first
+    assert names_of(made) == {"127.0.0.1", "example.net"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"no PEM"])
+def test_what_is_no_certificate_is_replaced(tmp_path: Path, damage: bytes) -> None:
+    made = self_signed(tmp_path, ["localhost"])
+    made.cert.write_bytes(damage)
+    assert names_of(self_signed(tmp_path, ["localhost"])) == {"localhost"}
+
+
+def test_the_strictest_client_accepts_it(tmp_path: Path) -> None:
+    made = self_signed(tmp_path, ["localhost"])
+    context = ssl.create_default_context(cafile=str(made.ca_file))
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(made.cert, made.key)
+    client, server = Tls(context, server_hostname="localhost"), Tls(server_context, server_side=True)
+    client.handshake()
+    server.handshake(client.take_output())
+    assert client.handshake(server.take_output())
+    assert server.handshake(client.take_output())
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(click.ClickException, match="cannot write to"):
+        self_signed(tmp_path / "file", ["localhost"])
+
+
+def test_what_is_said_can_be_copied(tmp_path: Path) -> None:
+    text = how_to_trust(self_signed(tmp_path, ["localhost"]), ["localhost"])
+    assert f'tls_v1=True, ca_file="{tmp_path}/tls-ca.pem"' in text
+    assert f"--producer-opt=tls_root_ca_file,{tmp_path}/tls-ca.pem" in text
+
+
+def test_clients_trust_the_nsqd_by_the_file_it_names(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gnsq_like", "nsqd", "--exit-with-parent", "--tls-self-signed"]
+    options = {
+        "tcp_address": "127.0.0.1:0",
+        "http_address": "127.0.0.1:0",
+        "https_address": "127.0.0.1:0",
+        "tls_required": True,
+        "data_path": str(tmp_path),
+    }
+    nsqd = Process(command, options, has_data_path=False)
+    nsqd.start()
+    try:
+        ca_file = str(tmp_path / "tls-ca.pem")
+        assert f'ca_file="{ca_file}"' in nsqd.log
+        with Producer(nsqd.tcp_address, tls_v1=True, ca_file=ca_file) as producer:
+            producer.publish("t", b"a")
+        https_address = nsqd._wait_until_listening("HTTPS")
+        with NsqdHTTPClient(f"https://{https_address}", verify=ca_file) as http:
+            assert http.stats(topic="t")["topics"][0]["depth"] == 1
+    finally:
+        nsqd.close()
+
+
+def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path) -> None:
+    done = run("-c", WITHOUT, "cryptography", "nsqd", "--tls-self-signed", f"--data-path={tmp_path}")
+    assert done.returncode == 1
+    assert 'pip install "gnsq-like[tls]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_is_instead_of_other_certificates(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gnsq_like", "nsqd", "--tls-self-signed", "--tls-cert=x", "--tls-key=y"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "--tls-cert and --tls-key are not for it" in done.stderr
+    assert list(tmp_path.iterdir()) == []
