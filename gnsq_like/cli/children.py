@@ -1,4 +1,4 @@
-"""The demo's daemons: ``gnsq-like nsqlookupd`` and ``gnsq-like nsqd`` as child processes on free ports.
+"""Daemons of a command: ``gnsq-like nsqlookupd`` and ``gnsq-like nsqd`` as child processes.
 
 No child outlives us. It ends with the end of its stdin, which only we hold, so even SIGKILL takes it along.
 It is in a process group of its own, so that Ctrl-C reaches us alone and we end the children in good order.
@@ -8,6 +8,7 @@ A child's stderr is read to its end all the time: it says where the child listen
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -35,7 +36,7 @@ _LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+)")
 #: What log lines begin with; of no use in a sentence.
 _LOG_PREFIX = re.compile(r"^\[\w+\] \S+ \S+ ")
 
-#: Where `python -m gnsq_like` finds the same package as we have, whatever directory we were started in.
+#: Where `python -m gnsq_like` finds the same package as we have.
 _HOME = Path(gnsq_like.__file__).resolve().parent.parent
 
 
@@ -76,7 +77,7 @@ class Child:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 process_group=0,
-                cwd=_HOME,
+                env=_environment(),
             )
         except OSError as exc:
             raise ChildFailed(f"{self.name} did not start: {self._command[0]}: {exc.strerror}") from exc
@@ -149,39 +150,76 @@ class Child:
 
 
 class Cluster:
-    """One nsqlookupd, and nsqds that are registered with it; a context manager that ends them all.
+    """nsqlookupds, and nsqds that are registered with all of them; a context manager that ends them all.
 
-    :param nsqds: how many nsqds
+    :param nsqds: how many nsqds; each has its number as its node id, for ids of different nsqds must differ
+    :param lookupds: how many nsqlookupds
+    :param nsqd_port: TCP port of the first nsqd; the next number is its HTTP port, then come the others'. 0: free ones
+    :param lookupd_port: the same for nsqlookupds
+    :param data_path: directory in which each nsqd has one of its own; empty: they keep all in memory
+    :param nsqd_flags: further arguments of each nsqd
+    :param stop_timeout: seconds that they have to end in good order
     """
 
-    def __init__(self, nsqds: int) -> None:
-        free = ["--tcp-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--exit-with-parent"]
-        self._free_ports = free
-        self.lookupd = Child("nsqlookupd", ["nsqlookupd", *free])
-        #: Made when the nsqlookupd's address is known.
+    def __init__(
+        self,
+        nsqds: int,
+        lookupds: int = 1,
+        *,
+        nsqd_port: int = 0,
+        lookupd_port: int = 0,
+        data_path: str = "",
+        nsqd_flags: Sequence[str] = (),
+        stop_timeout: float = STOP_TIMEOUT,
+    ) -> None:
+        self.lookupds = [
+            Child(
+                "nsqlookupd" if lookupds == 1 else f"nsqlookupd {number}",
+                ["nsqlookupd", *_addresses(lookupd_port, number)],
+            )
+            for number in range(1, lookupds + 1)
+        ]
+        #: Made when the nsqlookupds' addresses are known.
         self.nsqds: list[Child] = []
         self._nsqd_count = nsqds
+        self._nsqd_port = nsqd_port
+        self._data_path = data_path
+        self._nsqd_flags = nsqd_flags
+        self._stop_timeout = stop_timeout
 
     def start(self) -> None:
         """Start all, and wait until they listen. May switch.
 
         :raises ChildFailed: when one does not; :meth:`stop` ends the others
         """
-        self.lookupd.start()
-        self.lookupd.wait_until_listening()
+        self._start(self.lookupds)
+        registers = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in self.lookupds]
         for number in range(1, self._nsqd_count + 1):
-            # Ids of different nsqds must differ: the node id is part of them.
-            arguments = ["--node-id", str(number), "--lookupd-tcp-address", self.lookupd.tcp_address]
-            child = Child(f"nsqd {number}", ["nsqd", *arguments, *self._free_ports])
-            self.nsqds.append(child)
+            arguments = [f"--node-id={number}", *registers, *self._data_path_of(number)]
+            arguments += [*_addresses(self._nsqd_port, number), *self._nsqd_flags]
+            self.nsqds.append(Child(f"nsqd {number}", ["nsqd", *arguments]))
+        self._start(self.nsqds)
+
+    def _start(self, children: Sequence[Child]) -> None:
+        for child in children:
             child.start()
-        for child in self.nsqds:
+        for child in children:
             child.wait_until_listening()
+
+    def _data_path_of(self, number: int) -> list[str]:
+        if not self._data_path:
+            return ["--data-path="]
+        path = Path(self._data_path).absolute() / f"nsqd-{number}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise ChildFailed(f"nsqd {number} did not start: {path}: {exc.strerror}") from exc
+        return [f"--data-path={path}"]
 
     def stop(self) -> None:
         """End all; none is left after this. May switch."""
-        children = [*self.nsqds, self.lookupd]
-        deadline = time.monotonic() + STOP_TIMEOUT
+        children = [*self.nsqds, *self.lookupds]
+        deadline = time.monotonic() + self._stop_timeout
         for child in children:
             child.signal(signal.SIGTERM)
         for child in children:
@@ -193,7 +231,7 @@ class Cluster:
         return [child for child in self.nsqds if child.alive]
 
     def __iter__(self) -> Iterator[Child]:
-        yield self.lookupd
+        yield from self.lookupds
         yield from self.nsqds
 
     def __enter__(self) -> Self:
@@ -208,6 +246,19 @@ class Cluster:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _addresses(first_port: int, number: int) -> list[str]:
+    """The flags for the addresses of the daemon with this number, the first one being 1."""
+    tcp_port = first_port + 2 * (number - 1) if first_port else 0
+    http_port = tcp_port + 1 if first_port else 0
+    return [f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}", "--exit-with-parent"]
+
+
+def _environment() -> dict[str, str]:
+    """Ours; but modules come from where ours do, and never from the directory that we were started in."""
+    paths = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 def _wait_for(condition: Callable[[], bool], timeout: float) -> bool:

@@ -5,20 +5,15 @@ The run itself is in ``demo_run``, imported when it is wanted: ``--help`` loads 
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from typing import Any
 
 import click
 
+from gnsq_like.cli.interrupt import Interrupted, until_a_signal
 from gnsq_like.cli.tally import NUMBER_BYTES
 
 #: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
 INTERRUPTED_STATUS = 130
-
-
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM came. No Exception: nobody on the way up may take it for a failure."""
 
 
 class DemoFailed(click.ClickException):
@@ -76,7 +71,7 @@ def demo(quiet: bool, **options: Any) -> None:
       130  ended by Ctrl-C or SIGTERM
     """
     try:
-        status = _until_a_signal(lambda: _run(quiet, options))
+        status = until_a_signal(lambda: _run(quiet, options))
     except Interrupted as exc:
         click.echo(f"Ended by {exc}; no process is left.", err=True)
         status = INTERRUPTED_STATUS
@@ -100,39 +95,3 @@ def _run(quiet: bool, options: dict[str, Any]) -> int:
             click.echo(line, err=True)
     click.echo(str(verdict))
     return verdict.exit_status
-
-
-def _until_a_signal(run: Callable[[], int]) -> int:
-    """Call ``run`` in a greenlet, in which the first SIGINT or SIGTERM raises Interrupted; what it gives, or raises.
-
-    Python's own KeyboardInterrupt would come up in whatever greenlet runs at the moment. Further signals do
-    nothing: after the first one the end is a matter of seconds.
-    """
-    import gevent
-
-    outcome: list[int | BaseException] = []
-    signals: list[int] = []
-
-    def work() -> None:
-        try:
-            outcome.append(run())
-        except BaseException as exc:
-            outcome.append(exc)
-
-    def interrupt(number: int) -> None:
-        signals.append(number)
-        if len(signals) == 1:
-            greenlet.throw(Interrupted(signal.Signals(number).name))
-
-    greenlet = gevent.spawn(work)
-    handlers = [gevent.signal_handler(number, interrupt, number) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        greenlet.join()
-    finally:
-        for handler in handlers:
-            handler.cancel()
-    # Interrupted before it began, it has no outcome.
-    result = outcome[0] if outcome else Interrupted(signal.Signals(signals[0]).name)
-    if isinstance(result, BaseException):
-        raise result
-    return result

@@ -180,7 +180,7 @@ class Demo:
                 nsqd.create_topic(TOPIC)
                 for name in (STEADY, SHAKY):
                     nsqd.create_channel(TOPIC, name)
-        address = self._cluster.lookupd.http_address
+        [address] = [lookupd.http_address for lookupd in self._cluster.lookupds]
         with LookupdClient(address) as lookupd:
             self._wait_for(
                 lambda: len(lookupd.lookup(TOPIC, missing_ok=True).producers) == self._plan.nsqds,
@@ -308,7 +308,7 @@ class Demo:
         for child in self._cluster:
             if child not in self._ended and not child.alive:
                 self._ended.add(child)
-                loss = "" if child is self._cluster.lookupd else " What it held is lost."
+                loss = "" if child in self._cluster.lookupds else " What it held is lost."
                 self._view.say(f"{child.name} is gone: {child.how_it_ended}.{loss}")
 
     def _snapshot(self, elapsed: float) -> Snapshot:

@@ -146,10 +146,14 @@ def make_view(*, quiet: bool) -> View:
     if quiet:
         return View()
     console = Console()
-    roomy = console.width >= _TABLE_WIDTH and console.height >= _TABLE_HEIGHT
-    if console.is_terminal and not console.is_dumb_terminal and roomy:
+    if has_room(console, _TABLE_WIDTH, _TABLE_HEIGHT):
         return LiveView(console)
     return LineView(console.width if console.is_terminal else None)
+
+
+def has_room(console: Console, width: int, height: int) -> bool:
+    """Whether stdout is a terminal that a table of so many columns and lines can be drawn on, again and again."""
+    return console.is_terminal and not console.is_dumb_terminal and console.width >= width and console.height >= height
 
 
 def _table(snapshot: Snapshot, width: int) -> Group:

@@ -61,7 +61,7 @@ def daemons_of(pid: int) -> dict[str, int]:
         stat = stat_of(int(path.name))
         if stat is not None and stat[1] == pid:
             command = (path / "cmdline").read_text().split("\0")
-            number = command[command.index("--node-id") + 1] if "--node-id" in command else ""
+            number = "".join(word.removeprefix("--node-id=") for word in command if word.startswith("--node-id="))
             found[f"{command[3]} {number}".strip()] = int(path.name)
     return found
 

@@ -1,0 +1,86 @@
+"""``gnsq-like cluster``: the command and its exit status.
+
+The run itself is in ``cluster_run``, imported when it is wanted: ``--help`` loads no gevent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gnsq_like.cli.interrupt import Interrupted, until_a_signal
+
+_PORT = click.IntRange(0, 65535)
+
+
+class ClusterFailed(click.ClickException):
+    """The cluster could not be run; the message is a sentence."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option("--nsqds", type=click.IntRange(1, 32), default=2, show_default=True, help="nsqds to run.")
+@click.option("--lookupds", type=click.IntRange(1, 32), default=1, show_default=True, help="nsqlookupds to run.")
+@click.option(
+    "--nsqd-port",
+    type=_PORT,
+    default=0,
+    help="TCP port of the first nsqd; its HTTP port is the next one, and so on. Default: free ports.",
+)
+@click.option("--lookupd-port", type=_PORT, default=0, help="The same for nsqlookupds.")
+@click.option(
+    "--data-path",
+    type=click.Path(file_okay=False),
+    default="",
+    help="Directory for what the nsqds keep, each in nsqd-1, nsqd-2, ... Default: all is in memory.",
+)
+@click.argument("nsqd_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- NSQD_FLAGS]")
+def cluster(**options: Any) -> None:
+    """Run several nsqds and nsqlookupds, and show what they hold.
+
+    Every nsqd has a node id of its own, its number, and is registered with all nsqlookupds. All listen on the
+    loopback address. What follows -- is handed on to each nsqd: gnsq-like cluster --nsqds 3 -- --msg-timeout 5s
+
+    On a terminal a table shows what each nsqd holds, and how many messages come in and are finished in a second;
+    elsewhere there is a line whenever something has changed. A daemon that ends by itself is reported, and the others
+    go on. Ctrl-C or SIGTERM ends all of them in good order.
+
+    \b
+    Exit status:
+      0  ended by Ctrl-C or SIGTERM
+      1  the same, but a daemon had ended before; or no nsqd was left
+      2  the cluster could not be run
+    """
+    ends = [_last_port(options[f"{name}_port"], options[f"{name}s"]) for name in ("nsqd", "lookupd")]
+    if max(ends) > 65535:
+        raise click.UsageError("the ports of so many daemons end above 65535")
+    starts = [options["nsqd_port"], options["lookupd_port"]]
+    if all(starts) and starts[0] <= ends[1] and starts[1] <= ends[0]:
+        raise click.UsageError(
+            f"the nsqds' ports {starts[0]} to {ends[0]} and the nsqlookupds' {starts[1]} to {ends[1]} overlap"
+        )
+    raise SystemExit(_run(options))
+
+
+def _last_port(first: int, daemons: int) -> int:
+    return first + 2 * daemons - 1 if first else 0
+
+
+def _run(options: dict[str, Any]) -> int:
+    """Run the cluster; returns the exit status."""
+    from gnsq_like.cli.children import ChildFailed
+    from gnsq_like.cli.cluster_run import ClusterRun
+    from gnsq_like.cli.cluster_screen import make_view
+
+    run = ClusterRun(options, make_view())
+    try:
+        until_a_signal(run.run)
+    except ChildFailed as exc:
+        raise ClusterFailed(f"{exc}.") from exc
+    except Interrupted as exc:
+        click.echo(f"Ended by {exc}; no process is left.", err=True)
+    else:
+        click.echo("No nsqd is left.", err=True)
+    return 1 if run.lost else 0

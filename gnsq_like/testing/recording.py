@@ -1,0 +1,77 @@
+"""A Producer that sends nothing, for tests that ask what would have been published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gevent.event import AsyncResult
+
+from gnsq_like.errors import NotRunning
+from gnsq_like.producer import Producer
+
+#: Never connected to; a Producer must be given some address.
+_NOWHERE = "127.0.0.1:4150"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One message as nsqd would have got it."""
+
+    topic: str
+    body: bytes
+    #: Seconds; None for a message that is to be delivered at once.
+    defer: float | None = None
+
+    def json(self) -> Any:
+        """The body, read as JSON."""
+        return json.loads(self.body)
+
+
+class RecordingProducer(Producer):
+    """Keeps in ``outbox`` what is published, after the checks and the encoding that a Producer makes.
+
+    It takes a Producer's arguments; addresses may be left out. From any thread; nothing here switches.
+    """
+
+    def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **options: Any) -> None:
+        if not nsqd_tcp_addresses and not options.get("lookupd_http_addresses"):
+            nsqd_tcp_addresses = _NOWHERE
+        super().__init__(nsqd_tcp_addresses, **options)
+        #: What was published so far, the oldest first; may be cleared.
+        self.outbox: list[Published] = []
+
+    def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+        """Record one message; raises what Producer.publish raises before it sends."""
+        self._check(timeout)
+        body = self._encoder.body(body)
+        if defer is None:
+            self._encoder.head(topic)
+        else:
+            self._encoder.dpub(topic, defer, body)
+        self.outbox.append(Published(topic, body, defer))
+
+    def publish_async(
+        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+    ) -> AsyncResult:
+        """Record one message, and give a result that is there already."""
+        self.publish(topic, body, defer=defer, timeout=timeout)
+        result = AsyncResult()
+        result.set(None)
+        return result
+
+    def multi_publish(
+        self, topic: str, bodies: Iterable[Any], *, atomic: bool = False, timeout: float | None = None
+    ) -> None:
+        """Record several messages."""
+        self._check(timeout)
+        for chunk in self._encoder.chunks(bodies, atomic):
+            self._encoder.mpub(topic, chunk)
+            self.outbox.extend(Published(topic, body) for body in chunk)
+
+    def _check(self, timeout: float | None) -> None:
+        self._seconds(timeout)
+        if self._closed:
+            raise NotRunning("the Producer is closed")

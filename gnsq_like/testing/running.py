@@ -1,0 +1,387 @@
+"""A running nsqd or nsqlookupd, as tests use it: with pytest or without, of any kind.
+
+Where there is no ``kind``, it is one of ours in this process, in a thread of its own; in the caller's hub where
+sockets are monkey-patched. So a test may block as it likes in the first case, and every wait lets the daemon go
+on in the second.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from gnsq_like.errors import HTTPError, InvalidOption
+from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.http.nsqlookupd import LookupdClient, LookupResult
+from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
+from gnsq_like.server.options import MAX_NODE_ID
+from gnsq_like.testing.clock import Clock
+from gnsq_like.testing.daemons import InProcess, Kind, Process, make_daemon
+from gnsq_like.testing.states import Topics, Wanted, read_stats
+from gnsq_like.testing.take import TakenMessage, take
+from gnsq_like.testing.waiting import TIMEOUT, wait_until
+from gnsq_like.testing.watched import Watched
+
+#: The channel that :meth:`RunningNsqd.messages` makes for itself.
+OWN_CHANNEL = "gnsq_like.testing"
+
+#: Parts of message ids: of one host, all nsqds must have different ones.
+_node_ids = itertools.count(1)
+
+
+class _Running:
+    """What both daemons have: addresses, and a life."""
+
+    _name = ""
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        options_class: type[Any],
+        options: Mapping[str, Any],
+        *,
+        kind: Kind | None,
+        clock: Clock | None,
+        real_command: str,
+    ) -> None:
+        self._clock = clock
+        self._daemon = make_daemon(kind, make, options_class, options, real_command=real_command)
+        if clock is not None and not isinstance(self._daemon, InProcess):
+            raise InvalidOption("clock", clock, f"kind={kind!r} is a process, with a time of its own")
+
+    @property
+    def tcp_address(self) -> str:
+        """ "127.0.0.1:41234"; of the last start."""
+        return self._daemon.tcp_address
+
+    @property
+    def http_address(self) -> str:
+        """ "127.0.0.1:41235"; of the last start."""
+        return self._daemon.http_address
+
+    @property
+    def https_address(self) -> str:
+        """The same for HTTP over TLS; empty without the options ``tls_cert`` and ``tls_key``."""
+        return self._daemon.https_address
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._daemon.is_running
+
+    @property
+    def log(self) -> str:
+        """What a process wrote since its last start; those in this process log to ``gnsq_like.nsqd`` and
+        ``gnsq_like.nsqlookupd``, and here is nothing."""
+        return self._daemon.log if isinstance(self._daemon, Process) else ""
+
+    def start(self) -> None:
+        """Start it, again on the same ports; it serves when this returns. May switch."""
+        if not self.is_running:
+            self._daemon.start()
+
+    def stop(self) -> None:
+        """Let it end in good order, as SIGTERM does; nothing if it does not run. May switch.
+
+        An nsqd that is started again has all its messages still: its data path is a directory of its own, which is
+        removed in the end. The option ``data_path`` names another; with an empty one all is in memory.
+        """
+        self._disconnect()
+        self._daemon.stop()
+
+    def kill(self) -> None:
+        """End it at once, as SIGKILL does; nothing if it does not run. May switch.
+
+        An nsqd that is started again has only what had gone to its disk.
+        """
+        self._disconnect()
+        self._daemon.kill()
+
+    def close(self) -> None:
+        """End it and remove what it left; it cannot be started again. Twice is fine. May switch."""
+        self._disconnect()
+        self._daemon.close()
+
+    def _disconnect(self) -> None:
+        """Drop what talks to it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self._name} {self.tcp_address or '(not started)'}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tcp_address or 'not started'}>"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RunningNsqlookupd(_Running):
+    """A nsqlookupd; made by :func:`running_nsqlookupd` or the fixture ``nsqlookupd``."""
+
+    _name = "nsqlookupd"
+
+    def __init__(
+        self, *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: Any
+    ) -> None:
+        def make(options: NsqlookupdOptions) -> Nsqlookupd:
+            return Nsqlookupd(options) if clock is None else Nsqlookupd(options, clock=clock.wall)
+
+        super().__init__(make, NsqlookupdOptions, options, kind=kind, clock=clock, real_command=command)
+        self._http: LookupdClient | None = None
+
+    @property
+    def http(self) -> LookupdClient:
+        """Its whole HTTP API."""
+        if self._http is None:
+            self._http = LookupdClient(self.http_address)
+        return self._http
+
+    def _disconnect(self) -> None:
+        client, self._http = self._http, None
+        if client is not None:
+            client.close()
+
+    def wait_until(
+        self,
+        topic: str,
+        *,
+        producers: Wanted | None = None,
+        channels: Iterable[str] = (),
+        timeout: float = TIMEOUT,
+    ) -> LookupResult:
+        """Wait until it knows so many nsqds that have a topic, and these channels of it; gives what it knows.
+
+        :param timeout: seconds
+        :raises AssertionError: when that did not come; it says what was seen last
+        """
+        wanted = set(channels)
+        seen: list[LookupResult | HTTPError] = []
+
+        def look() -> LookupResult | None:
+            try:
+                result = self.http.lookup(topic, missing_ok=True)
+            except HTTPError as exc:
+                seen[:] = [exc]
+                return None
+            seen[:] = [result]
+            count = len(result.producers)
+            enough = producers is None or (producers(count) if callable(producers) else count == producers)
+            return result if enough and wanted <= set(result.channels) else None
+
+        found = wait_until(look, timeout, _Explained(lambda: self._explain(topic, producers, wanted, seen[0])))
+        assert found is not None
+        return found
+
+    def _explain(self, topic: str, producers: Wanted | None, channels: set[str], seen: LookupResult | HTTPError) -> str:
+        wanted = [] if producers is None else [f"{producers} nsqds"]
+        wanted += [f"the channel {name}" for name in sorted(channels)]
+        if isinstance(seen, LookupResult):
+            nodes = " and ".join(node.tcp_address for node in seen.producers) or "none"
+            names = " and ".join(sorted(seen.channels)) or "none"
+            last = f"nsqds {nodes}, channels {names}"
+        else:
+            last = f"no answer ({seen})"
+        return f"{self} knows {' and '.join(wanted)} of {topic}; last seen: {last}"
+
+    def wait_for_nsqd(self, tcp_port: int, timeout: float = TIMEOUT) -> None:
+        """Wait until an nsqd that announces this port is registered; AssertionError if it is not in time."""
+        wait_until(
+            lambda: any(node.tcp_port == tcp_port for node in self.http.nodes()),
+            timeout,
+            f"{self} knows the nsqd with TCP port {tcp_port}",
+        )
+
+
+class _Explained:
+    """A text that is made only when it is wanted."""
+
+    def __init__(self, explain: Callable[[], str]) -> None:
+        self._explain = explain
+
+    def __str__(self) -> str:
+        return self._explain()
+
+
+class RunningNsqd(Watched, _Running):
+    """An nsqd; made by :func:`running_nsqd` or the fixture ``nsqd``."""
+
+    _name = "nsqd"
+
+    def __init__(
+        self,
+        *,
+        kind: Kind | None = None,
+        clock: Clock | None = None,
+        lookupds: Iterable[RunningNsqlookupd] | RunningNsqlookupd = (),
+        command: str = "",
+        **options: Any,
+    ) -> None:
+        #: The nsqlookupds that it registers with.
+        self.lookupds = (lookupds,) if isinstance(lookupds, RunningNsqlookupd) else tuple(lookupds)
+        if self.lookupds:
+            options.setdefault("lookupd_tcp_addresses", [lookupd.tcp_address for lookupd in self.lookupds])
+        options.setdefault("node_id", next(_node_ids) % MAX_NODE_ID)
+        #: Part of its messages' ids.
+        self.node_id: int = options["node_id"]
+        self._announced_port: int = options.get("broadcast_tcp_port", 0)
+
+        def make(options: NsqdOptions) -> Nsqd:
+            return Nsqd(options) if clock is None else Nsqd(options, clock=clock)
+
+        super().__init__(make, NsqdOptions, options, kind=kind, clock=clock, real_command=command)
+        self._looks = 2 if kind == "real" else 1
+        self._http: NsqdHTTPClient | None = None
+
+    @property
+    def lookupd_http_addresses(self) -> list[str]:
+        """Of the nsqlookupds that it registers with: for a Reader's argument of the same name."""
+        return [lookupd.http_address for lookupd in self.lookupds]
+
+    @property
+    def http(self) -> NsqdHTTPClient:
+        """Its whole HTTP API: create, pause, empty and delete topics and channels."""
+        if self._http is None:
+            self._http = NsqdHTTPClient(self.http_address)
+        return self._http
+
+    def _disconnect(self) -> None:
+        client, self._http = self._http, None
+        if client is not None:
+            client.close()
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start it, again on the same ports; it serves, and is registered, when this returns. May switch."""
+        super().start()
+        if self._clock is not None:
+            self._clock.unlink(self._look_at_clock)
+            self._clock.link(self._look_at_clock)
+        port = self._announced_port or int(self.tcp_address.rpartition(":")[2])
+        for lookupd in self.lookupds:
+            if lookupd.is_running:
+                lookupd.wait_for_nsqd(port)
+
+    def close(self) -> None:
+        if self._clock is not None:
+            self._clock.unlink(self._look_at_clock)
+        super().close()
+
+    def _look_at_clock(self) -> None:
+        if self.is_running:
+            assert isinstance(self._daemon, InProcess)
+            self._daemon.run(self._daemon.daemon.look_at_clock)
+
+    # -- publishing ----------------------------------------------------------------------------------
+
+    def publish(self, topic: str, body: bytes, defer: float | None = None) -> None:
+        """Publish one message; see :meth:`~gnsq_like.NsqdHTTPClient.publish`. May switch."""
+        self.http.publish(topic, body, defer)
+
+    def multi_publish(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish several messages; see :meth:`~gnsq_like.NsqdHTTPClient.multi_publish`. May switch."""
+        self.http.multi_publish(topic, bodies)
+
+    def create_channel(self, topic: str, channel: str) -> None:
+        """Create a channel, and its topic; fine if they exist. May switch."""
+        self.http.create_topic(topic)
+        self.http.create_channel(topic, channel)
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    def topics(self) -> Topics:
+        return read_stats(self.http.stats(include_clients=False, include_mem=False))
+
+    def messages(
+        self,
+        topic: str,
+        channel: str | None = None,
+        count: int | None = None,
+        *,
+        finish: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> list[TakenMessage]:
+        """Take messages out of a channel, as a consumer does, in the order in which nsqd gives them. May switch.
+
+        ::
+
+            assert [message.body for message in nsqd.messages("clicks", "archive")] == [b"a", b"b"]
+
+        :param channel: whose; it is made if there is none. Without one the kit uses a channel of its own, which
+            gets all that was published since its first use, and what waited in the topic before
+        :param count: wait for so many, and take no more; without it, all that wait now. What is in flight with
+            others or deferred is not among them
+        :param finish: False leaves the messages there: they are requeued, and their next delivery counts as one
+            attempt more. No more than nsqd's max-rdy-count can be looked at so
+        :param timeout: seconds
+        :raises AssertionError: when fewer than ``count`` came; all are requeued then
+        """
+        chosen = OWN_CHANNEL if channel is None else channel
+        if channel is None:
+            others = set(self.topic(topic).channels) - {OWN_CHANNEL}
+            if others and OWN_CHANNEL not in self.topic(topic).channels:
+                raise AssertionError(
+                    f"{self}: what was published to {topic} has gone to its channels: name one of {sorted(others)}"
+                )
+
+        def look(client_id: str) -> tuple[int, int]:
+            for found in self.http.stats(topic, chosen, include_mem=False)["topics"]:
+                [state] = found["channels"]
+                mine = [client for client in state["clients"] or () if client["client_id"] == client_id]
+                return found["depth"] + state["depth"], sum(client["in_flight_count"] for client in mine)
+            return 0, 0
+
+        taken, is_complete = take(
+            self.tcp_address, topic, chosen, count=count, finish=finish, timeout=timeout, look=look
+        )
+        if not is_complete:
+            wanted = "all that wait" if count is None else f"{count} messages"
+            shown = ", ".join(repr(message.body[:50]) for message in taken[:10]) or "none"
+            raise AssertionError(
+                f"{self}: {topic}/{chosen} did not give {wanted} within {timeout:g} s, but {len(taken)}: {shown}"
+            )
+        return taken
+
+
+def running_nsqd(
+    *,
+    kind: Kind | None = None,
+    clock: Clock | None = None,
+    lookupds: Iterable[RunningNsqlookupd] | RunningNsqlookupd = (),
+    command: str = "",
+    **options: Any,
+) -> RunningNsqd:
+    """Context manager: an nsqd on free loopback ports, with a node id of its own.
+
+    :param kind: "thread" or "hub" for one of ours in this process, "process" for one of ours as a process,
+        "real" for NSQ's own; None for "thread", or "hub" where sockets are monkey-patched
+    :param clock: its time, which the test moves; in this process only
+    :param lookupds: where it registers; ``lookupd_tcp_addresses`` takes addresses of others
+    :param command: path of NSQ's nsqd; its name on PATH if not given
+    :param options: of :class:`~gnsq_like.server.NsqdOptions`, durations in seconds: ``msg_timeout=1``
+    :raises InvalidOption: an option that is none
+    """
+    return RunningNsqd(kind=kind, clock=clock, lookupds=lookupds, command=command, **options)
+
+
+def running_nsqlookupd(
+    *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: Any
+) -> RunningNsqlookupd:
+    """Context manager: a nsqlookupd on free loopback ports. The arguments are those of :func:`running_nsqd`.
+
+    :param options: of :class:`~gnsq_like.server.NsqlookupdOptions`, durations in seconds
+    """
+    return RunningNsqlookupd(kind=kind, clock=clock, command=command, **options)

@@ -1,0 +1,150 @@
+"""What an nsqd holds at one moment, read from its /stats; and whether that is what a test waits for.
+
+No I/O here. States of several nsqds add up: a cluster's channel is the sum of its nsqds'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.wire.names import is_ephemeral
+
+#: A number that is to be reached, or a function that says whether a number will do.
+Wanted = int | Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """A channel's counts."""
+
+    #: Messages that wait.
+    depth: int = 0
+    #: Messages that consumers have and did not answer.
+    in_flight: int = 0
+    #: Messages published or requeued with a delay that is not over.
+    deferred: int = 0
+    #: Consumers connected.
+    clients: int = 0
+    #: Since nsqd's start: messages that arrived, were requeued by consumers, timed out.
+    messages: int = 0
+    requeued: int = 0
+    timed_out: int = 0
+    paused: bool = False
+
+    @property
+    def left(self) -> int:
+        """Messages that nobody has finished: those that wait, those in flight, those deferred."""
+        return self.depth + self.in_flight + self.deferred
+
+    def __add__(self, other: ChannelState) -> ChannelState:
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in CHANNEL_COUNTS if name != "left"}
+        return ChannelState(**numbers, paused=self.paused or other.paused)
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic's counts."""
+
+    #: Messages that wait in the topic itself: it has no channel, or is paused.
+    depth: int = 0
+    #: Messages published since nsqd's start.
+    messages: int = 0
+    paused: bool = False
+    channels: Mapping[str, ChannelState] = field(default_factory=dict)
+
+    def __add__(self, other: TopicState) -> TopicState:
+        channels = dict(self.channels)
+        for name, state in other.channels.items():
+            channels[name] = channels.get(name, ChannelState()) + state
+        return TopicState(
+            self.depth + other.depth, self.messages + other.messages, self.paused or other.paused, channels
+        )
+
+
+CHANNEL_COUNTS = ("depth", "in_flight", "deferred", "left", "clients", "messages", "requeued", "timed_out")
+TOPIC_COUNTS = ("depth", "messages")
+
+Topics = Mapping[str, TopicState]
+
+
+def read_stats(stats: Mapping[str, Any]) -> Topics:
+    """The topics of an nsqd's /stats."""
+    return {topic["topic_name"]: _topic(topic) for topic in stats["topics"]}
+
+
+def _topic(topic: Mapping[str, Any]) -> TopicState:
+    channels = {channel["channel_name"]: _channel(channel) for channel in topic["channels"]}
+    return TopicState(topic["depth"], topic["message_count"], topic["paused"], channels)
+
+
+def _channel(channel: Mapping[str, Any]) -> ChannelState:
+    return ChannelState(
+        depth=channel["depth"],
+        in_flight=channel["in_flight_count"],
+        deferred=channel["deferred_count"],
+        clients=channel["client_count"],
+        messages=channel["message_count"],
+        requeued=channel["requeue_count"],
+        timed_out=channel["timeout_count"],
+        paused=channel["paused"],
+    )
+
+
+def add_up(all_topics: Iterable[Topics]) -> Topics:
+    """The topics of several nsqds as if they were one."""
+    total: dict[str, TopicState] = {}
+    for topics in all_topics:
+        for name, state in topics.items():
+            total[name] = total[name] + state if name in total else state
+    return total
+
+
+def find(topics: Topics, topic: str, channel: str | None) -> TopicState | ChannelState | None:
+    """The state of a channel, or of a topic where ``channel`` is None; None if there is no such thing.
+
+    nsqd drops what is ephemeral with its last consumer: that holds nothing then, and is not missing.
+    """
+    found = topics.get(topic)
+    if channel is None:
+        return TopicState() if found is None and is_ephemeral(topic) else found
+    if found is None or channel not in found.channels:
+        return ChannelState() if is_ephemeral(channel) else None
+    return found.channels[channel]
+
+
+def satisfies(state: TopicState | ChannelState, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether each count is what is wanted."""
+    for name, each in wanted.items():
+        count = getattr(state, name)
+        if not (each(count) if callable(each) else count == each):
+            return False
+    return True
+
+
+def describe_wanted(wanted: Mapping[str, Wanted]) -> str:
+    """In words: "depth 0 and in_flight 2"."""
+    words = [
+        f"{name} as {getattr(each, '__name__', each)} wants" if callable(each) else f"{name} {each}"
+        for name, each in wanted.items()
+    ]
+    return " and ".join(words)
+
+
+def describe(topics: Topics, topic: str, channel: str | None) -> str:
+    """In words: the counts, or what there is in place of what was looked for."""
+    found = find(topics, topic, channel)
+    if found is None:
+        if topic not in topics:
+            return f"there is no topic {topic}, only {_listed(topics)}"
+        return f"there is no channel {channel} of {topic}, only {_listed(topics[topic].channels)}"
+    names = TOPIC_COUNTS if isinstance(found, TopicState) else CHANNEL_COUNTS
+    words = [f"{name} {getattr(found, name)}" for name in names]
+    if isinstance(found, TopicState):
+        words.append(f"channels {_listed(found.channels)}")
+    return ", ".join([*words, *(["paused"] if found.paused else [])])
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(sorted(names)) or "none at all"

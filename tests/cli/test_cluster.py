@@ -1,0 +1,223 @@
+"""``gnsq-like cluster`` as a process of its own: what it starts, what it shows, and how it ends."""
+
+import fcntl
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.cli.test_demo import daemons_of, needs_proc, runs
+
+CLUSTER = [sys.executable, "-m", "gnsq_like", "cluster"]
+#: Seconds for what must happen on a busy machine.
+PATIENCE = 30.0
+
+
+class Run:
+    """A cluster whose output is read as it comes, from a pipe or a terminal of a size."""
+
+    def __init__(self, process, descriptor):
+        self.process = process
+        self.written = ""
+        self._descriptor = descriptor
+        os.set_blocking(descriptor, False)
+
+    def read(self):
+        """All that it has written so far."""
+        try:
+            while data := os.read(self._descriptor, 65536):
+                self.written += data.decode()
+        except BlockingIOError:
+            pass
+        except OSError:
+            pass  # how a terminal says that the last one has left
+        return self.written
+
+    def wait_for(self, pattern):
+        """Wait until it has written what matches."""
+        return wait_until(lambda: re.search(pattern, self.plain()), PATIENCE, f"{pattern!r} in what it writes")
+
+    def plain(self):
+        """All that it has written so far, without what moves and colours."""
+        return re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", self.read())
+
+    def addresses(self):
+        """By the daemons' names, (TCP, HTTP)."""
+        self.wait_for("nsqadmin ")
+        found = re.findall(r"(nsq\w+(?: \d)?) +TCP (\S+) +HTTP (\S+)", self.written)
+        return {name: (tcp, http) for name, tcp, http in found}
+
+    def end(self, number=signal.SIGINT):
+        """End it; its exit status and what it wrote to stderr."""
+        self.process.send_signal(number)
+        _, stderr = self.process.communicate(timeout=PATIENCE)
+        self.read()
+        return self.process.returncode, stderr.decode()
+
+
+@contextmanager
+def running(*arguments, terminal=None, cwd=None, command=CLUSTER):
+    """A cluster in a process group of its own; ``terminal`` is (columns, lines), or None for a pipe."""
+    if terminal is None:
+        ours, theirs = os.pipe()
+    else:
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *reversed(terminal), 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment["TERM"] = "xterm"
+    with subprocess.Popen(
+        [*command, *arguments], stdout=theirs, stderr=subprocess.PIPE, env=environment, process_group=0, cwd=cwd
+    ) as process:
+        os.close(theirs)
+        try:
+            yield Run(process, ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def free_ports(count):
+    """The first of so many ports that nobody listens on, below those that the system gives to clients."""
+    for first in random.sample(range(10_000, 32_000, count), 100):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+    pytest.fail("no free ports")
+
+
+def fails(*arguments):
+    done = subprocess.run([*CLUSTER, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@needs_proc
+def test_what_it_starts_says_and_ends():
+    with running("--nsqds", "3", "--lookupds", "2", "--", "--max-msg-size", "10") as cluster:
+        addresses = cluster.addresses()
+        assert list(addresses) == ["nsqlookupd 1", "nsqlookupd 2", "nsqd 1", "nsqd 2", "nsqd 3"]
+        daemons = daemons_of(cluster.process.pid)
+        # The numbers are the node ids.
+        assert set(daemons) == {"nsqlookupd", "nsqd 1", "nsqd 2", "nsqd 3"}
+        nsqds = [tcp for name, (tcp, _) in addresses.items() if name.startswith("nsqd")]
+        lookupds = [http for name, (_, http) in addresses.items() if name.startswith("nsqlookupd")]
+        listed = '", "'.join(lookupds)
+        assert f'Reader("topic", "channel", handler, lookupd_http_addresses=["{listed}"])\n' in cluster.written
+        listed = '", "'.join(nsqds)
+        assert f'Producer(["{listed}"])\n' in cluster.written
+        options = " ".join(f"--lookupd-http-address={address}" for address in lookupds)
+        assert f"nsqadmin {options}\n" in cluster.written
+        for address in lookupds:
+            with LookupdClient(address) as lookupd:
+                assert sorted(node.tcp_address for node in lookupd.nodes()) == sorted(nsqds)
+        with NsqdHTTPClient(addresses["nsqd 2"][1]) as nsqd:
+            with pytest.raises(Exception, match="MSG_TOO_BIG"):
+                nsqd.publish("clicks", b"x" * 11)
+            nsqd.publish("clicks", b"x")
+        cluster.wait_for(r" s: 1 topics, 0 channels, depth 1, 0 in flight, 0 deferred, 0 clients; ")
+        assert cluster.end() == (0, "Ended by SIGINT; no process is left.\n")
+        assert not any(map(runs, daemons.values()))
+    assert "\x1b" not in cluster.written
+
+
+@needs_proc
+def test_a_terminal_has_a_table_and_a_child_that_dies_is_told():
+    with running("--nsqds", "2", terminal=(130, 40)) as cluster:
+        addresses = cluster.addresses()
+        cluster.wait_for("Ctrl-C ends it")
+        for heading in ("node id", "topics", "channels", "depth", "in flight", "deferred", "clients", "in/s", "done/s"):
+            assert heading in cluster.written
+        with NsqdHTTPClient(addresses["nsqd 1"][1]) as nsqd:
+            nsqd.create_topic("clicks")
+            nsqd.create_channel("clicks", "archive")
+            nsqd.multi_publish("clicks", [b"x"] * 1234)
+        cluster.wait_for(r"nsqd 1 .* 1 +1 +1,234 +0 +0 +0 +[\d,]+ +0")
+        cluster.wait_for(r"all .* 1,234 ")
+        os.kill(daemons_of(cluster.process.pid)["nsqd 2"], signal.SIGKILL)
+        cluster.wait_for(r"nsqd 2 is gone: it was killed by SIGKILL\.")
+        cluster.wait_for("nsqd 2: gone: it was killed by SIGKILL")
+        assert cluster.end(signal.SIGTERM) == (1, "Ended by SIGTERM; no process is left.\n")
+        # The cursor is back.
+        assert cluster.written.rindex("\x1b[?25h") > cluster.written.rindex("\x1b[?25l")
+
+
+def test_a_narrow_terminal_has_a_narrow_table():
+    with running("--nsqds", "1", terminal=(80, 24)) as cluster:
+        cluster.wait_for("Ctrl-C ends it")
+        assert "node id" not in cluster.written
+        [row] = {line.rstrip() for line in cluster.plain().splitlines() if re.match(r"nsqd 1 +127\S+ +\d", line)}
+        assert cluster.end()[0] == 0
+    assert len(row) <= 80
+    assert row.split()[3:] == ["0"] * 7
+
+
+@needs_proc
+def test_it_ends_when_no_nsqd_is_left():
+    with running("--nsqds", "1") as cluster:
+        cluster.addresses()
+        os.kill(daemons_of(cluster.process.pid)["nsqd 1"], signal.SIGKILL)
+        _, stderr = cluster.process.communicate(timeout=PATIENCE)
+        assert (cluster.process.returncode, stderr) == (1, b"No nsqd is left.\n")
+        assert "nsqd 1 is gone: it was killed by SIGKILL." in cluster.read()
+
+
+def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path):
+    port = free_ports(20) + 10
+    arguments = ["--nsqd-port", str(port), "--lookupd-port", str(port - 10), "--data-path", str(tmp_path / "data")]
+    for count in (0, 1):
+        with running(*arguments) as cluster:
+            addresses = cluster.addresses()
+            assert addresses["nsqlookupd"] == (f"127.0.0.1:{port - 10}", f"127.0.0.1:{port - 9}")
+            assert addresses["nsqd 2"] == (f"127.0.0.1:{port + 2}", f"127.0.0.1:{port + 3}")
+            with NsqdHTTPClient(addresses["nsqd 2"][1]) as nsqd:
+                assert sum(topic["depth"] for topic in nsqd.stats()["topics"]) == count
+                nsqd.publish("clicks", b"kept")
+            assert cluster.end()[0] == 0
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["nsqd-1", "nsqd-2"]
+
+
+def test_paths_in_nsqds_flags_are_relative_to_where_the_command_was_given(tmp_path: Path):
+    (tmp_path / "nsqd.cfg").write_text("max_rdy_count = 7")
+    (tmp_path / "gevent.py").write_text("raise SystemExit('this is not the place for modules')")
+    command = [sys.executable, "-P", *CLUSTER[1:]]
+    with running("--nsqds=1", "--", "--config=nsqd.cfg", cwd=tmp_path, command=command) as cluster:
+        http = cluster.addresses()["nsqd 1"][1]
+        with urllib.request.urlopen(f"http://{http}/config/max_rdy_count", timeout=PATIENCE) as answer:
+            assert answer.read() == b"7"
+        assert cluster.end()[0] == 0
+
+
+def test_a_wrong_flag_of_nsqd_is_a_sentence():
+    status, stderr = fails("--", "--no-such-flag")
+    assert status == 2
+    assert re.fullmatch(r"Error: nsqd 1 did not start: Error: No such option:? '?--no-such-flag'?.*\.\n", stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--nsqds", "0"], "--nsqds"),
+        (["--nsqd-port", "65534"], "the ports of so many daemons end above 65535"),
+        (["--nsqds", "6", "--nsqd-port", "4150", "--lookupd-port", "4160"], "4150 to 4161 and .* 4160 to 4161 overlap"),
+    ],
+)
+def test_a_wrong_option_exits_2(arguments, reason):
+    status, stderr = fails(*arguments)
+    assert status == 2
+    assert re.search(reason, stderr)
