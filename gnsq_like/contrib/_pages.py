@@ -1,0 +1,65 @@
+"""``/healthz`` and ``/metrics`` of a process that does nothing but run Readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gnsq_like import Reader
+from gnsq_like.contrib.health import Health
+from gnsq_like.errors import NSQError
+
+
+@contextmanager
+def served_pages(
+    address: str | None,
+    readers: Iterable[Reader],
+    metrics: Callable[..., Iterable[bytes]] | None,
+    tell: Callable[[str], object],
+) -> Iterator[None]:
+    """While it lasts, the pages are served in the hub of the caller, if there is an address.
+
+    In the hub of the Readers, so an answer within time also says that the hub is not blocked.
+
+    :param address: "host:port"; None for no pages
+    :param metrics: the WSGI application of ``/metrics``; None for no such page
+    :param tell: called with a line that says where they are
+    :raises NSQError: when that is no address, or cannot be listened on
+    """
+    if address is None:
+        yield
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise NSQError(f"no pages can be served: {address!r} is not HOST:PORT")
+    from gevent.pywsgi import WSGIServer
+
+    server = WSGIServer((host.strip("[]"), int(port)), _application(readers, metrics), log=None)
+    try:
+        server.start()
+    except OSError as exc:
+        raise NSQError(f"cannot listen on {address}: {exc.strerror or exc}") from exc
+    tell(f"health on http://{host}:{server.server_port}/healthz")
+    try:
+        yield
+    finally:
+        server.stop(timeout=1)
+
+
+def _application(
+    readers: Iterable[Reader], metrics: Callable[..., Iterable[bytes]] | None
+) -> Callable[..., Iterable[bytes]]:
+    pages: dict[str, Any] = {"/healthz": Health(readers)}
+    if metrics is not None:
+        pages["/metrics"] = metrics
+
+    def application(environ: Mapping[str, Any], start_response: Any) -> Iterable[bytes]:
+        page = pages.get(environ["PATH_INFO"])
+        if page is None:
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"not found\n"]
+        answer: Iterable[bytes] = page(environ, start_response)
+        return answer
+
+    return application

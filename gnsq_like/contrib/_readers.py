@@ -1,0 +1,154 @@
+"""The Readers of one process: started, watched over and stopped together.
+
+``run`` is for a process that does nothing else. ``start`` is for one that serves requests too: where threading
+is patched the Readers share the hub with the requests; elsewhere they get a thread and a hub of their own,
+for the main thread may block as it likes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import signal as signals
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import gevent
+from gevent import monkey
+from gevent.event import Event
+
+from gnsq_like import Reader
+from gnsq_like.errors import NotRunning, NSQError
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the thread of the Readers to start them.
+_START_TIMEOUT = 10.0
+#: Seconds beyond the timeout of a stop for what comes after the handlers: requeues, closing.
+_GRACE = 2.0
+#: Seconds that running handlers get when the interpreter exits and nobody stopped the group.
+_EXIT_TIMEOUT = 2.0
+
+
+class ReaderGroup:
+    """Readers that live and end together; makes nothing before its start.
+
+    :param readers: not started
+    """
+
+    def __init__(self, readers: Iterable[Reader]) -> None:
+        self.readers = list(readers)
+        #: Where the Readers live, if not in the hub of whoever started them.
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start all, and return. May switch, or block for an instant.
+
+        At the interpreter's exit they are stopped, if nobody did it before.
+
+        :raises NSQError: when one cannot be started; then none is left running
+        """
+        if monkey.is_module_patched("threading"):
+            self._start_here()
+        else:
+            started = threading.Event()
+            failures: list[NSQError] = []
+            self._thread = threading.Thread(
+                target=self._live, args=(started, failures), name="gnsq_like readers", daemon=True
+            )
+            self._thread.start()
+            if not started.wait(_START_TIMEOUT):
+                raise NotRunning("the thread of the readers did not start")
+            if failures:
+                raise failures[0]
+        atexit.register(self.stop, _EXIT_TIMEOUT)
+
+    def _start_here(self) -> None:
+        try:
+            for reader in self.readers:
+                reader.start()
+        except BaseException:
+            self._stop_all(0.0)
+            raise
+
+    def _live(self, started: threading.Event, failures: list[NSQError]) -> None:
+        try:
+            self._start_here()
+        except NSQError as exc:
+            failures.append(exc)
+            return
+        finally:
+            started.set()
+        for reader in self.readers:
+            reader.wait()
+
+    def begin_to_stop(self, timeout: float) -> None:
+        """Take nothing new; running handlers may answer for ``timeout`` seconds. Never switches. Next: :meth:`wait`.
+
+        From any thread but that of the Readers; a call after the first can only bring the end forward.
+        """
+        for reader in self.readers:
+            if self._thread is None:
+                gevent.spawn(reader.stop, timeout)
+            else:
+                reader.stop(timeout)  # from another thread: it only begins
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all have stopped; False after ``timeout`` seconds. May switch, or block."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        deadline = time.monotonic() + timeout
+        return all(reader.wait(max(0.0, deadline - time.monotonic())) for reader in self.readers)
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """Stop all in good order; twice is fine. May switch, or block.
+
+        :param timeout: seconds for the running handlers
+        :returns: whether all have stopped
+        """
+        atexit.unregister(self.stop)
+        self.begin_to_stop(timeout)
+        return self.wait(timeout + _GRACE)
+
+    def run(self, stop_timeout: float = 30.0) -> None:
+        """Start all here, and wait until they have stopped: by SIGTERM, by SIGINT, or by themselves. May switch.
+
+        The signals are handled only in the main thread. A second SIGINT, of somebody at a keyboard, ends the wait
+        for handlers: their messages go back to nsqd.
+
+        :param stop_timeout: seconds for the running handlers when a signal comes
+        :raises NSQError: when one stopped because every nsqd refuses it for good; the others are stopped too
+        """
+        over = Event()
+
+        def told(number: int) -> None:
+            if over.is_set() and number == signals.SIGINT:
+                self._stop_all(0.0)
+            over.set()
+
+        handlers: list[Any] = []
+        if gevent.get_hub().main_hub:
+            handlers = [gevent.signal_handler(number, told, number) for number in (signals.SIGTERM, signals.SIGINT)]
+        try:
+            self._start_here()
+            for reader in self.readers:
+                gevent.spawn(self._watch, reader, over)
+            over.wait()
+        finally:
+            self._stop_all(stop_timeout)
+            for handler in handlers:
+                handler.cancel()
+        for reader in self.readers:
+            if reader.error is not None:
+                raise reader.error
+
+    def _stop_all(self, timeout: float) -> None:
+        gevent.joinall([gevent.spawn(reader.stop, timeout) for reader in self.readers])
+
+    def _watch(self, reader: Reader, over: Event) -> None:
+        reader.wait()
+        if reader.error is not None or all(each.stats()["state"] == "stopped" for each in self.readers):
+            over.set()

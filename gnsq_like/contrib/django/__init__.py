@@ -1,0 +1,24 @@
+"""NSQ in Django: an app for ``INSTALLED_APPS``, configured by the setting ``NSQ``.
+
+::
+
+    from gnsq_like.contrib.django import publish, reader
+
+    publish("orders", {"id": order.id})      # when the transaction has committed, and not if it rolls back
+
+    @reader("orders", "mail")                # in an app's nsq_readers.py
+    def mail(message): ...
+
+``manage.py nsq_run`` runs the readers. ``signals`` and ``testing`` are modules beside these. Importing and
+starting Django makes nothing: the Producer comes with the first publish, Readers when they are run.
+"""
+
+from gnsq_like.contrib._extras import missing
+
+try:
+    from gnsq_like.contrib.django.publishing import multi_publish, producer, publish
+    from gnsq_like.contrib.django.readers import make_readers, reader
+except ModuleNotFoundError as exc:
+    raise missing(exc, "django") from exc
+
+__all__ = ["make_readers", "multi_publish", "producer", "publish", "reader"]

@@ -1,0 +1,134 @@
+"""System checks: what is wrong with the setting ``NSQ`` and with the readers, before anything runs.
+
+=================  =====================================================================================
+gnsq_like.E001     ``NSQ`` is no dictionary
+gnsq_like.E002     a key or a value of ``NSQ``, or of ``NSQ_…`` in the environment, is wrong
+gnsq_like.E003     no address is set
+gnsq_like.E004     a reader's topic, channel or options are wrong
+gnsq_like.E005     two readers have one name, or one has none
+gnsq_like.E006     a reader runs several handlers in greenlets of one thread: they share a database connection
+gnsq_like.W001     several readers do so together, when one ``nsq_run`` runs them all
+=================  =====================================================================================
+
+They make Readers and a Producer, which does nothing but check, and throw them away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.util import find_spec
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
+
+from gnsq_like.contrib.django import conf, publishing, readers
+from gnsq_like.errors import InvalidOption, UsageError
+
+_IN_THREADS = 'leave spawn out, or say spawn="thread"; or patch the process with gevent.monkey.patch_all()'
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """Each wrong key and value, then what is wrong with them together."""
+    from gnsq_like.contrib._settings import make_settings
+
+    try:
+        given = conf.given()
+    except ImproperlyConfigured as exc:
+        return [Error(str(exc), hint='Write NSQ = {"NSQD_TCP_ADDRESSES": "127.0.0.1:4150"}.', id="gnsq_like.E001")]
+    found: list[CheckMessage] = []
+    for key, value in given.items():
+        try:
+            make_settings({key: value}, own=conf.OWN, environ={}, label=conf.LABEL)
+        except InvalidOption as exc:
+            found.append(_wrong_setting(exc))
+    if found:
+        return found
+    try:
+        settings = conf.settings()
+    except ImproperlyConfigured as exc:
+        # Each key is right by itself: what is wrong stands in the environment.
+        assert isinstance(exc.__cause__, InvalidOption)
+        return [_wrong_setting(exc.__cause__)]
+    if settings.own["METRICS"] and find_spec("prometheus_client") is None:
+        text = f"{conf.LABEL.format('METRICS')} needs prometheus-client, which is not installed."
+        return [Error(text, hint="Install gnsq-like[prometheus].", id="gnsq_like.E002")]
+    if not (settings.has_producer_address or conf.has_address(settings.reader)):
+        return [
+            Error(
+                "No nsqd and no nsqlookupd is set.",
+                hint='Set NSQ["NSQD_TCP_ADDRESSES"] or NSQ["LOOKUPD_HTTP_ADDRESSES"], or NSQ_NSQD_TCP_ADDRESSES or '
+                "NSQ_LOOKUPD_HTTP_ADDRESSES in the environment.",
+                id="gnsq_like.E003",
+            )
+        ]
+    try:
+        if settings.has_producer_address:
+            publishing.make_producer()
+        if conf.has_address(settings.reader):
+            settings.make_reader("topic", "channel", None, {})
+    except (UsageError, ImproperlyConfigured) as exc:
+        return [Error(_sentence(exc), hint="It is one of the settings in NSQ.", id="gnsq_like.E002")]
+    return []
+
+
+def check_readers(**_: Any) -> list[CheckMessage]:
+    """The readers of all apps, one by one and together; nothing while the settings are wrong."""
+    declared = readers.declared()
+    found: list[CheckMessage] = []
+    for name, count in Counter(each.name for each in declared).items():
+        if count > 1 or not name:
+            places = ", ".join(each.place for each in declared if each.name == name)
+            text = f"{count} readers have the name {name!r}: {places}." if name else f"A reader has no name: {places}."
+            found.append(Error(text, hint="Give each one a name: @reader(..., name=...).", id="gnsq_like.E005"))
+    if check_settings():
+        return found
+    right = []
+    for each in declared:
+        try:
+            each.make()
+            right.append(each)
+        except (UsageError, TypeError) as exc:
+            hint = f"It is declared with {each.place}."
+            found.append(Error(f"Reader {each.name!r}: {_sentence(exc)}", hint=hint, id="gnsq_like.E004"))
+    return found + _shared_connections(right)
+
+
+def _shared_connections(right: list[readers.Declared]) -> list[CheckMessage]:
+    counts = readers.unpatched_greenlets(right)
+    found: list[CheckMessage] = [
+        Error(
+            f"Reader {name!r} would run {count} handlers at once in greenlets of one thread, where they share one "
+            "database connection and its transaction.",
+            hint=f"Either {_IN_THREADS}; or set concurrency=1.",
+            id="gnsq_like.E006",
+        )
+        for name, count in counts.items()
+        if count > 1
+    ]
+    if not found and len(counts) > 1:
+        found.append(
+            Warning(
+                f"Readers {', '.join(map(repr, counts))} run their handlers in greenlets: one nsq_run with more than "
+                "one of them would share one database connection and its transaction, and refuses to start.",
+                hint=f"Give each of them an nsq_run of its own; or {_IN_THREADS}.",
+                id="gnsq_like.W001",
+            )
+        )
+    return found
+
+
+def _wrong_setting(exc: InvalidOption) -> Error:
+    text, _, near = exc.reason.partition("; did you mean ")
+    if near:
+        hint = f"Did you mean {near}"
+    elif text == "there is no such setting":
+        hint = "A key is an option's name in capitals, also with READER_ or PRODUCER_ before it."
+    else:
+        hint = f"Given is {exc.value!r}."
+    return Error(f"{exc.option}: {text}.", hint=hint, id="gnsq_like.E002")
+
+
+def _sentence(exc: Exception) -> str:
+    text = str(exc)
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,112 @@
+"""``manage.py nsq_run``: the readers of the installed apps, as a process of their own.
+
+In production the main thread runs the Readers. With autoreload it belongs to Django's reloader, which ends the
+process by SystemExit at each change; the Readers then have a thread of their own, and are stopped on that way
+out, so that a reload cuts no handler short.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import autoreload
+
+from gnsq_like.contrib.django import conf
+from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
+from gnsq_like.errors import NSQError
+
+if TYPE_CHECKING:
+    from gnsq_like.contrib._readers import ReaderGroup
+
+
+class Command(BaseCommand):
+    """See ``help``."""
+
+    help = (
+        "Runs the readers that the installed apps declare in their nsq_readers modules, until SIGTERM or SIGINT; "
+        "handlers that run then may end. With DEBUG it starts anew when code changes."
+    )
+    # With autoreload they come at each start, in the process that reloads.
+    requires_system_checks = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._group: ReaderGroup | None = None
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Which readers, and how."""
+        parser.add_argument("names", nargs="*", help="The readers to run; all if none is named.")
+        parser.add_argument("--noreload", action="store_true", help="Do not start anew when code changes.")
+        parser.add_argument(
+            "--health",
+            metavar="HOST:PORT",
+            help="Serve /healthz there, and with the setting METRICS /metrics; not with autoreload.",
+        )
+        parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
+        parser.add_argument(
+            "--stop-timeout",
+            type=float,
+            metavar="SECONDS",
+            help='For handlers that run when this is stopped; the setting NSQ["STOP_TIMEOUT"] (30) if not given.',
+        )
+
+    def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
+        """Run; a CommandError says why that is impossible."""
+        if noreload or not settings.DEBUG:
+            self._run(names, stop_timeout, options)
+            return
+        try:
+            autoreload.run_with_reloader(self._run_beside, names, options)
+        finally:
+            if self._group is not None:
+                self._group.stop(_or_set(stop_timeout))
+
+    def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> None:
+        from gnsq_like.contrib._pages import served_pages
+
+        group = self._make(names, options)
+        metrics = conf.metrics()
+        exposition = None if metrics is None else metrics.wsgi_app()
+        try:
+            with served_pages(options["health"], group.readers, exposition, self._tell):
+                group.run(_or_set(stop_timeout))
+        except NSQError as exc:
+            raise CommandError(str(exc)) from exc
+
+    def _tell(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+    def _make(self, names: list[str], options: dict[str, Any]) -> ReaderGroup:
+        from gnsq_like.contrib._readers import ReaderGroup
+
+        if not options["skip_checks"]:
+            self.check()
+        try:
+            wanted = chosen(names)
+            if not wanted:
+                raise CommandError("No installed app declares a reader in its nsq_readers.py.")
+            if sum((counts := unpatched_greenlets(wanted)).values()) > 1:
+                raise CommandError(
+                    f"Handlers of {', '.join(counts)} would share one database connection and its transaction: run "
+                    'each in an nsq_run of its own, or with spawn="thread".'
+                )
+            self._group = ReaderGroup(each.make(conf.metrics()) for each in wanted)
+        except (LookupError, NSQError, ImproperlyConfigured) as exc:
+            raise CommandError(str(exc)) from exc
+        if options["verbosity"]:
+            for each in wanted:
+                self._tell(f"Reading {each.topic}/{each.channel}: {each.name}")
+        return self._group
+
+    def _run_beside(self, names: list[str], options: dict[str, Any]) -> None:
+        """In the reloader's second thread, at each start."""
+        autoreload.raise_last_exception()
+        self._make(names, options).start()
+
+
+def _or_set(stop_timeout: float | None) -> float:
+    return float(conf.settings().own["STOP_TIMEOUT"]) if stop_timeout is None else stop_timeout

@@ -1,0 +1,202 @@
+"""Readers in Django: what apps declare in their ``nsq_readers`` modules, and the Readers made of that.
+
+A declaration makes nothing. The modules are imported when somebody asks for readers: a system check,
+``nsq_run``, a test; a web process never needs them.
+
+Handlers use the database, so each call is to Django what a request is: connections that are too old or broken
+are closed before and after it. A database connection belongs to a thread (a greenlet, where threading is
+patched), and its transaction with it. Handlers in greenlets of one thread that is not patched would
+share both; so there ``Settings.make_reader`` makes ``spawn="thread"`` the default.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django import db
+from django.dispatch import Signal
+from django.utils.module_loading import autodiscover_modules
+
+from gnsq_like.contrib.django import conf, signals
+
+if TYPE_CHECKING:
+    from gnsq_like import Message, Reader
+    from gnsq_like.contrib.prometheus import Metrics
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+#: The modules of apps that are looked into.
+MODULE = "nsq_readers"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One ``@reader``."""
+
+    name: str
+    topic: str
+    channel: str
+    #: Called with a Message, or with a list of them.
+    function: Callable[[Any], object]
+    #: Arguments of a Batch, for a handler that takes lists; else None.
+    batch: Mapping[str, Any] | None
+    #: Keyword arguments of the Reader.
+    options: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Where it is declared."""
+        return f"{self.function.__module__}.{getattr(self.function, '__qualname__', self.function)}"
+
+    def make(self, metrics: Metrics | None = None) -> Reader:
+        """The Reader, not started; watched by ``metrics``.
+
+        :raises UsageError: for what is wrong, in the settings or here
+        """
+        options = {**self.options, "on_giving_up": partial(self._give_up, self.options.get("on_giving_up"))}
+        handler: Any = self.handle if self.batch is None else self.handle_many
+        if metrics is not None:
+            handler = metrics.timed(handler)
+        if self.batch is not None:
+            from gnsq_like import Batch
+
+            handler = Batch(handler, **self.batch)
+        reader = conf.settings().make_reader(self.topic, self.channel, handler, options)
+        if metrics is not None:
+            metrics.watch_reader(reader)
+        return reader
+
+    # -- at work ------------------------------------------------------------------------------------
+
+    def handle(self, message: Message) -> object:
+        """Call the handler with one message, as a Reader does. May block, or switch."""
+        return self._call(message, [message])
+
+    def handle_many(self, messages: list[Message]) -> object:
+        """Call the handler with a batch, as a Reader does. May block, or switch."""
+        return self._call(messages, messages)
+
+    def _call(self, argument: Any, messages: list[Message]) -> object:
+        _begin_database()
+        try:
+            self._send(signals.message_started, messages)
+            began = time.monotonic()
+            try:
+                result = self.function(argument)
+            except BaseException as exc:
+                self._send(signals.message_failed, messages, seconds=time.monotonic() - began, exception=exc)
+                raise
+            seconds = time.monotonic() - began
+            if result is False:
+                self._send(signals.message_failed, messages, seconds=seconds, exception=None)
+            else:
+                self._send(signals.message_handled, messages, seconds=seconds)
+            return result
+        finally:
+            db.close_old_connections()
+
+    def _give_up(self, on_giving_up: Callable[[Message], object] | None, message: Message) -> None:
+        _begin_database()
+        try:
+            self._send(signals.message_given_up, [message])
+            if on_giving_up is not None:
+                on_giving_up(message)
+        finally:
+            db.close_old_connections()
+
+    def _send(self, signal: Signal, messages: Iterable[Message], **more: object) -> None:
+        if signal.has_listeners(self.function):
+            for message in messages:
+                signal.send_robust(self.function, message=message, reader=self.name, **more)
+
+
+def _begin_database() -> None:
+    """What Django does when a request begins."""
+    db.reset_queries()
+    db.close_old_connections()
+
+
+#: All that was declared; two may have one name, which is an error for the system check.
+_declared: list[Declared] = []
+
+
+def reader(
+    topic: str,
+    channel: str,
+    *,
+    name: str | None = None,
+    batch: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[_F], _F]:
+    """Declare the decorated function a handler: ``manage.py nsq_run`` has it called for each message.
+
+    The function stays what it is, and may be called by others.
+
+    :param topic: topic name
+    :param channel: channel name
+    :param name: what ``nsq_run`` and the log call it; the function's name if not given
+    :param batch: for a function that takes lists: the arguments of :class:`gnsq_like.Batch`, ``{"size": 100}``
+    :param options: of :class:`gnsq_like.Reader`; they count more than the settings
+    """
+
+    def declare(function: _F) -> _F:
+        known_as = getattr(function, "__name__", "") if name is None else name
+        _declared.append(Declared(known_as, topic, channel, function, batch, options))
+        return function
+
+    return declare
+
+
+def declared() -> list[Declared]:
+    """All readers of the installed apps; imports their ``nsq_readers`` modules."""
+    autodiscover_modules(MODULE)
+    return list(_declared)
+
+
+def make_readers(*names: str) -> list[Reader]:
+    """Readers for the handlers of these names, or for all; none is started.
+
+    Also for those who run readers in a process of their own making, such as a gunicorn worker.
+
+    :raises LookupError: for an unknown name
+    :raises UsageError, ImproperlyConfigured: for wrong options and settings
+    """
+    return [each.make(conf.metrics()) for each in chosen(names)]
+
+
+def chosen(names: Iterable[str]) -> list[Declared]:
+    """The declared readers of these names, or all; raises LookupError."""
+    known = {each.name: each for each in declared()}
+    names = list(dict.fromkeys(names))
+    if unknown := [name for name in names if name not in known]:
+        raise LookupError(
+            f"there is no reader {', '.join(map(repr, unknown))}; "
+            + (f"there are {', '.join(sorted(known))}" if known else f"no app has one in its {MODULE}.py")
+        )
+    return [known[name] for name in names or known]
+
+
+def threading_is_patched() -> bool:
+    """Whether gevent has patched threading here, so that greenlets have database connections of their own."""
+    from gevent import monkey
+
+    return bool(monkey.is_module_patched("threading"))
+
+
+def unpatched_greenlets(readers: Iterable[Declared]) -> dict[str, int]:
+    """For each reader whose handlers would run in greenlets of one unpatched thread: how many at once.
+
+    :raises UsageError: for a reader that is wrong
+    """
+    if threading_is_patched():
+        return {}
+    made = {each.name: each.make().options for each in readers}
+    return {
+        name: options.concurrency or max(1, options.max_in_flight)
+        for name, options in made.items()
+        if options.spawn == "greenlet"
+    }

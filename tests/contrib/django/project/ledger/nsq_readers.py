@@ -1,0 +1,73 @@
+import os
+import threading
+import time
+
+from django.db import connection, transaction
+from django.dispatch import receiver
+
+from gnsq_like.contrib.django import reader, signals
+from ledger.models import Line
+from ledger.notes import note
+
+
+@reader("orders", "book", max_in_flight=50, concurrency=4)
+def book(message):
+    """Finds the row that the message is about, and writes one."""
+    name = message.body.decode()
+    note("found" if Line.objects.filter(writer="request", name=name).exists() else "missed", name)
+    Line.objects.create(writer="book", name=name)
+    note("booked", name)
+
+
+#: Both are in their transactions when either goes on.
+_both = threading.Barrier(2)
+
+
+@reader("pairs", "both", concurrency=2)
+def pair(message):
+    """One of two rolls back while both are in their transactions."""
+    name = message.body.decode()
+    try:
+        with transaction.atomic():
+            Line.objects.count()  # the transaction begins; SQLite lets only one of them write
+            _both.wait(30)
+            if name == "good":
+                Line.objects.create(writer="pair", name=name)
+            _both.wait(30)
+            if name == "bad":
+                raise RuntimeError("meant")
+    except RuntimeError:
+        pass
+    note("paired", name)
+
+
+@reader("work", "workers")
+def work(message):
+    """Its body says how many seconds the work takes."""
+    note("began", message.body.decode())
+    time.sleep(float(message.body))
+    note("ended", message.body.decode())
+
+
+def on_giving_up(message):
+    note("gave_up", threading.get_ident())
+
+
+@reader("bad", "failing", max_attempts=2, on_giving_up=on_giving_up)
+def fail(message):
+    note("failing", connection.connection is None)
+    Line.objects.count()
+    raise ValueError("meant")
+
+
+if os.environ.get("GREENLETS"):
+
+    @reader("greenlets", "all", concurrency=2, spawn="greenlet")
+    def greenlet(message):
+        note("greenlet", message.body.decode())
+
+
+@receiver([signals.message_handled, signals.message_failed, signals.message_given_up])
+def told(signal, sender, message, reader, **more):
+    names = {signals.message_handled: "handled", signals.message_failed: "failed", signals.message_given_up: "given_up"}
+    note(f"signal_{names[signal]}", f"{reader}/{sender.__name__}/{message.body.decode()}/{more.get('exception')!r}")

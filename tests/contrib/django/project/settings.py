@@ -1,0 +1,31 @@
+"""The project under test; what tests vary comes from the environment."""
+
+import os
+from pathlib import Path
+
+SECRET_KEY = "tests"
+DEBUG = bool(os.environ.get("DEBUG"))
+ALLOWED_HOSTS = ["*"]
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "gnsq_like.contrib.django",
+    "ledger",
+]
+SILENCED_SYSTEM_CHECKS = ["admin.E403", "admin.E408", "admin.E409", "admin.E410"]
+MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]  # gives answers their Content-Length
+ROOT_URLCONF = "ledger.urls"
+USE_TZ = True
+TIME_ZONE = "UTC"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": Path(__file__).parent / "ledger.sqlite3",
+        "OPTIONS": {"timeout": 60},
+    }
+}
+NSQ = {"MAX_IN_FLIGHT": 8, "DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0}

@@ -1,0 +1,187 @@
+"""manage.py nsq_run and nsq_publish as processes, with a database that is a file."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from gnsq_like import Producer
+from tests.contrib.web import channel_of, get
+from tests.daemons import running_nsqd, wait_for
+
+
+@pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def nsqd(request):
+    with running_nsqd(request.param) as daemon:
+        yield daemon
+
+
+def publish(nsqd, topic, *bodies):
+    with Producer(nsqd.tcp_address) as producer:
+        producer.multi_publish(topic, bodies)
+
+
+def test_publish_and_run(project, nsqd):
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
+    for arguments, stdin in [(["one"], b""), ([], b"two"), (["-", "--defer", "0.1"], b"three")]:
+        done = project.manage("nsq_publish", "orders", *arguments, stdin=stdin, **environment)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with project.running("nsq_run", "book", "work", **environment) as server:
+        wait_for(lambda: len(server.noted("booked")) == 3, "the messages")
+        assert server.end() == 0
+    assert sorted(project.lines("book")) == ["one", "three", "two"]
+    assert sorted(server.noted("signal_handled")) == [f"book/book/{name}/None" for name in ("one", "three", "two")]
+    assert server.log.splitlines()[:2] == ["Reading orders/book: book", "Reading work/workers: work"]
+
+
+def test_publish_says_what_is_wrong(project):
+    done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="0.1")
+    assert done.returncode == 1
+    assert "CommandError: not sent in time: no connection to 127.0.0.1:1" in done.stderr
+    done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    assert (done.returncode, "invalid topic name" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["boook"], {}, "CommandError: there is no reader 'boook'; there are book, fail, pair, work"),
+        (["--health", "nowhere"], {}, "CommandError: no pages can be served: 'nowhere' is not HOST:PORT"),
+        ([], {"NSQ_NSQD_TCP_ADDRESSES": ""}, "(gnsq_like.E003)"),
+        ([], {"NSQ_MAX_ATTEMPTS": "many"}, "(gnsq_like.E002) NSQ_MAX_ATTEMPTS: it must be int."),
+        ([], {"GREENLETS": "1"}, "(gnsq_like.E006) Reader 'greenlet' would run 2 handlers"),
+        (["--skip-checks"], {"GREENLETS": "1"}, "CommandError: Handlers of greenlet would share one database"),
+    ],
+)
+def test_run_says_what_is_wrong(project, arguments, environment, text):
+    done = project.manage("nsq_run", *arguments, **{"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", **environment})
+    assert done.returncode == 1
+    assert text in done.stderr
+
+
+def test_patched_handlers_may_be_greenlets(project, nsqd):
+    publish(nsqd, "greenlets", b"x")
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "GREENLETS": "1", "PATCHED": "1"}
+    with project.running("nsq_run", "greenlet", **environment) as server:
+        wait_for(lambda: server.noted("greenlet") == ["x"])
+        assert server.end() == 0
+
+
+@pytest.mark.parametrize("patched", ["", "1"])
+def test_of_two_handlers_one_rolls_back_and_the_other_commits(project, nsqd, patched):
+    publish(nsqd, "pairs", b"good", b"bad")
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched}
+    with project.running("nsq_run", "pair", **environment) as server:
+        wait_for(lambda: sorted(server.noted("paired")) == ["bad", "good"], "both", 30)
+        assert server.end() == 0
+    assert project.lines("pair") == ["good"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_handlers_end(project, nsqd, number):
+    publish(nsqd, "work", b"0.5", b"0.6")
+    with project.running("nsq_run", "work", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
+        wait_for(lambda: len(server.noted("began")) == 2)
+        assert server.end(number) == 0
+    assert sorted(server.noted("ended")) == ["0.5", "0.6"]
+    channel = channel_of(nsqd, "work")
+    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
+
+
+def test_handlers_that_take_too_long_give_their_messages_back(project, nsqd):
+    publish(nsqd, "work", b"1000")
+    with project.running("nsq_run", "work", "--stop-timeout", "0.1", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
+        wait_for(lambda: server.noted("began"))
+        assert server.end() == 0
+    assert server.noted("ended") == []
+    assert channel_of(nsqd, "work")["depth"] == 1
+
+
+def test_a_failing_handler_is_given_up_in_a_thread_and_its_connections_are_closed(project, nsqd):
+    publish(nsqd, "bad", b"x")
+    with project.running("nsq_run", "fail", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
+        wait_for(lambda: server.noted("gave_up"))
+        wait_for(lambda: channel_of(nsqd, "bad")["in_flight_count"] == 0)
+        assert server.end() == 0
+    # CONN_MAX_AGE is 0: each handler finds no connection of the one before.
+    assert server.noted("failing") == ["True", "True"]
+    assert server.noted("signal_failed") == ["fail/fail/x/ValueError('meant')"] * 2
+    assert server.noted("signal_given_up") == ["fail/fail/x/None"]
+    assert "Traceback" in server.log
+
+
+def test_health_and_metrics_are_served_where_the_readers_run(project, nsqd):
+    publish(nsqd, "work", b"0.01", b"0.02")
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_METRICS": "true"}
+    with project.running(
+        "nsq_run", "work", "--health", "127.0.0.1:0", listening=r"health on http://.*:(\d+)/healthz", **environment
+    ) as server:
+        wait_for(lambda: len(server.noted("ended")) == 2)
+        status, body = get(server.port, "/healthz")
+        assert (status, json.loads(body)["readers"][0]["channel"]) == (200, "workers")
+        status, body = get(server.port, "/metrics")
+        assert 'nsq_reader_handler_seconds_count{channel="workers",topic="work"} 2.0' in body.splitlines()
+        assert get(server.port, "/")[0] == 404
+        assert server.end() == 0
+
+
+def test_setting_django_up_loads_no_gevent(project):
+    """So that an application may still patch, in wsgi.py say."""
+    code = """
+import sys, django
+django.setup()
+from gnsq_like.contrib.django import publish, reader
+from gnsq_like.contrib.django.signals import message_failed
+print(sorted({"gevent", "greenlet", "requests"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project.path,
+        env=project.environment(DJANGO_SETTINGS_MODULE="settings"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+class Listening:
+    """An nsqd's address, where nobody answers; tells whether somebody came."""
+
+    def __enter__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    @property
+    def was_called(self):
+        try:
+            self.socket.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_commands_that_need_no_connection_make_none(project):
+    with Listening() as nsqd, Listening() as lookupd:
+        environment = {
+            "NSQ_PRODUCER_NSQD_TCP_ADDRESSES": nsqd.address,
+            "NSQ_LOOKUPD_HTTP_ADDRESSES": lookupd.address,
+            "NSQ_TIMEOUT": "0.3",
+        }
+        for command in (["check"], ["migrate"], ["makemigrations", "--check"], ["test", "ledger"]):
+            done = project.manage(*command, **environment)
+            assert done.returncode == 0, done.stderr
+        assert not nsqd.was_called
+        assert not lookupd.was_called
+        assert project.manage("nsq_publish", "orders", "x", **environment).returncode == 1
+        assert nsqd.was_called  # this is what a connection looks like
+        assert not lookupd.was_called

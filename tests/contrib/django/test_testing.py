@@ -1,0 +1,139 @@
+"""What applications use in their own tests, in test cases as they write them."""
+
+import io
+import unittest
+
+import pytest
+from django.db import transaction
+from django.test import SimpleTestCase, TestCase, override_settings
+from django.test.runner import DiscoverRunner
+
+from gnsq_like.contrib.django import producer, publish, reader, readers
+from gnsq_like.contrib.django.testing import NSQTestMixin, deliver, recording
+
+
+@pytest.fixture(autouse=True)
+def nothing_declared():
+    before, readers._declared[:] = list(readers._declared), []
+    yield
+    readers._declared[:] = before
+
+
+def run(case):
+    """Run the test methods of a class; what failed, by name."""
+    databases = DiscoverRunner(verbosity=0).setup_databases(aliases={"default", "other"})
+    try:
+        suite = unittest.TestLoader().loadTestsFromTestCase(case)
+        result = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
+    finally:
+        DiscoverRunner(verbosity=0).teardown_databases(databases)
+    assert result.testsRun
+    return {test._testMethodName: text for test, text in [*result.failures, *result.errors]}
+
+
+def test_assertions():
+    class Tests(NSQTestMixin, SimpleTestCase):
+        def test_right(self):
+            self.assertNothingPublished()
+            publish("orders", {"id": 1, "item": "tea"})
+            publish("orders", b"raw")
+            [found] = self.assertPublished("orders", {"item": "tea", "id": 1})
+            assert found.json()["id"] == 1
+            self.assertPublished("orders", b"raw", count=1)
+            self.assertPublished("orders", count=2)
+            self.assertPublished("parcels", count=0)
+            self.assertNothingPublished("parcels")
+
+        def test_nothing(self):
+            self.assertPublished("orders")
+
+        def test_other_body(self):
+            publish("orders", {"id": 1})
+            self.assertPublished("orders", {"id": 2})
+
+        def test_too_often(self):
+            publish("orders", b"x")
+            publish("orders", b"x")
+            self.assertPublished("orders", b"x", count=1)
+
+        def test_something(self):
+            publish("orders", b"x")
+            self.assertNothingPublished()
+
+    failed = run(Tests)
+    assert sorted(failed) == ["test_nothing", "test_other_body", "test_something", "test_too_often"]
+    assert "nothing was published to 'orders'; to 'orders' was published\n  nothing" in failed["test_nothing"]
+    assert """with the body {'id': 2}; to 'orders' was published\n  b'{"id":1}'""" in failed["test_other_body"]
+    assert "2 and not 1 messages were published" in failed["test_too_often"]
+    assert "1 messages were published: b'x' to 'orders'" in failed["test_something"]
+    assert all("AssertionError" in text for text in failed.values())
+
+
+def test_on_commit_in_a_test_case():
+    class Tests(NSQTestMixin, TestCase):
+        def test_captured(self):
+            with self.captureOnCommitCallbacks(execute=True) as callbacks, transaction.atomic():
+                publish("orders", b"x")
+                self.assertNothingPublished()
+            assert len(callbacks) == 1
+            self.assertPublished("orders", b"x", count=1)
+
+        def test_not_executed(self):
+            with self.captureOnCommitCallbacks() as callbacks:
+                publish("orders", b"x")
+            assert len(callbacks) == 1
+            self.assertNothingPublished()
+
+    assert run(Tests) == {}
+
+
+def test_readers_are_called():
+    calls = []
+
+    @reader("orders", "mail")
+    def mail(message):
+        calls.append((message.topic, message.channel, message.body, message.attempts))
+        publish("mails", b"sent")
+
+    @reader("orders", "books", batch={"size": 2})
+    def books(messages):
+        calls.append([message.body for message in messages])
+        messages[0].touch()
+        messages[0].requeue(5)
+
+    @reader("mails", "count")
+    def count(message):
+        calls.append(message.body)
+        return False
+
+    class Tests(NSQTestMixin, SimpleTestCase):
+        def test_each_channel_gets_each_message_once(self):
+            for body in (b"1", b"2", b"3"):
+                publish("orders", body)
+            delivered = self.deliver("orders")
+            assert [message.answer for message in delivered] == ["FIN", "FIN", "FIN", "REQ", "FIN", "REQ"]
+            assert calls == [("orders", "mail", body, 1) for body in (b"1", b"2", b"3")] + [[b"1", b"2"], [b"3"]]
+            calls.clear()
+            assert [message.answer for message in self.deliver()] == ["REQ"] * 3
+            assert calls == [b"sent"] * 3
+            assert self.deliver() == []
+            self.assertPublished("orders", count=3)
+
+    assert run(Tests) == {}
+
+
+def test_what_a_handler_raises_comes_out():
+    @reader("orders", "mail")
+    def mail(message):
+        raise RuntimeError("meant")
+
+    with recording() as outbox:
+        publish("orders", b"x")
+        with pytest.raises(RuntimeError, match="meant"):
+            deliver(outbox)
+
+
+def test_record_keeps_a_whole_process_from_sending():
+    with override_settings(NSQ={"RECORD": True}):
+        publish("orders", b"x")
+        assert [(each.topic, each.body) for each in producer().outbox] == [("orders", b"x")]

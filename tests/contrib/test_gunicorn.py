@@ -1,0 +1,90 @@
+"""Flask in the real gunicorn: publishing from requests, and readers in the workers."""
+
+import pytest
+
+from gnsq_like import Producer, Reader
+from tests.contrib.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
+from tests.daemons import running_nsqd, running_nsqlookupd, wait_for
+
+NAMES = [f"n{number}" for number in range(5000)]
+
+
+@pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def nsqd(request):
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+def test_every_request_answered_200_is_a_message_consumed_once(tmp_path, nsqd):
+    consumed = Consumed()
+    with (
+        gunicorn(tmp_path, *WORKERS["gevent"], NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
+        Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
+    ):
+        answers = publish_from(50, server.port, NAMES)
+        assert (answers.other, answers.refused, answers.broken) == ([], [], [])
+        wait_for(lambda: len(consumed) >= len(NAMES), "all messages", 30)
+        assert server.end() == 0
+    assert sorted(answers.ok) == sorted(NAMES)
+    assert consumed == dict.fromkeys(NAMES, 1)
+    assert len(server.pids("began")) == 2
+
+
+@pytest.mark.parametrize("kind", WORKER_KINDS[1:])
+def test_unpatched_workers_publish_too(tmp_path, kind):
+    consumed = Consumed()
+    with (
+        running_nsqd("process") as nsqd,
+        gunicorn(tmp_path, *WORKERS[kind], NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
+        Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
+    ):
+        answers = publish_from(10, server.port, NAMES[:500])
+        wait_for(lambda: len(consumed) >= 500, "all messages", 30)
+    assert sorted(answers.ok) == sorted(NAMES[:500])
+    assert consumed == dict.fromkeys(NAMES[:500], 1)
+
+
+@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path, kind):
+    with (
+        running_nsqlookupd("process") as lookupd,
+        running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        gunicorn(
+            tmp_path,
+            *WORKERS[kind],
+            "--preload",
+            conf=CONF,
+            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+            NSQ_LOOKUPD_HTTP_ADDRESSES=lookupd.http_address,
+            NSQ_LOOKUPD_POLL_INTERVAL="0.2",
+        ) as server,
+    ):
+        for number in range(200):
+            producer.publish("work", f"0-{number}".encode())
+        wait_for(lambda: len(server.noted("handled")) >= 200, "all messages", 30)
+        answers = publish_from(10, server.port, NAMES[:100])
+        assert server.end() == 0
+        assert len(server.noted("loaded")) == 1
+        assert sorted(answers.ok) == sorted(NAMES[:100])
+        assert sorted(server.noted("handled")) == sorted(f"0-{number}" for number in range(200))
+        assert "Traceback" not in server.log
+
+
+def test_a_worker_without_readers_says_what_to_do(tmp_path):
+    with gunicorn(tmp_path, conf=CONF, app="wsgiref.simple_server:demo_app") as server:
+        wait_for(lambda: server.process.poll() is not None, "the end", 30)
+        assert 'WorkerReaders("module:function")' in server.log
+
+
+@pytest.mark.parametrize("source", ["tests.contrib.clicks_app:nsq", "tests.contrib.clicks_app:readers_of_one_channel"])
+def test_readers_from_a_place_of_their_own(tmp_path, source):
+    conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
+    with (
+        running_nsqd("process") as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        gunicorn(tmp_path, "-k", "gthread", conf=conf, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
+    ):
+        producer.publish("work", b"0-x")
+        wait_for(lambda: server.noted("handled"), "the message")
+        assert server.noted("handled") == ["0-x"]

@@ -1,0 +1,108 @@
+"""Which Readers are healthy: real ones in each state."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from gnsq_like import Producer, Reader
+from gnsq_like.contrib.health import Health, report
+from tests.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.peer import scripted_nsqd
+
+NOWHERE = "127.0.0.1:1"
+
+
+def problem(reader: Reader) -> str | None:
+    healthy, answer = report([reader])
+    [told] = answer["readers"]
+    assert healthy == (told["problem"] is None) == (answer["status"] == "ok")
+    return told["problem"]
+
+
+@contextmanager
+def reading(**options):
+    with Reader("t", "c", print, **options) as reader:
+        yield reader
+
+
+def test_not_started_running_and_stopped():
+    with running_nsqd() as nsqd:
+        reader = Reader("t", "c", print, nsqd_tcp_addresses=nsqd.tcp_address)
+        assert problem(reader) == "not started"
+        with reader:
+            wait_for(lambda: problem(reader) is None, "a connection")
+            reader.pause()
+            assert problem(reader) is None
+        assert problem(reader) == "stopped"
+
+
+def test_an_nsqd_that_is_away():
+    with reading(nsqd_tcp_addresses=NOWHERE) as reader:
+        assert problem(reader) == f"not connected to any of {NOWHERE}"
+
+
+def test_one_nsqd_of_two_is_enough():
+    with running_nsqd() as nsqd, reading(nsqd_tcp_addresses=[nsqd.tcp_address, NOWHERE]) as reader:
+        wait_for(lambda: problem(reader) is None, "a connection")
+        assert report([reader])[1]["readers"][0]["nsqds"] == [nsqd.tcp_address]
+
+
+def test_a_topic_that_nobody_has_is_nothing_to_connect_to():
+    with running_nsqlookupd() as lookupd, reading(lookupd_http_addresses=lookupd.http_address) as reader:
+        wait_for(lambda: problem(reader) is None, "an answer")
+        assert report([reader])[1]["readers"][0]["nsqds"] == []
+
+
+def test_no_nsqlookupd_answers():
+    with reading(lookupd_http_addresses=NOWHERE) as reader:
+        assert problem(reader) == "no nsqlookupd has answered yet"
+
+
+def test_backoff_is_told_and_is_no_illness():
+    def fail(message):
+        raise ValueError("the database is away")
+
+    with (
+        running_nsqd() as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        Reader("t", "c", fail, nsqd_tcp_addresses=nsqd.tcp_address, backoff_multiplier=60) as reader,
+    ):
+        producer.publish("t", b"x")
+        wait_for(lambda: reader.stats()["backoff_level"] == 1, "backoff")
+        assert problem(reader) is None
+        told = report([reader])[1]["readers"][0]
+        assert (told["backoff_level"], told["failed"], told["requeued"]) == (1, 1, 1)
+
+
+def test_every_nsqd_refuses_for_good():
+    with scripted_nsqd() as nsqd, reading(nsqd_tcp_addresses=nsqd.address) as reader:
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0")
+        peer.line()
+        peer.error("E_UNAUTHORIZED AUTH failed for SUB")
+        wait_for(lambda: reader.stats()["state"] == "stopped", "the end")
+        assert problem(reader).startswith("stopped: ")
+        assert "E_UNAUTHORIZED" in problem(reader)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_wsgi_application(method):
+    started = []
+    reader = Reader("t", "c", print, nsqd_tcp_addresses=NOWHERE)
+    application = Health(lambda: [reader])
+    body = b"".join(application({"REQUEST_METHOD": method}, lambda status, headers: started.append((status, headers))))
+    [(status, headers)] = started
+    assert status == "503 Service Unavailable"
+    assert dict(headers)["Content-Type"] == "application/json"
+    if method == "GET":
+        assert json.loads(body)["readers"][0]["topic"] == "t"
+        assert int(dict(headers)["Content-Length"]) == len(body)
+    else:
+        assert body == b""
+
+
+def test_no_readers_are_healthy():
+    assert Health([])({"REQUEST_METHOD": "GET"}, lambda status, headers: None) == [
+        b'{\n "status": "ok",\n "readers": []\n}\n'
+    ]

@@ -1,0 +1,169 @@
+"""Metrics of real Readers and Producers, in one process and in the workers of gunicorn."""
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from gnsq_like import Batch, Producer, Reader, Requeue
+from gnsq_like.contrib.prometheus import Metrics
+from tests.contrib.web import CONF, get, gunicorn, publish_from
+from tests.daemons import running_nsqd, wait_for
+
+#: Serves what is counted in all workers, and forgets the gauges of a worker that went.
+METRICS_CONF = (
+    CONF
+    + """
+from prometheus_client import multiprocess
+
+def child_exit(server, worker):
+    multiprocess.mark_process_dead(worker.pid)
+"""
+)
+
+
+def values(text: str) -> dict[str, float]:
+    """The samples of an exposition: "name{labels}" to value."""
+    return {name: float(value) for name, value in re.findall(r"^(nsq_[^ ]+) (\S+)$", text, re.MULTILINE)}
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry):
+    return Metrics(registry, buckets=(0.5, 1))
+
+
+def scrape(registry):
+    return values(generate_latest(registry).decode())
+
+
+def test_what_a_reader_and_a_producer_count(registry, metrics):
+    def handler(message):
+        if message.body == b"bad" and message.attempts == 1:
+            raise Requeue(delay=0)
+        if message.body == b"worse":
+            raise ValueError("as it should")
+
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        reader = Reader(
+            "t",
+            "c",
+            metrics.timed(handler),
+            nsqd_tcp_addresses=nsqd.tcp_address,
+            max_in_flight=3,
+            default_requeue_delay=0,
+            max_attempts=2,
+            max_backoff_duration=0,
+        )
+        metrics.watch_reader(reader)
+        metrics.watch_producer(producer, "web")
+        with reader:
+            for body in (b"good", b"bad", b"worse", b"good"):
+                producer.publish("t", body)
+            wait_for(lambda: reader.stats()["finished"] == 4, "all")
+            found = scrape(registry)
+            labels = '{channel="c",topic="t"}'
+            expected = {"received": 7, "finished": 4, "requeued": 3, "failed": 3, "given_up": 1}
+            counted = {name: found[f"nsq_reader_{name}_messages_total{labels}"] for name in expected}
+            assert counted == expected
+            assert found[f"nsq_reader_handler_seconds_count{labels}"] == 6  # the seventh was given up
+            assert found['nsq_reader_handler_seconds_bucket{channel="c",le="0.5",topic="t"}'] == 6
+            assert found[f"nsq_reader_connections{labels}"] == 1
+            assert found[f"nsq_reader_max_in_flight_messages{labels}"] == 3
+            assert found[f"nsq_reader_rdy_messages{labels}"] >= 1
+            assert found[f"nsq_reader_in_flight_messages{labels}"] == found[f"nsq_reader_backoff_level{labels}"] == 0
+            assert found['nsq_producer_messages_total{outcome="confirmed",producer="web"}'] == 4
+            assert found['nsq_producer_connections{producer="web"}'] == 1
+        assert scrape(registry)[f"nsq_reader_connections{labels}"] == 0
+
+
+def test_a_reader_started_again_goes_on_counting(registry, metrics):
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        reader = Reader("t", "c", lambda message: None, nsqd_tcp_addresses=nsqd.tcp_address)
+        metrics.watch_reader(reader)
+        for count in (1, 2, 3):
+            with reader:
+                producer.publish("t", b"x")
+                wait_for(lambda count=count: reader.stats()["finished"] == count, "the message")
+            assert scrape(registry)['nsq_reader_finished_messages_total{channel="c",topic="t"}'] == count
+
+
+def test_reconnects_and_two_readers_of_one_channel(registry, metrics):
+    with running_nsqd() as nsqd:
+        readers = [Reader("t", "c", print, nsqd_tcp_addresses=nsqd.tcp_address, max_redial_delay=0.1) for _ in "ab"]
+        for reader in readers:
+            metrics.watch_reader(reader)
+        with readers[0], readers[1]:
+            wait_for(lambda: all(reader.stats()["connections"] for reader in readers), "connections")
+            nsqd.stop()
+            wait_for(lambda: not any(reader.stats()["connections"] for reader in readers), "the loss")
+            nsqd.start()
+            wait_for(lambda: all(reader.stats()["connections"] for reader in readers), "connections")
+            found = scrape(registry)
+    assert found['nsq_reader_reconnects_total{channel="c",topic="t"}'] == 2
+    assert found['nsq_reader_connections{channel="c",topic="t"}'] == 2
+
+
+def test_a_batch_is_timed_as_one(registry, metrics):
+    batches = []
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        handler = Batch(metrics.timed(batches.append), size=10, interval=0.1)
+        with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=20):
+            producer.multi_publish("t", [b"1", b"2", b"3"])
+            wait_for(lambda: sum(map(len, batches)) == 3, "all")
+    assert scrape(registry)['nsq_reader_handler_seconds_count{channel="c",topic="t"}'] == len(batches)
+
+
+def test_the_metrics_of_a_registry_are_named_once(registry, metrics):
+    with pytest.raises(ValueError, match="Duplicated"):
+        Metrics(registry)
+
+
+@pytest.mark.parametrize(("kind", "preload"), [("gevent", False), ("gthread", True)])
+def test_two_workers_count_together(tmp_path, kind, preload):
+    directory = tmp_path / "metrics"
+    directory.mkdir()
+    flags = ["-k", kind, "-w", "2", *(["--threads=10"] if kind == "gthread" else []), *(["--preload"] * preload)]
+    with (
+        running_nsqd("process") as nsqd,
+        gunicorn(
+            tmp_path,
+            *flags,
+            conf=METRICS_CONF,
+            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+            PROMETHEUS_MULTIPROC_DIR=str(directory),
+        ) as server,
+    ):
+        # A worker that came up late may have had nothing to do yet.
+        count = 0
+        while not (len(server.pids("handled")) == len(server.pids("began")) == 2):
+            names = [f"0-{number}" for number in range(count, count + 100)]
+            answers = publish_from(20, server.port, names, topic="work")
+            assert sorted(answers.ok) == sorted(names)
+            count += 100
+            wait_for(lambda count=count: len(server.noted("handled")) == count, "all messages", 30)
+        labels = '{channel="workers",topic="work"}'
+
+        def complete():
+            found = values(get(server.port, "/metrics")[1])
+            return found if found.get(f"nsq_reader_finished_messages_total{labels}") == count else None
+
+        found = wait_for(complete, "both workers' counts")
+        assert found[f"nsq_reader_handler_seconds_count{labels}"] == count
+        assert found[f"nsq_reader_connections{labels}"] == 2
+        assert found[f"nsq_reader_max_in_flight_messages{labels}"] == 100
+        wait_for(
+            lambda: (
+                values(get(server.port, "/metrics")[1])[
+                    'nsq_producer_messages_total{outcome="confirmed",producer="clicks"}'
+                ]
+                == count
+            ),
+            "both Producers' counts",
+        )
+        assert server.end() == 0
