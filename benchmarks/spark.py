@@ -1,0 +1,288 @@
+"""How fast the Spark source is, against a bare loop that receives and stages, and against Spark's own sources.
+
+    python benchmarks/spark.py [--messages N] [--size BYTES] [--trigger N] [--splits N] [--rounds N] [MODE ...]
+
+Starts an nsqd from PATH for each measurement. Every mode runs in a process of its own:
+
+- bare: one socket, no gevent and no Spark: receive, cut, make the same segments, write, fsync and link them, FIN;
+- collect: the source's own work of one task, without Spark;
+- noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are those of all batches but the first,
+  which pays for starting workers, from the end of the first to the end of the last;
+- file: as many rows of the same columns from Parquet files by Spark's file source, in as many batches, to noop;
+- rate: Spark's rate source, which makes its rows in the JVM, to noop: what a batch costs in itself;
+- latency: one message at a time, from publish until foreachBatch has its row.
+
+It needs pyspark, and Java 17 or newer. With --profile, the source's modes say where a batch's time goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from _nsqd import CHANNEL, Nsqd, connect, publish_command, running_nsqd
+
+ROOT = Path(__file__).resolve().parents[1]
+TOPIC = "bench"
+SEGMENT = 2500
+MODES = ("bare", "collect", "noop", "parquet", "file", "rate", "latency")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How fast the Spark source is.")
+    parser.add_argument("modes", nargs="*", help=", ".join(MODES))
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=200, help="bytes of a body")
+    parser.add_argument("--trigger", type=int, default=250_000, help="maxMessagesPerTrigger")
+    parser.add_argument("--splits", type=int, default=1, help="minPartitions")
+    parser.add_argument("--samples", type=int, default=40, help="messages for latency")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--nsqd", default="nsqd")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run:
+        print(json.dumps(run(arguments)))
+        return
+    results: dict[str, list[float]] = {}
+    for _ in range(arguments.rounds):
+        for mode in arguments.modes or MODES:
+            answer = subprocess.run(
+                [sys.executable, __file__, *sys.argv[1:], "--run", mode],
+                stdout=subprocess.PIPE,
+                stderr=None if arguments.profile else subprocess.DEVNULL,
+                text=True,
+                check=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+            result = json.loads(answer.stdout.splitlines()[-1])
+            results.setdefault(mode, []).append(result["rate"])
+            print(f"{mode:8} {result['text']}", flush=True)
+    if "bare" in results:
+        for mode in results.keys() - {"bare", "latency"}:
+            ratios = [rate / bare for rate, bare in zip(results[mode], results["bare"], strict=True)]
+            print(f"{mode:8} {statistics.median(ratios):.0%} of bare")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    mode = arguments.run
+    if mode == "rate":
+        return rate(arguments)
+    if mode == "file":
+        return file(arguments)
+    with running_nsqd(arguments.nsqd, 2 * arguments.messages) as nsqd, tempfile.TemporaryDirectory() as directory:
+        nsqd.make_topic(TOPIC)
+        if mode == "latency":
+            return latency(arguments, nsqd, directory)
+        nsqd.fill(TOPIC, [b"x" * arguments.size] * arguments.messages)
+        if mode == "bare":
+            return bare(arguments, nsqd, directory)
+        if mode == "collect":
+            return collect(arguments, nsqd, directory)
+        return source(arguments, nsqd, directory)
+
+
+def summary(rows: int, seconds: float) -> dict[str, Any]:
+    return {"rate": rows / seconds, "text": f"{rows / seconds:9,.0f} a second ({rows:,} in {seconds:.2f} s)"}
+
+
+# -- without Spark --------------------------------------------------------------------------------------
+
+
+def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    from gnsq_like.spark.segments import encode_segment
+    from gnsq_like.spark.store import PosixStore
+
+    store = PosixStore(Path(directory))
+    store.make("stage")
+    head = struct.Struct(">iiqH16s")
+    host, _, port = nsqd.tcp_address.rpartition(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(b"  V2SUB %b %b\n" % (TOPIC.encode(), CHANNEL.encode()))
+        sock.recv(10)
+        started = time.monotonic()
+        sock.sendall(b"RDY %d\n" % SEGMENT)
+        rest, messages, total, number = b"", [], 0, 0
+        while total < arguments.messages:
+            data = rest + sock.recv(65536)
+            position, end = 0, len(data)
+            while end - position >= 34:
+                size, _, timestamp, attempts, message_id = head.unpack_from(data, position)
+                if end - position < size + 4:
+                    break
+                messages.append((timestamp, attempts, message_id, data[position + 34 : position + size + 4]))
+                position += size + 4
+            rest = data[position:]
+            if len(messages) == min(SEGMENT, arguments.messages - total):
+                store.create(f"stage/{number:06d}", encode_segment(messages))
+                sock.sendall(b"".join([b"FIN %b\n" % message[2] for message in messages]))
+                total += len(messages)
+                number += 1
+                messages = []
+        return summary(total, time.monotonic() - started)
+
+
+def collect(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    from gnsq_like.spark.driver import Driver
+    from gnsq_like.spark.executor import read_part
+    from gnsq_like.spark.options import SourceOptions, parse_options
+
+    options = parse_options(SourceOptions, source_options(arguments, nsqd, directory))
+    driver = Driver(options)
+    offset = driver.initial()
+    started = time.monotonic()
+    rows = 0
+    while rows < arguments.messages:
+        end = driver.latest(offset)
+        driver.commit(offset)
+        rows += sum(batch.num_rows for part in driver.parts(offset, end) for batch in read_part(part, options))
+        offset = dict(end)
+    return summary(rows, time.monotonic() - started)
+
+
+# -- with Spark -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def session() -> Iterator[Any]:
+    from gnsq_like.spark.java import use_java
+
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    use_java()
+    from pyspark.sql import SparkSession
+
+    from gnsq_like.spark import register
+
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "2g",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def source_options(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, str]:
+    return {
+        "topic": TOPIC,
+        "channel": CHANNEL,
+        "nsqdTcpAddresses": nsqd.tcp_address,
+        "nsqdHttpAddresses": nsqd.http_address,
+        "stagingLocation": f"{directory}/stage",
+        "maxMessagesPerTrigger": str(arguments.trigger),
+        "minPartitions": str(arguments.splits),
+    }
+
+
+def source(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    with session() as spark:
+        frame = spark.readStream.format("nsq").options(**source_options(arguments, nsqd, directory)).load()
+        return drained(arguments, frame, directory)
+
+
+def drained(arguments: argparse.Namespace, frame: Any, directory: str) -> dict[str, Any]:
+    """Run an AvailableNow query to its end."""
+    writer = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
+    if arguments.run == "parquet":
+        query = writer.format("parquet").option("path", f"{directory}/out").start()
+    else:
+        query = writer.format("noop").start()
+    query.awaitTermination()
+    return warm(arguments, query)
+
+
+def warm(arguments: argparse.Namespace, query: Any) -> dict[str, Any]:
+    """From the end of the first batch with rows to the end of the last."""
+    batches = [each for each in query.recentProgress if each["numInputRows"]]
+    for each in batches if arguments.profile else ():
+        print(each["numInputRows"], each["durationMs"], file=sys.stderr)
+    seconds = sum(each["durationMs"]["triggerExecution"] for each in batches[1:]) / 1000
+    return summary(sum(each["numInputRows"] for each in batches[1:]), seconds)
+
+
+def file(arguments: argparse.Namespace) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory() as directory, session() as spark:
+        count = arguments.trigger
+        table = pa.table(
+            {
+                "id": [f"{number:016x}" for number in range(count)],
+                "body": [os.urandom(arguments.size) for _ in range(count)],
+                "timestamp_ns": range(count),
+                "attempts": pa.array([1] * count, pa.int32()),
+            }
+        )
+        Path(directory, "in").mkdir()
+        for number in range(-(-arguments.messages // count)):
+            pq.write_table(table, f"{directory}/in/{number}.parquet")
+        schema = "id STRING, body BINARY, timestamp_ns BIGINT, attempts INT"
+        reader = spark.readStream.format("parquet").schema(schema).option("maxFilesPerTrigger", 1)
+        return drained(arguments, reader.load(f"{directory}/in"), directory)
+
+
+def rate(arguments: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory, session() as spark:
+        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", arguments.trigger).load()
+        query = frame.writeStream.format("noop").option("checkpointLocation", f"{directory}/checkpoint").start()
+        while len([each for each in query.recentProgress if each["numInputRows"]]) < 6:
+            time.sleep(0.1)
+        query.stop()
+        return warm(arguments, query)
+
+
+def latency(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    seen: dict[str, float] = {}
+    arrived = threading.Event()
+
+    def note(frame: Any, batch: int) -> None:
+        for row in frame.select("body").collect():
+            seen[bytes(row.body).decode()] = time.monotonic()
+            arrived.set()
+
+    delays = []
+    with session() as spark, connect(nsqd.tcp_address) as sock:
+        frame = spark.readStream.format("nsq").options(**source_options(arguments, nsqd, directory)).load()
+        query = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").foreachBatch(note).start()
+        for number in range(arguments.samples + 3):
+            arrived.clear()
+            published = time.monotonic()
+            sock.sendall(publish_command(TOPIC, str(number).encode()))
+            sock.recv(10)
+            if not arrived.wait(60):
+                raise SystemExit(f"message {number} did not arrive: {query.exception()}")
+            delays.append(seen[str(number)] - published)
+            time.sleep(0.5 + number % 7 * 0.1)  # the pace of the messages, not a wait for something
+        query.stop()
+    delays = sorted(delays[3:])
+    tenths = statistics.quantiles(delays, n=10)
+    text = f"p50 {tenths[4] * 1000:.0f} ms, p90 {tenths[8] * 1000:.0f} ms, least {delays[0] * 1000:.0f} ms"
+    return {"rate": 1 / tenths[4], "text": text}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""NSQ as a source and a sink on Spark: the Python Data Source ``nsq`` (extra ``[spark]``).
+
+``register(spark)`` makes the format known to a session; where gnsq_like is installed for Spark's Python,
+``format("nsq")`` works without it. ``py_files(path)`` makes what ``--py-files`` takes for executors that lack
+gnsq_like. ``java`` finds a Java to run on. Importing this package imports no pyspark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["py_files", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``nsq`` known to a session; fine where it is known already."""
+    from gnsq_like.spark.source import NsqDataSource
+
+    spark.dataSource.register(NsqDataSource)
+
+
+def py_files(path: str | Path) -> str:
+    """Write gnsq_like into a zip file, for ``--py-files`` or ``SparkContext.addPyFile``; gives its path.
+
+    It holds gnsq_like only: gevent, requests, python-snappy and pyarrow must be there. Give it to Spark before
+    the first use of the format.
+
+    :param path: the file to be written, which ends in .zip
+    """
+    from zipfile import ZIP_DEFLATED, ZipFile
+
+    package = Path(__file__).parents[1]
+    with ZipFile(path, "w", ZIP_DEFLATED) as file:
+        for source in sorted(package.rglob("*.py")):
+            file.write(source, source.relative_to(package.parent))
+    return str(path)

@@ -1,0 +1,336 @@
+"""The options of ``format("nsq")``: each once, with its unit, default, bounds, and how its text is read.
+
+Spark hands options over as strings under lower-cased names, in a mapping of all that the user gave. A class of
+options is a frozen dataclass whose fields are made by :func:`option`; :func:`parse_options` reads the mapping,
+and refuses what the class does not know with the nearest name. Fields have Python's names and units (seconds,
+bytes); the user's names are camelCase and end in ``Ms`` where the value is in milliseconds.
+
+``nsq.<name>`` options are options of our own Connection (:class:`gnsq_like.options.ConnectionOptions`), which checks
+them; ``storage.<name>`` options go to fsspec.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.options import ConnectionOptions, make_options
+from gnsq_like.wire.names import encode_channel, encode_topic
+
+_T = TypeVar("_T")
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+#: What Kafka's source has and NSQ cannot honour, and why.
+_REFUSED = {
+    "startingoffsets": "NSQ has no offsets: a channel gives what came since it was created",
+    "endingoffsets": "NSQ has no offsets: a query reads what the channel holds",
+}
+
+#: Options that the source has to set itself.
+_OWN_NSQ = {"msg_timeout": "give msgTimeoutMs instead"}
+
+
+class Wrong(ValueError):
+    """Raised by a reader of option text; its text says what would be right."""
+
+
+# -- how text is read -----------------------------------------------------------------------------------
+
+
+def text(value: str) -> str:
+    """Any text that is not empty."""
+    if not value.strip():
+        raise Wrong("it is empty")
+    return value.strip()
+
+
+def number(minimum: int = 0) -> Callable[[str], int]:
+    """A whole number."""
+
+    def read(value: str) -> int:
+        try:
+            result = int(value)
+        except ValueError:
+            raise Wrong("it must be a whole number") from None
+        if result < minimum:
+            raise Wrong(f"the least is {minimum}")
+        return result
+
+    return read
+
+
+def milliseconds(minimum: int = 0) -> Callable[[str], float]:
+    """A whole number of milliseconds, as seconds."""
+    whole = number(minimum)
+    return lambda value: whole(value) / 1000
+
+
+def duration(value: str) -> float:
+    """Such as "500ms", "30s", "15m", "7d", as seconds; a bare number is seconds."""
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise Wrong('it must be a duration such as "30s", "15m" or "7d"')
+    return float(found[1]) * _SECONDS[(found[2] or "s").lower()]
+
+
+def size(minimum: int = 1) -> Callable[[str], int]:
+    """Such as "32m", "1g" or bytes, as bytes."""
+
+    def read(value: str) -> int:
+        found = _SIZE.fullmatch(value.strip())
+        if found is None:
+            raise Wrong('it must be a size such as "32m", "1g" or a number of bytes')
+        result = int(found[1]) * _BYTES[(found[2] or "b").lower()]
+        if result < minimum:
+            raise Wrong(f"the least is {minimum} bytes")
+        return result
+
+    return read
+
+
+def boolean(value: str) -> bool:
+    """ "true" or "false"."""
+    lowered = value.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise Wrong("it must be true or false")
+    return lowered == "true"
+
+
+def choice(*choices: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def read(value: str) -> str:
+        lowered = value.strip().lower()
+        if lowered not in choices:
+            raise Wrong(f"it must be one of {', '.join(choices)}")
+        return lowered
+
+    return read
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Words separated by commas."""
+    result = tuple(word.strip() for word in value.split(",") if word.strip())
+    if not result:
+        raise Wrong("it is empty")
+    return result
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    """nsqds' TCP addresses, each in the one form that messages are known by."""
+    return tuple(dict.fromkeys(Connection(each).address for each in words(value)))
+
+
+# -- a class of options ---------------------------------------------------------------------------------
+
+
+def option(name: str, read: Callable[[str], Any], default: Any = MISSING) -> Any:
+    """A field of a class of options.
+
+    :param name: the user's name for it
+    :param read: what makes its value of the text; raises Wrong or a UsageError
+    :param default: without one, the option must be given
+    """
+    metadata = {"name": name, "read": read}
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def parse_options(cls: type[_T], given: Mapping[str, str], ignored: Iterable[str] = ()) -> _T:
+    """An object of a class of options from what the user gave; names in any case.
+
+    :param ignored: names that others understand, in lower case
+    :raises InvalidOption: an unknown name, a wrong value, or one that is missing
+    """
+    known = {each.metadata["name"].lower(): each for each in fields(cls) if "name" in each.metadata}  # type: ignore[arg-type]
+    prefixes = {each.metadata["prefix"]: each.name for each in fields(cls) if "prefix" in each.metadata}  # type: ignore[arg-type]
+    values: dict[str, Any] = {name: {} for name in prefixes.values()}
+    for key, value in given.items():
+        lowered = key.lower()
+        prefix, dot, rest = lowered.partition(".")
+        if dot and prefix + dot in prefixes:
+            values[prefixes[prefix + dot]][rest] = value
+        elif lowered in known:
+            values[known[lowered].name] = _read(known[lowered], value)
+        elif lowered not in ignored:
+            raise _unknown(key, value, [each.metadata["name"] for each in known.values()])
+    for each in known.values():
+        if each.default is MISSING and each.name not in values:
+            raise InvalidOption(each.metadata["name"], None, "it must be given")
+    return cls(**values)
+
+
+def _read(known: Field[Any], value: str) -> Any:
+    name = known.metadata["name"]
+    try:
+        return known.metadata["read"](str(value))
+    except Wrong as exc:
+        raise InvalidOption(name, value, str(exc)) from None
+    except UsageError as exc:
+        raise InvalidOption(name, value, str(exc)) from exc
+
+
+def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
+    lowered = key.lower()
+    if lowered in _REFUSED:
+        return InvalidOption(key, value, _REFUSED[lowered])
+    near = difflib.get_close_matches(lowered, [name.lower() for name in names], n=1)
+    hint = "".join(f"; did you mean {name}?" for name in names if name.lower() in near)
+    return InvalidOption(key, value, f"there is no such option{hint}")
+
+
+# -- columns --------------------------------------------------------------------------------------------
+
+#: Every column of the source, its type in Spark's DDL, and whether it is there unless asked for otherwise.
+COLUMNS: dict[str, tuple[str, bool]] = {
+    "id": ("STRING", True),
+    "body": ("BINARY", True),
+    "timestamp": ("TIMESTAMP", True),
+    "attempts": ("INT", True),
+    "topic": ("STRING", True),
+    "channel": ("STRING", True),
+    "nsqd_address": ("STRING", True),
+    "timestamp_ns": ("BIGINT", False),
+}
+
+DEFAULT_COLUMNS = tuple(name for name, (_, default) in COLUMNS.items() if default)
+
+
+def columns(value: str) -> tuple[str, ...]:
+    """Names of columns, as "id, body"; or "all"."""
+    names = tuple(dict.fromkeys(word.lower() for word in words(value)))
+    if names == ("all",):
+        return tuple(COLUMNS)
+    for name in names:
+        if name not in COLUMNS:
+            raise Wrong(f"there is no column {name}; there are {', '.join(COLUMNS)}")
+    return names
+
+
+# -- the source's options -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What reading understands. Streams and batches share the class: one's own options do nothing for the other."""
+
+    topic: str = option("topic", text)
+    channel: str = option("channel", text)
+    #: nsqlookupds that know who has the topic: "host:port" or URLs.
+    lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
+    #: Or the nsqds themselves; a message's ``nsqd_address`` is one of these.
+    nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
+    #: Their HTTP addresses, in the same order.
+    nsqd_http_addresses: tuple[str, ...] = option("nsqdHttpAddresses", words, ())
+    #: Where executors put what they receive; driver and executors all reach it. A path or a URL of fsspec's.
+    staging_location: str = option("stagingLocation", text, "")
+    #: Messages of one batch at most; None for all there are.
+    max_messages: int | None = option("maxMessagesPerTrigger", number(1), None)
+    #: Bytes of bodies of one batch, about.
+    max_bytes: int | None = option("maxBytesPerTrigger", size(1), None)
+    #: A batch waits until so many messages are there ...
+    min_messages: int = option("minMessagesPerTrigger", number(1), 1)
+    #: ... or so many seconds have passed since the last one.
+    max_trigger_delay: float = option("maxTriggerDelay", duration, 900.0)
+    #: Partitions of a batch at least, as a hint: nsqds' shares are split to get there.
+    min_partitions: int = option("minPartitions", number(1), 1)
+    #: Messages of one segment, about: what is there when so many have gathered. Half of what nsqd keeps in flight for
+    #: a connection by default, so that it sends the next segment while one is staged.
+    segment_messages: int = option("segmentMessages", number(1), 1250)
+    #: Bytes of bodies in one segment, about.
+    segment_bytes: int = option("segmentBytes", size(1), 32 << 20)
+    #: Seconds that a segment may take to fill; one that takes longer is the last of its partition.
+    fetch_max_wait: float = option("fetchMaxWaitMs", milliseconds(1), 2.0)
+    #: Seconds without a message after which a partition ends.
+    fetch_idle: float = option("fetchIdleMs", milliseconds(1), 0.15)
+    #: Seconds after which nsqd delivers again what was not answered: how long a crashed task's messages stay away.
+    msg_timeout: float = option("msgTimeoutMs", milliseconds(1000), 15.0)
+    #: Seconds between two looks for new messages while there are none.
+    poll_interval: float = option("pollIntervalMs", milliseconds(1), 0.2)
+    #: Seconds for one answer of an HTTP API.
+    http_timeout: float = option("httpTimeoutMs", milliseconds(1), 2.0)
+    #: What is dropped as delivered before: redeliveries of what was staged but not surely finished; in addition
+    #: every id seen within the window; or nothing.
+    dedupe: str = option("dedupe", choice("unconfirmed", "window", "none"), "unconfirmed")
+    #: Seconds for which an id that was not surely finished is remembered.
+    dedupe_retention: float = option("dedupeRetention", duration, 7 * 86400.0)
+    #: Seconds for which dedupe=window remembers every id.
+    dedupe_window: float = option("dedupeWindow", duration, 300.0)
+    #: Whether the query fails when staged messages that it must deliver are not there any more.
+    fail_on_data_loss: bool = option("failOnDataLoss", boolean, True)
+    #: What a new query does about a log that another one, whose checkpoint is gone, has left unfinished.
+    unfinished_log: str = option("unfinishedLog", choice("refuse", "adopt", "ignore"), "refuse")
+    #: Whether the topic and the channel are created at the start.
+    create_topic_and_channel: bool = option("createTopicAndChannel", boolean, True)
+    #: Whether an AvailableNow run waits, at most msgTimeoutMs, for what crashed tasks left in flight.
+    available_now_wait_in_flight: bool = option("availableNowWaitInFlight", boolean, False)
+    #: The columns of the rows, in this order.
+    columns: tuple[str, ...] = option("includeColumns", columns, DEFAULT_COLUMNS)
+    #: Of a batch read: look at messages and give them back, or take them for good.
+    batch_mode: str = option("batchMode", choice("peek", "drain"), "peek")
+    #: For tests: "module:function", called with the name of each point that a batch passes.
+    trace: str = option("trace", text, "")
+    #: Options of the connections.
+    nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
+    #: Options of fsspec's file system.
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "storage."})
+
+    def __post_init__(self) -> None:
+        encode_topic(self.topic)
+        encode_channel(self.channel)
+        if self.fetch_max_wait > self.msg_timeout / 4:
+            reason = "it must be at most a quarter of msgTimeoutMs, or nsqd gives messages to others meanwhile"
+            raise InvalidOption("fetchMaxWaitMs", round(self.fetch_max_wait * 1000), reason)
+        if bool(self.lookupd_http_addresses) == bool(self.nsqd_tcp_addresses):
+            reason = "give either lookupdHttpAddresses, or nsqdTcpAddresses with nsqdHttpAddresses"
+            raise InvalidOption("nsqdTcpAddresses", ",".join(self.nsqd_tcp_addresses), reason)
+        if len(self.nsqd_http_addresses) != len(self.nsqd_tcp_addresses):
+            reason = "it must name the HTTP address of each of nsqdTcpAddresses, in the same order"
+            raise InvalidOption("nsqdHttpAddresses", ",".join(self.nsqd_http_addresses), reason)
+        self.connection_options()
+        for address in self.lookupd_http_addresses:
+            LookupdClient(address)
+        for address in self.nsqd_http_addresses:
+            NsqdHTTPClient(address)
+
+    def connection_options(self) -> ConnectionOptions:
+        """The options of a connection to nsqd; raises InvalidOption."""
+        return connection_options(self.nsq, msg_timeout=self.msg_timeout)
+
+
+def connection_options(given: Mapping[str, str], **own: object) -> ConnectionOptions:
+    """Connection options from the ``nsq.`` options of the user, and those that are ours to set."""
+    values: dict[str, object] = {}
+    kinds = {each.name: each.metadata["kind"] for each in fields(ConnectionOptions)}
+    for name, value in given.items():
+        if name in own:
+            raise InvalidOption(f"nsq.{name}", value, _OWN_NSQ.get(name, "the source sets it itself"))
+        if name not in kinds:
+            # Not with its value, which may be a secret under a misspelt name.
+            raise _unknown(f"nsq.{name}", "<hidden>", [f"nsq.{each}" for each in kinds])
+        values[name] = _typed(value, kinds[name])
+    return make_options(ConnectionOptions, values | own)
+
+
+def _typed(value: str, kind: type | tuple[type, ...]) -> object:
+    """The text as the first of these types that it can be."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if bool in kinds and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    for each in (int, float):
+        if each in kinds or (each is int and float in kinds):
+            try:
+                return each(value)
+            except ValueError:
+                continue
+    return value

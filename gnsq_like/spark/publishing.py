@@ -1,0 +1,261 @@
+"""What a task of the sink does: rows of Arrow batches become MPUBs and DPUBs of a Producer.
+
+A batch is checked as a whole before its first row is published. Then its rows are grouped by topic; those that
+are not deferred go out in MPUBs, cut by count and by bytes, several of them on their way at a time; deferred ones
+go one by one (NSQ has no MPUB for them), pipelined. The Producer fails over between nsqds.
+
+All happens in this call, in the caller's hub: a worker of Spark runs nothing of ours between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from gevent.pool import Pool
+
+from gnsq_like import Producer
+from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, NSQError, OutcomeUnknown, PublishError, UsageError
+from gnsq_like.spark.options import addresses, connection_options, milliseconds, number, option, size, text, words
+from gnsq_like.wire.names import encode_topic
+
+#: MPUBs that wait for their answers at a time: enough that nsqd never waits for us.
+_WIDTH = 4
+#: Deferred messages that wait for their answers at a time.
+_DEFERRED_WIDTH = 1000
+#: Bytes that an MPUB needs beside its bodies: its count, and the size of each (NSQ.md 1.10).
+_COUNT_BYTES = 4
+_SIZE_BYTES = 4
+#: Milliseconds; beyond every nsqd's max-req-timeout, which is an hour unless its flags say otherwise.
+_MOST_DEFER_MS = 2**31
+
+
+class NotPublished(PublishError):
+    """The sink gave up; the text says why, and what may have been published."""
+
+
+def topic_name(value: str) -> str:
+    """The name of a topic."""
+    encode_topic(text(value))
+    return text(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """What writing understands."""
+
+    #: The topic of rows that have none of their own.
+    topic: str | None = option("topic", topic_name, None)
+    #: nsqlookupds: their nsqds are published to, whatever topics those have.
+    lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
+    #: Or the nsqds themselves.
+    nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
+    #: Messages of one MPUB at most.
+    max_batch_messages: int = option("maxBatchMessages", number(1), 1000)
+    #: Bytes of one MPUB at most: not above nsqd's max-body-size.
+    max_batch_bytes: int = option("maxBatchBytes", size(64), 5 << 20)
+    #: Bytes of one message at most: nsqd's max-msg-size.
+    max_message_bytes: int = option("maxMessageBytes", size(1), 1 << 20)
+    #: Seconds for one try to publish: connecting, passing over nsqds that are away, and the answer.
+    publish_timeout: float = option("publishTimeoutMs", milliseconds(1), 10.0)
+    #: Further tries of what was not confirmed in that time.
+    retries: int = option("retries", number(0), 2)
+    #: Options of the connections.
+    nsq: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "nsq."})
+
+    def __post_init__(self) -> None:
+        if bool(self.lookupd_http_addresses) == bool(self.nsqd_tcp_addresses):
+            raise InvalidOption(
+                "nsqdTcpAddresses", ",".join(self.nsqd_tcp_addresses), "give either it or lookupdHttpAddresses"
+            )
+        connection_options(self.nsq)
+        self.producer()
+
+    @property
+    def longest_body(self) -> int:
+        """Bytes that a body may have: what fits into an MPUB, too."""
+        return min(self.max_message_bytes, self.max_batch_bytes - _COUNT_BYTES - _SIZE_BYTES)
+
+    def producer(self) -> Producer:
+        """A Producer with these options, which did nothing yet; raises InvalidOption, InvalidAddress."""
+        connection = connection_options(self.nsq)
+        return Producer(
+            self.nsqd_tcp_addresses,
+            lookupd_http_addresses=self.lookupd_http_addresses,
+            own_thread=False,
+            retry_unknown=True,
+            timeout=self.publish_timeout,
+            max_msg_bytes=self.max_message_bytes,
+            max_body_bytes=self.max_batch_bytes,
+            **{name: getattr(connection, name) for name in self.nsq},
+        )
+
+
+def publish_batches(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> int:
+    """Publish all rows; how many there were. May switch.
+
+    :raises UsageError: a row that cannot be published; nothing of its batch was
+    :raises NotPublished: nsqd did not confirm it, or refused
+    """
+    producer = options.producer()
+    try:
+        publishing = _Publishing(producer, options)
+        for batch in batches:
+            publishing.publish(batch)
+        return publishing.count
+    finally:
+        producer.close(timeout=0)  # what still waits for an answer was given up
+
+
+class _Publishing:
+    """One task's publishing."""
+
+    def __init__(self, producer: Producer, options: SinkOptions) -> None:
+        self._producer = producer
+        self._options = options
+        #: Messages confirmed.
+        self.count = 0
+        #: What went wrong first.
+        self._failure: NSQError | None = None
+
+    def publish(self, batch: pa.RecordBatch) -> None:
+        """Check a batch, then publish it; returns when nsqd has all of it. May switch."""
+        if not batch.num_rows:
+            return
+        columns = {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        bodies = _bodies(columns["body"], self._options)
+        defers = _defers(columns.get("defer_ms"))
+        pool = Pool(_WIDTH)
+        deferred = []
+        for topic, rows in _by_topic(columns.get("topic"), self._options.topic, batch.num_rows):
+            group = bodies if rows is None else bodies.take(rows)
+            waits = defers if rows is None or defers is None else defers.take(rows)
+            if waits is not None:
+                later = pc.greater(waits, 0)
+                deferred.append((topic, group.filter(later), waits.filter(later)))
+                group = group.filter(pc.invert(later))
+            for chunk in _chunks(group, self._options):
+                if self._failure is None:
+                    pool.spawn(self._publish_chunk, topic, chunk)
+        pool.join()
+        if self._failure is not None:
+            raise self._failure
+        for topic, group, waits in deferred:
+            self._publish_deferred(topic, group, waits)
+
+    def _publish_chunk(self, topic: str, chunk: list[bytes]) -> None:
+        # In a greenlet of the pool.
+        publish = partial(self._producer.multi_publish, topic, chunk, atomic=True)
+        try:
+            self._try(topic, len(chunk), publish, publish)
+        except NSQError as exc:
+            self._failure = self._failure or exc
+
+    def _publish_deferred(self, topic: str, bodies: pa.Array, waits: pa.Array) -> None:
+        for start in range(0, len(bodies), _DEFERRED_WIDTH):
+            part = slice(start, start + _DEFERRED_WIDTH)
+            messages = list(zip(bodies[part].to_pylist(), waits[part].to_pylist(), strict=True))
+            results = [self._producer.publish_async(topic, body, defer=ms / 1000) for body, ms in messages]
+            for (body, ms), result in zip(messages, results, strict=True):
+                again = partial(self._producer.publish, topic, body, defer=ms / 1000)
+                self._try(topic, 1, result.get, again)
+
+    def _try(self, topic: str, count: int, first: Callable[[], object], again: Callable[[], object]) -> None:
+        """Publish, and again what was not confirmed. May switch."""
+        publish = first
+        for left in range(self._options.retries, -1, -1):
+            try:
+                publish()
+            except (NotSent, OutcomeUnknown) as exc:
+                publish = again
+                if not left:
+                    raise self._given_up(topic, count, exc) from exc
+            except PublishError as exc:
+                raise self._given_up(topic, count, exc) from exc
+            else:
+                self.count += count
+                return
+
+    def _given_up(self, topic: str, count: int, reason: PublishError) -> NotPublished:
+        return NotPublished(
+            f"{count} messages for topic {topic} were not published: {reason}. This task published {self.count} "
+            f"others before, which stay; when Spark tries it again, they are published again"
+        )
+
+
+def _bodies(column: pa.Array, options: SinkOptions) -> pa.Array:
+    """The bodies as binary; raises InvalidBody if one cannot be published."""
+    bodies = column.cast(pa.large_binary() if _is_large(column.type) else pa.binary())
+    if bodies.null_count:
+        raise InvalidBody(f"body is null in {bodies.null_count} of {len(bodies)} rows: leave them out")
+    lengths = pc.binary_length(bodies)
+    if empty := pc.sum(pc.equal(lengths, 0)).as_py():
+        raise InvalidBody(f"body is empty in {empty} of {len(bodies)} rows: leave them out, nsqd refuses them")
+    if (longest := pc.max(lengths).as_py()) > options.longest_body:
+        raise InvalidBody(
+            f"a body of {longest} bytes is too big: the most is {options.longest_body}, by maxMessageBytes and "
+            f"maxBatchBytes, which must fit nsqd's max-msg-size and max-body-size"
+        )
+    return bodies
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def _defers(column: pa.Array | None) -> pa.Array | None:
+    """Milliseconds for each row, 0 for none; None if no row is deferred. Raises UsageError."""
+    if column is None:
+        return None
+    waits = pc.fill_null(column, 0)
+    extent = pc.min_max(waits).as_py()
+    for wrong in (extent["min"], extent["max"]):
+        if not 0 <= wrong < _MOST_DEFER_MS:
+            raise UsageError(f"defer_ms is {wrong} in a row: it must be milliseconds, 0 or more, at most an hour or so")
+    return waits if extent["max"] else None
+
+
+def _by_topic(column: pa.Array | None, default: str | None, count: int) -> list[tuple[str, pa.Array | None]]:
+    """Each topic and the positions of its rows (None: all). Raises UsageError."""
+    if column is None:
+        assert default is not None, "check_columns() asks for one of the two"
+        return [(default, None)]
+    if default is not None:
+        column = pc.fill_null(column, default)
+    elif column.null_count:
+        raise UsageError(
+            f"topic is null in {column.null_count} of {count} rows, and there is no option topic for those"
+        )
+    names = column.dictionary_encode()
+    result = []
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        encode_topic(name)
+        result.append((name, pc.indices_nonzero(pc.equal(names.indices, code))))
+    return result
+
+
+def _chunks(bodies: pa.Array, options: SinkOptions) -> Iterator[list[bytes]]:
+    """Bodies for one MPUB each."""
+    room = options.max_batch_bytes - _COUNT_BYTES
+    for start in range(0, len(bodies), options.max_batch_messages):
+        part = bodies.slice(start, options.max_batch_messages)
+        if pc.sum(pc.binary_length(part)).as_py() + _SIZE_BYTES * len(part) <= room:
+            yield part.to_pylist()
+        else:
+            yield from _cut_by_bytes(part.to_pylist(), room)
+
+
+def _cut_by_bytes(bodies: list[bytes], room: int) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    left = room
+    for body in bodies:
+        needed = len(body) + _SIZE_BYTES
+        if needed > left:
+            yield chunk
+            chunk, left = [], room
+        chunk.append(body)
+        left -= needed
+    yield chunk

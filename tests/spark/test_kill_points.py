@@ -1,0 +1,69 @@
+"""kill -9 at every point that a batch passes, and one restart: nothing lost, nothing doubled (SPARK.md 2).
+
+The query is Spark's engine without Spark (``engine``), in a process that kills itself; all points run at once, each
+with a topic of its own. ``test_stream`` does the same with Spark.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.spark.trace import POINTS
+from tests.daemons import Running, running_nsqd
+from tests.spark.engine import Engine, once, run_killed, source_options
+
+KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
+MESSAGES = 900
+
+#: Each point once as the first of its kind, and where there is a second, that.
+KILLS = [*POINTS, "latestOffset:2", "partitions:2", "before-publish:3", "after-publish:2", "after-FIN:3", "after-END:2"]
+
+
+class Outcome(NamedTuple):
+    status: int
+    bodies: Counter[str]
+    left: int
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def outcomes(nsqd: Running, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What became of each query that was killed once and started again."""
+    http = NsqdHTTPClient(nsqd.http_address)
+
+    def kill_and_restart(kill: str) -> Outcome:
+        topic = kill.replace(":", "_")
+        directory = tmp_path_factory.mktemp(topic)
+        options = source_options([nsqd], directory, topic, maxMessagesPerTrigger=400)
+        http.create_topic(topic)
+        http.create_channel(topic, "spark")
+        http.multi_publish(topic, [b"%d" % number for number in range(MESSAGES)])
+        status = run_killed(directory, options, kill)
+        run_killed(directory, options, "never")
+        channel = http.stats(topic)["topics"][0]["channels"][0]
+        left = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+        return Outcome(status, Engine(Path(directory), options).bodies(), left)
+
+    with ThreadPoolExecutor(9) as pool:
+        return dict(zip(KILLS, pool.map(kill_and_restart, KILLS), strict=True))
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_nothing_is_lost_or_doubled(outcomes: dict[str, Outcome], kill: str) -> None:
+    outcome = outcomes[kill]
+    assert outcome.status == -signal.SIGKILL
+    assert outcome.bodies == once(MESSAGES)
+    assert outcome.left == 0

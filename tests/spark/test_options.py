@@ -1,0 +1,166 @@
+"""The options: how their text is read, and what is said about what is wrong with it."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.errors import InvalidName, InvalidOption
+from gnsq_like.spark.options import COLUMNS, DEFAULT_COLUMNS, SourceOptions, duration, parse_options, size
+
+LEAST = {
+    "topic": "clicks",
+    "channel": "spark",
+    "nsqdTcpAddresses": "127.0.0.1:4150",
+    "nsqdHttpAddresses": "127.0.0.1:4151",
+}
+
+
+def parse(**more: str) -> SourceOptions:
+    return parse_options(SourceOptions, LEAST | more)
+
+
+def test_the_least() -> None:
+    options = parse()
+    assert options.nsqd_tcp_addresses == ("127.0.0.1:4150",)
+    assert options.columns == DEFAULT_COLUMNS
+    assert options.max_messages is None
+    assert options.msg_timeout == 15.0
+
+
+@given(st.data())
+def test_names_are_read_in_any_case(data: st.DataObject) -> None:
+    given_options = {**LEAST, "maxMessagesPerTrigger": "7", "nsq.client_id": "me"}
+    mixed = {
+        "".join(data.draw(st.sampled_from([each.lower(), each.upper()])) for each in name): value
+        for name, value in given_options.items()
+    }
+    assert parse_options(SourceOptions, mixed) == parse_options(SourceOptions, given_options)
+
+
+def test_every_option_of_the_table_is_read() -> None:
+    options = parse_options(
+        SourceOptions,
+        {
+            "topic": "clicks",
+            "channel": "spark#ephemeral",
+            "lookupdHttpAddresses": "127.0.0.1:4161, http://lookup:4161",
+            "stagingLocation": "/stage",
+            "maxMessagesPerTrigger": "1000",
+            "maxBytesPerTrigger": "64m",
+            "minMessagesPerTrigger": "10",
+            "maxTriggerDelay": "15m",
+            "minPartitions": "4",
+            "segmentMessages": "500",
+            "segmentBytes": "1g",
+            "fetchMaxWaitMs": "500",
+            "fetchIdleMs": "50",
+            "msgTimeoutMs": "5000",
+            "pollIntervalMs": "100",
+            "httpTimeoutMs": "1000",
+            "dedupe": "Window",
+            "dedupeRetention": "7d",
+            "dedupeWindow": "90s",
+            "failOnDataLoss": "FALSE",
+            "unfinishedLog": "adopt",
+            "createTopicAndChannel": "false",
+            "availableNowWaitInFlight": "true",
+            "includeColumns": "body, timestamp_ns",
+            "batchMode": "drain",
+            "trace": "a:b",
+            "nsq.sample_rate": "5",
+            "nsq.heartbeat_interval": "2.5",
+            "storage.key": "k",
+        },
+    )
+    assert options.lookupd_http_addresses == ("127.0.0.1:4161", "http://lookup:4161")
+    assert (options.max_bytes, options.segment_bytes) == (64 << 20, 1 << 30)
+    assert (options.max_trigger_delay, options.dedupe_retention, options.dedupe_window) == (900.0, 604_800.0, 90.0)
+    assert (options.fetch_max_wait, options.fetch_idle, options.msg_timeout) == (0.5, 0.05, 5.0)
+    assert (options.dedupe, options.fail_on_data_loss, options.unfinished_log) == ("window", False, "adopt")
+    assert options.columns == ("body", "timestamp_ns")
+    assert options.storage == {"key": "k"}
+    connection = options.connection_options()
+    assert (connection.sample_rate, connection.heartbeat_interval, connection.msg_timeout) == (5, 2.5, 5.0)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given_options", "message"),
+    [
+        ({"maxMessagePerTrigger": "5"}, "did you mean maxMessagesPerTrigger"),
+        ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
+        ({"nsq.snapy": "true"}, "no such option"),
+        ({"nsq.msg_timeout": "5"}, "msgTimeoutMs"),
+        ({"nsq.sample_rate": "150"}, "sample_rate"),
+        ({"maxMessagesPerTrigger": "many"}, "whole number"),
+        ({"maxMessagesPerTrigger": "0"}, "the least is 1"),
+        ({"maxBytesPerTrigger": "5 parsecs"}, "size"),
+        ({"maxTriggerDelay": "soon"}, "duration"),
+        ({"failOnDataLoss": "perhaps"}, "true or false"),
+        ({"dedupe": "all"}, "unconfirmed, window, none"),
+        ({"includeColumns": "key"}, "there is no column key"),
+        ({"nsqdTcpAddresses": "localhost"}, "host:port"),
+        ({"nsqdHttpAddresses": "one:1,two:2"}, "in the same order"),
+        ({"lookupdHttpAddresses": "127.0.0.1:4161"}, "either lookupdHttpAddresses"),
+        ({"fetchMaxWaitMs": "10000"}, "a quarter of msgTimeoutMs"),
+    ],
+)
+def test_what_is_wrong_is_said(given_options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        parse(**given_options)
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(InvalidOption, match="topic"):
+        parse_options(SourceOptions, {"channel": "spark"})
+    with pytest.raises(InvalidName, match="channel"):
+        parse(channel="no channel")
+
+
+def test_all_columns() -> None:
+    assert parse(includeColumns="all").columns == tuple(COLUMNS)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["ms", "s", "m", "h", "d"]))
+def test_durations(amount: int, unit: str) -> None:
+    factor: dict[str, Any] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+    assert duration(f"{amount}{unit}") == pytest.approx(amount * factor[unit])
+
+
+@given(st.integers(1, 10**6), st.sampled_from([("", 1), ("b", 1), ("k", 1024), ("KB", 1024), ("m", 1 << 20)]))
+def test_sizes(amount: int, unit: tuple[str, int]) -> None:
+    assert size()(f"{amount}{unit[0]}") == amount * unit[1]
+
+
+def test_the_documented_options_and_their_defaults() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.rst").read_text()
+    table = page.partition("Reading a stream")[2].partition("Option  ")[2].partition("The stage")[0]
+    rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
+    named = {each.metadata["name"]: each.default for each in fields(SourceOptions) if "name" in each.metadata}
+    assert set(rows) == set(named) - {"trace", "batchMode"}
+    readers = {
+        each.metadata["name"]: each.metadata["read"] for each in fields(SourceOptions) if "name" in each.metadata
+    }
+    for line in table.splitlines():
+        found = re.match(r"``(\w+)``", line)
+        if found:
+            written = line[34:45].strip()
+            default = named[found[1]]
+            expected = None if default in (MISSING, (), "", None, DEFAULT_COLUMNS) else default
+            assert (readers[found[1]](written) if written else None) == expected, found[1]
+
+
+def test_the_documented_columns() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.rst").read_text()
+    table = page.partition("Column            Type")[2].partition("includeColumns=id")[0]
+    assert dict(re.findall(r"^``(\w+)``\s+([A-Z]+)", table, re.MULTILINE)) == {
+        name: kind for name, (kind, _) in COLUMNS.items()
+    }

@@ -1,0 +1,84 @@
+"""Two executors, each a JVM of its own with its own workers, share a topic that four nsqds have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from tests.daemons import Kind, running_nsqd
+from tests.spark.sessions import run_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 40_000
+
+#: The sink fills the nsqds; then a stream, or a batch read, takes all. Who read a row is told by its worker's parent,
+#: of which each executor has one.
+PROGRAM = """
+import os
+from pyspark.sql.functions import udf
+from gnsq_like.spark import register
+
+register(spark)
+tcp, http = {tcp!r}, {http!r}
+frame = spark.range({count}).selectExpr("cast(id AS string) AS body").repartition(4)
+frame.write.format("nsq").options(nsqdTcpAddresses=tcp, topic="t").mode("append").save()
+
+@udf("bigint")
+def executor(body):
+    return os.getppid()
+
+options = dict(nsqdTcpAddresses=tcp, nsqdHttpAddresses=http, topic="t", channel="c", minPartitions="8")
+chosen = ["id", "body", "nsqd_address", executor("body").alias("executor")]
+if {streaming}:
+    source = spark.readStream.format("nsq").options(
+        stagingLocation={place!r} + "/stage", maxMessagesPerTrigger="10000", **options
+    )
+    query = (
+        source.load().select(chosen)
+        .writeStream.format("parquet").option("checkpointLocation", {place!r} + "/checkpoint")
+        .trigger(availableNow=True).start({place!r} + "/rows")
+    )
+    assert query.awaitTermination(200)
+    rows = spark.read.parquet({place!r} + "/rows").collect()
+    report["batches"] = sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
+else:
+    source = spark.read.format("nsq").options(batchMode="drain", **options)
+    rows = source.load().select(chosen).collect()
+report["rows"] = [[row.id, int(row.body), row.nsqd_address, row.executor] for row in rows]
+"""
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.mark.parametrize("streaming", [False, True], ids=["drain", "stream"])
+def test_nothing_is_lost_or_doubled_and_both_read(tmp_path: Path, kind: Kind, streaming: bool) -> None:
+    with ExitStack() as stack:
+        nsqds = [stack.enter_context(running_nsqd(kind)) for _ in range(4)]
+        for nsqd in nsqds:
+            client = NsqdHTTPClient(nsqd.http_address)
+            client.create_topic("t")
+            client.create_channel("t", "c")
+        program = PROGRAM.format(
+            tcp=",".join(nsqd.tcp_address for nsqd in nsqds),
+            http=",".join(nsqd.http_address for nsqd in nsqds),
+            count=COUNT,
+            streaming=streaming,
+            place=str(tmp_path),
+        )
+        report: dict[str, Any] = run_program(tmp_path, program, master="local-cluster[2,1,1024]")
+        left = [NsqdHTTPClient(nsqd.http_address).stats("t")["topics"][0]["channels"][0] for nsqd in nsqds]
+    rows = report["rows"]
+    assert Counter(number for _, number, _, _ in rows) == Counter(range(COUNT))
+    assert len({(address, message_id) for message_id, _, address, _ in rows}) == COUNT
+    assert {address for _, _, address, _ in rows} == {nsqd.tcp_address for nsqd in nsqds}
+    assert len({executor for _, _, _, executor in rows}) == 2
+    assert [channel["depth"] + channel["in_flight_count"] for channel in left] == [0] * 4
+    assert not streaming or report["batches"] >= 4
