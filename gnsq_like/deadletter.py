@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import json
@@ -36,7 +37,7 @@ from gnsq_like.message import Message
 from gnsq_like.threadpool import call_in_thread
 from gnsq_like.wire.names import encode_topic
 
-__all__ = ["DeadLetter", "ToDirectory", "ToLog", "ToTopic", "make_envelope", "open_envelope"]
+__all__ = ["DeadLetter", "ToDirectory", "ToLog", "ToTopic", "make_envelope", "open_envelope", "pack_envelope"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,26 +68,41 @@ class DeadLetter:
     #: When it was given up, in ns since the epoch.
     given_up_ns: int
     body: bytes
+    #: Why, where that is known.
+    reason: str = ""
 
 
 def make_envelope(message: Message) -> bytes:
-    """The message and what is known of it, as one JSON object.
+    """The message and what is known of it, as one JSON object; see :func:`pack_envelope`."""
+    return pack_envelope(
+        DeadLetter(
+            topic=message.topic,
+            channel=message.channel,
+            nsqd_address=message.nsqd_address,
+            id=message.id,
+            attempts=message.attempts,
+            timestamp_ns=message.timestamp_ns,
+            given_up_ns=time.time_ns(),
+            body=message.body,
+        )
+    )
 
-    ``body`` is the text itself where the bytes are UTF-8 (and that is shorter), else ``body_base64`` is there.
+
+def pack_envelope(letter: DeadLetter) -> bytes:
+    """A dead letter as one JSON object.
+
+    ``body`` is the text itself where the bytes are UTF-8 (and that is shorter), else ``body_base64`` is there;
+    ``reason`` is left out where it is empty.
     """
-    fields: dict[str, object] = {
-        "topic": message.topic,
-        "channel": message.channel,
-        "nsqd_address": message.nsqd_address,
-        "id": message.id,
-        "attempts": message.attempts,
-        "timestamp_ns": message.timestamp_ns,
-        "given_up_ns": time.time_ns(),
-    }
-    coded = base64.b64encode(message.body).decode("ascii")
+    fields: dict[str, object] = {each.name: getattr(letter, each.name) for each in dataclasses.fields(letter)}
+    body = letter.body
+    del fields["body"]
+    if not letter.reason:
+        del fields["reason"]
+    coded = base64.b64encode(body).decode("ascii")
     fields["body_base64"] = coded
     with contextlib.suppress(UnicodeDecodeError):
-        text = message.body.decode("utf-8")
+        text = body.decode("utf-8")
         if len(json.dumps(text, ensure_ascii=False).encode("utf-8")) <= max(len(coded), 64):
             del fields["body_base64"]
             fields["body"] = text
@@ -94,7 +110,7 @@ def make_envelope(message: Message) -> bytes:
 
 
 def open_envelope(data: bytes) -> DeadLetter:
-    """What :func:`make_envelope` packed.
+    """What :func:`pack_envelope` packed.
 
     :raises UsageError: when it is no envelope
     """

@@ -75,10 +75,20 @@ class Flow:
         self._begun = self.loop.timer(0)
         self._timer = self.loop.timer(0)
         self._timer_at: float | None = None
-        #: Messages received, finished and requeued since the start.
+        #: Messages received, finished, given up (which finishes them, too), requeued, and requeued as failed.
         self.received_count = 0
         self.finished_count = 0
+        self.given_up_count = 0
         self.requeued_count = 0
+        self.failed_count = 0
+
+    def count_on(self, earlier: Flow) -> None:
+        """Go on counting where the Flow of an earlier start ended."""
+        self.received_count = earlier.received_count
+        self.finished_count = earlier.finished_count
+        self.given_up_count = earlier.given_up_count
+        self.requeued_count = earlier.requeued_count
+        self.failed_count = earlier.failed_count
 
     # -- what happens -------------------------------------------------------------------------------
 
@@ -122,6 +132,8 @@ class Flow:
     def finished(self, subscription: Subscription, message: Message, handled: bool) -> None:
         """A message is about to be finished; ``handled`` is False for one that is given up."""
         self.finished_count += 1
+        if not handled:
+            self.given_up_count += 1
         if self.backoff.mode is not Mode.FLOWING:
             judge = self.backoff.success if handled else self.backoff.inconclusive
             self._changed(judge(message.stamp, time.monotonic()))
@@ -132,6 +144,7 @@ class Flow:
         self.requeued_count += 1
         now = time.monotonic()
         if backoff:
+            self.failed_count += 1
             self._changed(self.backoff.failure(message.stamp, now))
         else:
             self._changed(self.backoff.inconclusive(message.stamp, now))
@@ -177,8 +190,8 @@ class Flow:
 
     @property
     def in_flight(self) -> int:
-        """Messages received and not answered, on all connections."""
-        return sum(len(subscription.in_flight) for subscription in self.subscriptions)
+        """Messages received and not answered, on all connections. From any thread."""
+        return sum(len(subscription.in_flight) for subscription in list(self.subscriptions))
 
     def plan_soon(self) -> None:
         """Plan when the hub comes round."""

@@ -60,7 +60,6 @@ class Handling:
     ) -> None:
         self._name = name
         self._max_attempts = max_attempts
-        self._on_giving_up = on_giving_up
         self._on_error = on_error
         self._workers: Workers[Message] = Workers(self._work, concurrency)
         self._threads = ThreadCalls(concurrency) if in_threads else None
@@ -78,6 +77,10 @@ class Handling:
             self._handle = handler
         else:
             self._handle = partial(self._threads.call, handler)
+        # What is called in place of the handler may block as it may, and needs what its thread has.
+        self._on_giving_up = on_giving_up
+        if on_giving_up is not None and self._threads is not None:
+            self._on_giving_up = partial(self._threads.call, on_giving_up)
         #: For the pulled form: messages to hand out, and those who wait for one.
         self._pulled: deque[Message] = deque()
         self._pulling: deque[Reply] = deque()

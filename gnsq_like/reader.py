@@ -24,7 +24,7 @@ from gnsq_like import forks
 from gnsq_like.addresses import Address, parse_addresses
 from gnsq_like.batch import Batch
 from gnsq_like.connection import Connection
-from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NSQError
+from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.flow import Flow
 from gnsq_like.handling import Handler, Handling
 from gnsq_like.home import Home, forget_here, home_here
@@ -39,6 +39,7 @@ from gnsq_like.subscription import Subscription
 from gnsq_like.watchdog import Watchdog
 from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.names import encode_channel, encode_topic
+from gnsq_like.wire.negotiated import Authorized
 
 if TYPE_CHECKING:
     from gnsq_like.discovery import Discovery
@@ -66,6 +67,8 @@ class Reader:
     :param on_disconnect: hook, called with (address, error) when it is gone; error is None after a stop
     :param on_error: hook, called with (address, error) for what went wrong and ends nothing: a failed try to
         connect, a nsqlookupd without an answer, a FIN, REQ or TOUCH that nsqd refused
+    :param on_auth: hook, called with (address, authorized) when nsqd took the ``auth_secret``; authorized has
+        ``identity``, ``identity_url`` and ``permission_count``
     :param on_backoff: hook, called with (level, seconds) when backoff begins or changes; (0, 0.0) at its end
     :param on_giving_up: called with a message that was delivered more than ``max_attempts`` times, in place of
         the handler; when it returns the message is finished, when it raises, requeued without backoff
@@ -86,6 +89,7 @@ class Reader:
         on_connect: Callable[[str], object] | None = None,
         on_disconnect: Callable[[str, NSQError | None], object] | None = None,
         on_error: Callable[[str, NSQError], object] | None = None,
+        on_auth: Callable[[str, Authorized], object] | None = None,
         on_backoff: Callable[[int, float], object] | None = None,
         on_giving_up: Callable[[Message], object] | None = None,
         **options: Any,
@@ -106,15 +110,21 @@ class Reader:
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._on_error = on_error
+        self._on_auth = on_auth
         self._on_backoff = on_backoff
         self._on_giving_up = on_giving_up
         self._max_in_flight = self.options.max_in_flight
         self._state = "new"
         self._paused = False
         self._hooks = Hooks()
+        #: Monotonic time at which a stop waits no longer for handlers; only a stop sets it, and may bring it forward.
+        self._deadline = 0.0
         #: What run() raises: every nsqd refuses in a way that repeating cannot cure.
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
+        #: Addresses that were connected since the start, and how often such a one was connected again.
+        self._were_connected: set[Address] = set()
+        self._reconnect_count = 0
         #: From here on: made by start().
         self._home: Home | None = None
         self._flow: Flow | None = None
@@ -151,7 +161,10 @@ class Reader:
         assert home is not None
         # What can fail comes first, so that a start that fails leaves nothing behind.
         discovery = self._make_discovery() if self._lookupds else None
+        earlier = self._flow
         self._flow = Flow(options, self._make_backoff(), home, on_backoff=self._backoff_changed)
+        if earlier is not None:
+            self._flow.count_on(earlier)
         self._flow.max_in_flight = self._max_in_flight
         self._flow.paused = self._paused
         self._handling = Handling(
@@ -168,6 +181,7 @@ class Reader:
         self._stopped = Reply()
         self._left = 0
         self._fatal = None
+        self._were_connected.clear()
         self._watchdog = Watchdog(self._name)
         self._watchdog.start()
         forks.register(self)
@@ -204,27 +218,34 @@ class Reader:
 
         return make_discovery(self._lookupds, self.topic, self.options, self._found, self._report)
 
-    def run(self) -> None:
+    def run(self, *, stop_timeout: float = 30.0) -> None:
         """Start, and block until stopped, by :meth:`stop` or by SIGTERM or SIGINT. May switch.
 
-        The signals are handled only where this is called in the main thread.
+        The signals are handled only where this is called in the main thread. A second SIGINT, of somebody at a
+        keyboard, ends the wait for handlers.
 
-        :raises NsqdError: when every nsqd there is refuses in a way that repeating cannot cure
+        :param stop_timeout: seconds for the running handlers, when a signal stops it
+        :raises ConnectionFailed: when every nsqd there is refuses in a way that repeating cannot cure: AUTH, TLS,
+            a name; its cause is nsqd's error, a TLSError or a NegotiationFailed
         """
         self.start()
         handlers: list[Any] = []
         if self._home is not None and self._home.hub.main_hub:
             handlers = [
-                gevent.signal_handler(number, gevent.spawn, self.stop) for number in (signals.SIGTERM, signals.SIGINT)
+                gevent.signal_handler(number, self._signalled, number, stop_timeout)
+                for number in (signals.SIGTERM, signals.SIGINT)
             ]
         try:
             self.wait()
         finally:
             for handler in handlers:
                 handler.cancel()
-            self.stop()
+            self.stop(stop_timeout)
         if self._fatal is not None:
             raise self._fatal
+
+    def _signalled(self, number: int, stop_timeout: float) -> None:
+        self.stop(0.0 if self._state == "stopping" and number == signals.SIGINT else stop_timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
@@ -240,7 +261,8 @@ class Reader:
         is requeued, its handlers are killed, and the connections are closed.
 
         Called by a handler, inside ``for message in reader``, or from another OS thread, it only begins the
-        stop; :meth:`wait` waits for its end. A caller who is interrupted stops waiting; the stop goes on.
+        stop; :meth:`wait` waits for its end. A caller who is interrupted stops waiting; the stop goes on. Called
+        again while it goes on, it can only bring the end forward.
 
         :param timeout: seconds for the running handlers
         :returns: how many messages were still unanswered when the time was up
@@ -257,11 +279,17 @@ class Reader:
 
     def _begin_to_stop(self, timeout: float) -> None:
         # In a greenlet of its own, which whoever called stop() may wait for, or not.
+        deadline = time.monotonic() + timeout
         if self._state == "running":
             self._state = "stopping"
-            gevent.spawn(self._end, time.monotonic() + timeout)
+            self._deadline = deadline
+            gevent.spawn(self._end)
+        elif self._state == "stopping" and deadline < self._deadline:
+            self._deadline = deadline
+            if self._flow is not None and self._flow.on_drained is not None:
+                self._flow.on_drained()  # to look at the time anew
 
-    def _end(self, deadline: float) -> None:
+    def _end(self) -> None:
         flow, handling, roster = self._flow, self._handling, self._roster
         assert flow is not None and handling is not None and roster is not None and self._stopped is not None
         try:
@@ -271,15 +299,13 @@ class Reader:
                 subscription.connection.set_rdy(0)
             unbegun = handling.take_unbegun()
             handling.wake()
-            closing = [
-                gevent.spawn(self._unsubscribe, each, unbegun, deadline) for each in self._subscriptions.values()
-            ]
+            closing = [gevent.spawn(self._unsubscribe, each, unbegun) for each in self._subscriptions.values()]
             if self._discovery is not None:
                 self._discovery.stop()
                 self._discovery = None
             roster.stop()
             gevent.joinall(closing)
-            self._drain(flow, deadline)
+            self._drain(flow)
             self._left = flow.in_flight
             if self._left:
                 logger.warning("stopping with %d messages of %s unanswered", self._left, self._name)
@@ -298,9 +324,9 @@ class Reader:
             self._state = "stopped"
             self._stopped.settle()
 
-    def _unsubscribe(self, subscription: Subscription, unbegun: list[Message], deadline: float) -> None:
+    def _unsubscribe(self, subscription: Subscription, unbegun: list[Message]) -> None:
         """CLS, and then give back: before CLOSE_WAIT nsqd might deliver here again what it got back."""
-        patience = min(subscription.connection.options.connect_timeout, max(0.0, deadline - time.monotonic()))
+        patience = min(subscription.connection.options.connect_timeout, max(0.0, self._deadline - time.monotonic()))
         try:
             subscription.connection.close_subscription(patience)
         except NSQError as exc:
@@ -309,13 +335,12 @@ class Reader:
             if message.subscription is subscription:
                 message.requeue(0, backoff=False)
 
-    @staticmethod
-    def _drain(flow: Flow, deadline: float) -> None:
+    def _drain(self, flow: Flow) -> None:
         """Wait until nothing is in flight or the time is up."""
-        drained = Reply()
-        flow.on_drained = drained.settle
-        if flow.in_flight:
-            drained.wait(deadline - time.monotonic())
+        while flow.in_flight and (left := self._deadline - time.monotonic()) > 0:
+            woken = Reply()
+            flow.on_drained = woken.settle
+            woken.wait(left)
         flow.on_drained = None
 
     def forked_child(self) -> None:
@@ -332,6 +357,9 @@ class Reader:
         self._roster.inherited()
         self._handling.take_unbegun()
         self._handling = None
+        # What was counted was the parent's.
+        self._flow = None
+        self._reconnect_count = 0
         if self._watchdog is not None:
             self._watchdog.stop()
         self._subscriptions.clear()
@@ -346,6 +374,11 @@ class Reader:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    @property
+    def error(self) -> NSQError | None:
+        """Why it stopped by itself: every nsqd refuses in a way that repeating cannot cure. Else None."""
+        return self._fatal
 
     # -- connections --------------------------------------------------------------------------------
 
@@ -362,6 +395,7 @@ class Reader:
             on_messages=self._messages_came,
             on_error=lambda connection, error: self._report(connection.address, error),
             on_close=self._connection_ended,
+            on_auth=lambda connection, authorized: self._hooks.call(self._on_auth, connection.address, authorized),
         )
         try:
             connection.connect()
@@ -384,6 +418,8 @@ class Reader:
             adaptive=self.options.adaptive_rdy,
         )
         self._subscriptions[address] = subscription
+        self._reconnect_count += address in self._were_connected
+        self._were_connected.add(address)
         self._flow.add(subscription)
         self._hooks.call(self._on_connect, connection.address)
         logger.info("subscribed to %s at %s", self._name, address)
@@ -406,9 +442,13 @@ class Reader:
 
     def _give_in(self, error: NSQError) -> None:
         """Every known nsqd refuses for good."""
-        if not self._subscriptions:
-            self._fatal = error
-            self._begin_to_stop(0.0)
+        if self._subscriptions:
+            return
+        if self._were_connected and isinstance(error.__cause__, NsqdError) and error.__cause__.code == "E_AUTH_FAILED":
+            # nsqd says the same of a secret that is wrong and of an auth server that is away; this one was good.
+            return
+        self._fatal = error
+        self._begin_to_stop(0.0)
 
     def _report(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
@@ -493,33 +533,39 @@ class Reader:
     @property
     def is_starved(self) -> bool:
         """Whether some connection holds nearly all it may: more comes only when messages are answered."""
+        slots = [subscription.slot for subscription in self._subscriptions.values()]
         return any(
-            subscription.slot.in_flight > 0
-            and subscription.slot.in_flight >= int(_STARVED_SHARE * subscription.slot.rdy)
-            for subscription in self._subscriptions.values()
+            slot.in_flight > 0 and slot.in_time >= min(slot.rdy, max(1, int(_STARVED_SHARE * slot.rdy)))
+            for slot in slots
         )
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the start, and what each connection holds now."""
+        """Counts, in this process, since it was made; and what each connection holds now. From any thread."""
         flow = self._flow
         handling = self._handling
+        roster = self._roster
         return {
             "state": self._state,
             "received": 0 if flow is None else flow.received_count,
             "finished": 0 if flow is None else flow.finished_count,
+            "given_up": 0 if flow is None else flow.given_up_count,
             "requeued": 0 if flow is None else flow.requeued_count,
+            "failed": 0 if flow is None else flow.failed_count,
             "in_flight": 0 if flow is None else flow.in_flight,
             "waiting": 0 if handling is None else handling.waiting,
             "busy": 0 if handling is None else handling.busy,
             "max_in_flight": self._max_in_flight,
             "backoff_level": 0 if flow is None else flow.backoff.level,
+            "reconnects": self._reconnect_count,
+            "known": [] if roster is None else sorted(map(str, roster.known)),
+            "surveyed": roster is not None and roster.surveyed,
             "connections": {
                 str(address): {
                     "rdy": subscription.connection.rdy,
                     "share": subscription.slot.rdy,
                     "in_flight": len(subscription.in_flight),
                 }
-                for address, subscription in self._subscriptions.items()
+                for address, subscription in list(self._subscriptions.items())
             },
         }
 

@@ -3,7 +3,7 @@
 An nsqd of a fixed list is tried until it answers, with exponential delays from the first failure on. One
 that discovery found is tried once each time it is listed, and left alone for a while after a failure. Each
 try is made in a greenlet of its own, so that a mute nsqd holds up nobody, and an address is tried by one
-greenlet at a time.
+greenlet at a time. A connection that did not last is a failure too, for it would fail as soon again.
 
 Refusals that repeating cannot cure are reported once; when every known nsqd refuses so, that is told too.
 """
@@ -19,15 +19,14 @@ from typing import Any
 import gevent
 
 from gnsq_like.addresses import Address
-from gnsq_like.errors import ConnectionFailed, NsqdError, NSQError
+from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delay
 
 logger = logging.getLogger(__name__)
 
-#: nsqd's refusals that the same request would meet again (NSQ.md 1.3 to 1.5).
-_INCURABLE = frozenset(
-    {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
-)
+#: Seconds for which a connection has to last, from SUB on, to clear the failures before it. One that nsqd ends at
+#: once ends in milliseconds; one that lasts so long costs little however often it is made again.
+LASTING = 5.0
 
 
 class Roster:
@@ -55,6 +54,7 @@ class Roster:
         max_redial_delay: float,
         surveyed: bool,
         draw: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fixed = tuple(fixed)
         self._connect = connect
@@ -64,16 +64,24 @@ class Roster:
         self._poll_interval = poll_interval
         self._max_redial_delay = max_redial_delay
         self._draw = draw
+        self._clock = clock
         #: Whether all nsqds are known: from the first whole round of discovery on.
-        self._surveyed = surveyed
+        self.surveyed = surveyed
         #: Addresses that discovery found in its last round.
         self._found: frozenset[Address] = frozenset()
         self._trying: dict[Address, Any] = {}
-        #: For each address: how often in a row it failed, and until when (monotonic) it is left alone.
+        #: When (by the clock) those that are connected subscribed.
+        self._since: dict[Address, float] = {}
+        #: For each address: how often in a row it failed, and until when (by the clock) it is left alone.
         self._failures: dict[Address, tuple[int, float]] = {}
         #: Addresses that refused for good.
         self._refused: set[Address] = set()
         self._stopped = False
+
+    @property
+    def known(self) -> frozenset[Address]:
+        """The nsqds that are wanted: the fixed ones, and those of the last round of discovery. From any thread."""
+        return self._found.union(self._fixed)
 
     def start(self) -> None:
         """Begin with the fixed addresses. Never switches."""
@@ -95,8 +103,8 @@ class Roster:
         """A round of discovery gave these, and, if ``complete``, no others. Never switches."""
         listed = frozenset(addresses)
         self._found = listed if complete else self._found | listed
-        self._surveyed = self._surveyed or complete
-        now = time.monotonic()
+        self.surveyed = self.surveyed or complete
+        now = self._clock()
         for address in sorted(listed):
             _, not_before = self._failures.get(address, (0, 0.0))
             if now >= not_before:
@@ -107,6 +115,13 @@ class Roster:
 
         :returns: whether only discovery can bring the address back
         """
+        now = self._clock()
+        if now - self._since.pop(address, now) >= LASTING:
+            self._failures.pop(address, None)
+        else:
+            # The first of them is like any loss: discovery may bring it back at once.
+            count = self._failures.get(address, (0, 0.0))[0]
+            self._failures[address] = (count + 1, now + delay.discovery_delay(count, self._poll_interval))
         if address not in self._fixed:
             return True
         self._try(address, self._redial_delay(address))
@@ -122,10 +137,10 @@ class Roster:
                 gevent.sleep(pause)
                 error = self._try_once(address)
                 if error is None:
-                    self._failures.pop(address, None)
                     self._refused.discard(address)
                     # It may have been lost again before this greenlet went on, and lost() heard that it is being tried.
                     if self._is_connected(address):
+                        self._since[address] = self._clock()
                         return
                 else:
                     self._failed(address, error)
@@ -138,25 +153,23 @@ class Roster:
     def _try_once(self, address: Address) -> NSQError | None:
         try:
             return self._connect(address)
-        except Exception as exc:
-            # Nothing known raises here; if something does, the address must not be forgotten for it.
+        except (Exception, gevent.Timeout) as exc:
+            # A Timeout of auth_secret or server_hostname; nothing else is known to raise here, but if
+            # something does, the address must not be forgotten for it.
             logger.exception("connecting to %s", address)
-            failure = ConnectionFailed(str(address), f"unexpected: {exc!r}")
-            failure.__cause__ = exc
-            return failure
+            return ConnectionFailed.unexpected(str(address), exc)
 
     def _failed(self, address: Address, error: NSQError) -> None:
         count = self._failures.get(address, (0, 0.0))[0] + 1
-        self._failures[address] = (count, time.monotonic() + delay.discovery_delay(count, self._poll_interval))
-        cause = error.__cause__
-        if not (isinstance(cause, NsqdError) and cause.code in _INCURABLE):
+        self._failures[address] = (count, self._clock() + delay.discovery_delay(count, self._poll_interval))
+        if not is_incurable(error):
             self._refused.discard(address)
             self._on_failure(str(address), error)
             return
         if address not in self._refused:
             self._refused.add(address)
             self._on_failure(str(address), error)
-        if self._surveyed and {*self._fixed, *self._found} <= self._refused:
+        if self.surveyed and self.known <= self._refused:
             self._on_hopeless(error)
 
     def _redial_delay(self, address: Address) -> float:

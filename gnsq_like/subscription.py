@@ -109,6 +109,7 @@ class Subscription:
         """Send the RDY that is right for what is in flight, if it is another than the last. Never switches."""
         share = self.slot.rdy
         if self.level is not None:
+            # Overdue ones too: nsqd may count them yet. An RDY that is too high costs its buffer's time at most.
             rdy = self.level.target(self.slot.in_flight, share, now)
             if rdy != self.level.rdy and self.connection.set_rdy(rdy):
                 self.level.sent(rdy, now)
@@ -119,9 +120,10 @@ class Subscription:
             self._renew(self.renewal, share)
 
     def _renew(self, renewal: Renewal, share: int) -> None:
-        wanted = renewal.wanted(share, self.slot.in_flight)
-        if renewal.left and renewal.left + self.slot.in_flight > share:
-            wanted = max(0, share - self.slot.in_flight)
+        in_time = self.slot.in_time
+        wanted = renewal.wanted(share, in_time)
+        if renewal.left and renewal.left + in_time > share:
+            wanted = max(0, share - in_time)
         if wanted is not None and self.connection.set_rdy(wanted):
             renewal.sent(wanted)
 

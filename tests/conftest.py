@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,13 +15,43 @@ settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("GNSQ_LIKE_HYPOTHESIS", "ci"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: Marks of tests that run only when asked for: by -m with the mark's name, or by the test's own name.
+ON_REQUEST = ("browser", "peers", "spark_long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out(config, items)
+    _group(config, items)
     if shutil.which("nsqd") and shutil.which("nsqlookupd"):
         return
     skip = pytest.mark.skip(reason="no nsqd and nsqlookupd on PATH")
     for item in items:
         if item.get_closest_marker("real_nsqd"):
             item.add_marker(skip)
+
+
+def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests: a module stays in one, and so does Spark's session."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            module = item.path.relative_to(config.rootpath)
+            group = "spark" if "spark" in module.parts else str(module)
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what runs only on request, and was not asked for."""
+    asked = config.getoption("markexpr")
+    named = [Path(each).name for each in config.args if "::" in each]
+    left_out = [
+        item
+        for item in items
+        if not any(each in item.nodeid for each in named)
+        and any(item.get_closest_marker(mark) and mark not in asked for mark in ON_REQUEST)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

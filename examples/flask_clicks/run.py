@@ -1,6 +1,6 @@
 """The clicks with all they need, by one command: an nsqd, and gunicorn with two gevent workers.
 
-    pip install gnsq-like[flask,gunicorn]
+    pip install "gnsq-like[flask,gunicorn]"
     python examples/flask_clicks/run.py [PORT]
 
 Then open http://127.0.0.1:8000/ in two windows and click. Ctrl-C ends everything.

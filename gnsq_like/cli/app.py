@@ -24,6 +24,7 @@ COMMANDS = {
         "gnsq_like.cli.demo:demo",
         "Publish and consume on daemons of its own; count what is lost.",
     ),
+    "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show what they hold."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
 }

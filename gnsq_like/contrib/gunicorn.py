@@ -20,7 +20,7 @@ SIGTERM (to the master, or by a reload) as at ``max_requests``. So that is watch
 1. ``alive`` is cleared: the readers take nothing new; requests and handlers in hand go on, side by side.
 2. gunicorn is done with its requests and calls ``worker_exit``, which holds the worker until the handlers are
    done too, or ``graceful_timeout`` after 1 is about to be over. What is left then goes back to nsqd.
-3. SIGINT and SIGQUIT call ``worker_int`` first: handlers are not waited for.
+3. SIGINT and SIGQUIT call ``worker_int`` first: handlers are not waited for, or no longer.
 
 A worker that is held is still heard of by the master, so it is not killed for ``timeout`` before that.
 """

@@ -4,17 +4,20 @@ Theory. `slot` says what a connection can cost us, its *charge*. The plan never 
 grow beyond max_in_flight; where a smaller max_in_flight or a late message made it larger, nothing is raised
 until it fits again, and RDY that is not used is taken back.
 
-`plan` works in three steps: *goals* (what each connection should have), *decreases* (sent at once),
-*increases* (towards the goals, as far as the charges leave room). With max_in_flight >= connections goals are
-equal shares, and a connection that was idle for long lends all but 1 of its share. With fewer, and while
-backoff tests the water, connections take turns with RDY 1: a silent holder's turn ends quickly while there is
-traffic somewhere (or may be: somebody had no turn yet), a busy one's after low_rdy_timeout; the seat goes to
-whoever waited longest, once the one who left it is settled.
+What is dealt out is the *limit*: max_in_flight less what overdue handlers keep and what connections that are
+gone still hold. For nsqd an overdue message is not in flight, so its connection gets a part like every other;
+at RDY 0 it would be cut off until the handler ends.
 
-While backoff tests the water, overdue handlers are no obstacle: nsqd counts their messages no more, so RDY 1
-beside them brings one, if max_in_flight has room for it. Handlers in time are: RDY 1 brings nothing before
-they are answered or overdue, and a higher one might bring several, since each answer reaches nsqd before the
-RDY that follows from it. So a test waits for them, unless another connection is free.
+`plan` works in three steps: *goals* (what each connection should have), *decreases* (sent at once),
+*increases* (towards the goals, as far as the charges leave room). With limit >= connections goals are equal
+shares, and a connection that was idle for long lends all but 1 of its share. With fewer, and while backoff
+tests the water, connections take turns with RDY 1: a silent holder's turn ends quickly while there is traffic
+somewhere (or may be: somebody had no turn yet), a busy one's after low_rdy_timeout; the seat goes to whoever
+waited longest, once the one who left it is settled.
+
+While backoff tests the water, handlers in time are an obstacle: RDY 1 brings nothing before they are answered
+or overdue, and a higher one might bring several, since each answer reaches nsqd before the RDY that follows
+from it. So a test waits for them, unless another connection is free.
 
 Rules for editors. `plan` changes nothing: the Reader sends the changes and tells each slot by `sent`.
 Planned again at the same time it must find nothing to do, so no rule may depend on what `sent` alters at
@@ -72,13 +75,13 @@ def plan(
     everyone = list(slots)
     open_slots = [slot for slot in everyone if not slot.closing]
     board = _Board(everyone, max_in_flight, now, settings, draw)
-    if mode is Mode.BLOCKED or max_in_flight <= 0:
+    if mode is Mode.BLOCKED or board.limit <= 0:
         for slot in open_slots:
             board.grant(slot, 0)
     elif mode is Mode.PROBING:
         _take_turns(board, open_slots, seats=1, probing=True)
-    elif len(open_slots) > max_in_flight:
-        _take_turns(board, open_slots, seats=max_in_flight, probing=False)
+    elif len(open_slots) > board.limit:
+        _take_turns(board, open_slots, seats=board.limit, probing=False)
     elif open_slots:
         _share(board, open_slots)
     return board.plan
@@ -96,6 +99,8 @@ class _Board:
         self.settings = settings
         self.draw = draw
         self.plan = Plan()
+        #: what may be dealt out: not what hung handlers keep, nor what connections that are gone still hold
+        self.limit = max_in_flight - sum(slot.in_flight if slot.closing else slot.reserved for slot in slots)
         #: what is left of max_in_flight; below 0 when it is exceeded
         self.room = max_in_flight - sum(slot.charge(now) for slot in slots)
         #: when the next lowered RDY has settled
@@ -125,7 +130,7 @@ class _Board:
 
 
 def _share(board: _Board, slots: Sequence[Slot]) -> None:
-    """max_in_flight >= connections: everybody has RDY, in equal shares or on loan."""
+    """limit >= connections: everybody has RDY, in equal shares or on loan."""
     now = board.now
     goals = _within_limit(board, slots, _goals(board, slots))
     lacking: list[Slot] = []
@@ -161,7 +166,7 @@ def _within_limit(board: _Board, slots: Sequence[Slot], goals: Sequence[int]) ->
     excess = closing + sum(slot.firm(rdy) for slot, rdy in zip(slots, lowered, strict=True)) - board.max_in_flight
     if excess <= 0:
         return goals
-    used = [max(0, slot.in_flight - slot.reserved) for slot in slots]
+    used = [slot.in_time for slot in slots]
     spare = [max(0, rdy - need) for rdy, need in zip(lowered, used, strict=True)]
     left = _lift(board, sum(spare) - excess, slots, used, spare)
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
@@ -173,15 +178,15 @@ def _goals(board: _Board, slots: Sequence[Slot]) -> list[int]:
     busy: list[int] = []
     idle: list[int] = []
     for index, slot in enumerate(slots):
-        since = now if slot.in_flight else slot.idle_since
+        since = now if slot.in_time else slot.idle_since
         lends_at = since + settings.low_rdy_idle_timeout
         (idle if lends_at <= now else busy).append(index)
-        if board.max_in_flight > len(slots) > 1:
+        if board.limit > len(slots) > 1:
             board.wake(lends_at)
     # Who has more keeps the remainder; else chance decides, lest all Readers favour the same nsqd.
-    rank = [(slot.is_fresh(now), slot.reserved > 0, -slot.rdy - slot.reserved, board.draw()) for slot in slots]
+    rank = [(slot.is_fresh(now), -slot.rdy, board.draw()) for slot in slots]
     goals = [0] * len(slots)
-    left = board.max_in_flight
+    left = board.limit
     for group, kept_back in ((busy, len(idle)), (idle, 0)):
         group.sort(key=rank.__getitem__)
         dealt = _deal(left - kept_back, [slots[index].max_rdy for index in group])
@@ -192,8 +197,6 @@ def _goals(board: _Board, slots: Sequence[Slot]) -> list[int]:
         if slot.is_fresh(now):
             goals[index] = min(goals[index], 1)
             board.wake(slot.proven_at)
-        if slot.reserved:
-            goals[index] = max(0, goals[index] - slot.reserved)
     return goals
 
 
@@ -249,13 +252,13 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
     ends = {slot.key: _turn_ends(slot, now, settings, None if quick else crowd, probing) for slot in slots if slot.rdy}
     # Whoever has just given up a seat, and may still get a message, is not yet ready for another.
     idle = [slot for slot in slots if not slot.rdy and not slot.is_settling(now)]
-    ready = [slot for slot in idle if slot.in_flight == (slot.reserved if probing else 0)]
-    kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends, probing)
+    ready = [slot for slot in idle if not slot.in_time]
+    kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends)
 
     # A turn that is over goes on until somebody is ready to take it.
     takers = len(ready) - free - (0 if probing else _promised(slots, now, settings))
     over = [slot for slot in kept if ends[slot.key] <= now]
-    over.sort(key=lambda slot: (slot.in_flight > slot.reserved, slot.turn_at, board.draw()))
+    over.sort(key=lambda slot: (slot.in_time > 0, slot.turn_at, board.draw()))
     leaving = {slot.key for slot in over[: max(0, takers)]}
     kept = [slot for slot in kept if slot.key not in leaving]
 
@@ -278,13 +281,10 @@ def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bo
             board.wake(ends_at if ends_at > now else now + patience)
 
 
-def _seated(
-    board: _Board, holders: Sequence[Slot], seats: int, ends: dict[Hashable, float], probing: bool
-) -> tuple[list[Slot], int]:
+def _seated(board: _Board, holders: Sequence[Slot], seats: int, ends: dict[Hashable, float]) -> tuple[list[Slot], int]:
     """The holders that may stay, and the seats free beside them.
 
-    All of them, unless there are fewer seats than before, or a late message or an overdue handler needs room.
-    An overdue handler needs its connection's own seat, but while probing any room will do.
+    All of them, unless there are fewer seats than before, or a late message needs room.
     """
     others = sum(slot.firm(slot.rdy) for slot in board.slots) - sum(slot.firm(slot.rdy) for slot in holders)
     room = board.max_in_flight - others - sum(slot.firm(0) for slot in holders)
@@ -292,7 +292,7 @@ def _seated(
         holders,
         key=lambda slot: (
             ends[slot.key] <= board.now,
-            slot.in_flight <= slot.reserved,
+            not slot.in_time,
             -slot.last_message_at,
             board.draw(),
         ),
@@ -300,7 +300,7 @@ def _seated(
     kept: list[Slot] = []
     for slot in first:
         cost = slot.firm(1) - slot.firm(0)
-        if (probing or not slot.reserved) and len(kept) < seats and cost <= max(0, room):
+        if len(kept) < seats and cost <= max(0, room):
             kept.append(slot)
             room -= cost
     return kept, max(0, min(seats - len(kept), room))
@@ -317,10 +317,10 @@ def _has_traffic(slots: Sequence[Slot], now: float, settings: Settings) -> bool:
 def _turn_ends(slot: Slot, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
     """When a holder has to give up his seat, as things stand; `crowd` is None while there is traffic."""
     patience = settings.quick(slot.round_trip) if crowd is None else settings.slow(slot.round_trip, crowd)
-    silent_at = (now if slot.in_flight > slot.reserved else max(slot.idle_since, slot.turn_at)) + patience
+    silent_at = (now if slot.in_time else max(slot.idle_since, slot.turn_at)) + patience
     return silent_at if probing else min(silent_at, slot.turn_at + settings.low_rdy_timeout)
 
 
 def _promised(slots: Sequence[Slot], now: float, settings: Settings) -> int:
     """Seats given up that come free with an answer. One that takes longer than a turn is not waited for."""
-    return sum(slot.firm(0) for slot in slots if not slot.rdy and now - slot.waiting_since < settings.low_rdy_timeout)
+    return sum(slot.in_time for slot in slots if not slot.rdy and now - slot.waiting_since < settings.low_rdy_timeout)

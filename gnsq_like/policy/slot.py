@@ -6,7 +6,8 @@ not a credit, has no reply, and lowering it takes nothing back. So what a connec
 
     charge = max(rdy + reserved, in_flight + coming)
 
-`reserved` are handlers that run past their message's deadline: nsqd no longer counts them, we do.
+`reserved` are handlers that run past their message's deadline: nsqd no longer counts them, we do. What is in
+flight beside them, and counts for nsqd too, is `in_time`.
 `coming` are messages that may be in the network after RDY was lowered: nsqd can have sent up to the old RDY
 minus what was in flight, for as long as our command travels (the settling time). It falls with every message
 that comes, which from then on is in flight.
@@ -126,6 +127,11 @@ class Slot:
             f"reserved={self.reserved}{' closing' if self.closing else ''}>"
         )
 
+    @property
+    def in_time(self) -> int:
+        """Of the messages in flight, those that nsqd counts: their handlers are not overdue."""
+        return self.in_flight - self.reserved
+
     def received(self, n: int, now: float) -> bool:
         """`n` messages came in one pass. True if the plan should be asked again."""
         first = not self.delivered or now - self.idle_since >= self.settings.low_rdy_idle_timeout
@@ -134,21 +140,21 @@ class Slot:
         self.idle_since = self.last_message_at = now
         if self.coming:
             self.coming = max(0, self.coming - n)
-        return first or self.in_flight > self.rdy
+        return first or self.in_flight - self.reserved > self.rdy
 
     def answered(self, n: int, now: float, *, reserved: int = 0) -> bool:
         """`n` messages were answered or are lost, of which `reserved` were overdue.
 
         True if that freed something: then the plan should be asked again.
         """
-        freed = self.in_flight > self.rdy or reserved > 0
+        freed = self.in_flight - self.reserved > self.rdy or reserved > 0
         self.in_flight -= n
         self.reserved -= reserved
         self.idle_since = now
         return freed
 
     def reserve(self, n: int = 1) -> None:
-        """`n` handlers are about to outlive their messages' deadlines. Plan at once: RDY falls by `n`."""
+        """`n` handlers are about to outlive their messages' deadlines. Plan at once: shares get smaller."""
         self.reserved += n
 
     def sent(self, rdy: int, now: float) -> None:
@@ -202,7 +208,7 @@ class Slot:
         coming = self._coming(now)
         if rdy < self.rdy:
             # nsqd had answered to all our FINs when it read this RDY, and held at most the old one.
-            coming = max(coming, self.rdy - (self.in_flight - self.reserved))
+            coming = max(coming, self.rdy - self.in_time)
         return coming
 
     def _coming(self, now: float) -> int:

@@ -10,7 +10,7 @@ checked against what the plan promises: see `check_plan` and `Cluster`. Nothing 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from gnsq_like.policy.backoff import Backoff
 from gnsq_like.policy.level import Level
@@ -288,32 +288,35 @@ def check_plan(
     assert made.next_at is None or made.next_at > now
     open_slots = [slot for slot in slots if not slot.closing]
     assert sum(slot.charge(now) for slot in slots) <= max(max_in_flight, charged), "the window"
-    assert sum(slot.rdy for slot in open_slots) <= max(0, max_in_flight)
+    limit = max_in_flight - sum(slot.in_flight if slot.closing else slot.reserved for slot in slots)
+    assert sum(slot.rdy for slot in open_slots) <= max(0, limit)
     assert all(0 <= slot.rdy <= slot.max_rdy for slot in slots)
     assert all(slot.rdy == before[slot.key] for slot in slots if slot.closing)
-    if mode is Mode.BLOCKED or max_in_flight <= 0:
+    if mode is Mode.BLOCKED or limit <= 0:
         assert not any(slot.rdy for slot in open_slots)
     else:
-        _check_shares(open_slots, slots, max_in_flight, now, mode, made)
+        room = max_in_flight - sum(slot.charge(now) for slot in slots)
+        settling = {slot.key for slot in slots if slot.is_settling(now)}
+        _check_shares(open_slots, limit, room, settling, mode, made)
     again = ask()
     assert again.changes == [], ("planning twice", made, again, slots)
     return made
 
 
 def _check_shares(
-    open_slots: list[Slot], slots: list[Slot], max_in_flight: int, now: float, mode: Mode, made: Plan
+    open_slots: list[Slot], limit: int, room: int, settling: set[Hashable], mode: Mode, made: Plan
 ) -> None:
-    room = max_in_flight - sum(slot.charge(now) for slot in slots)
-    at_zero = [slot for slot in open_slots if not (slot.rdy or slot.in_flight or slot.reserved)]
+    """Overdue handlers excuse nothing: for nsqd their messages are not in flight."""
+    at_zero = [slot for slot in open_slots if not (slot.rdy or slot.in_time)]
     if mode is Mode.PROBING:
-        at_zero = [slot for slot in open_slots if not slot.rdy and slot.in_flight == slot.reserved]
         assert sum(slot.rdy for slot in open_slots) <= 1
-        settling = any(slot.is_settling(now) for slot in slots)
         if at_zero and room > 0 and not settling:
             assert any(slot.rdy for slot in open_slots), "somebody tests"
     elif room > 0:
-        assert not at_zero or len(open_slots) > max_in_flight, "nobody is at 0 while there is room"
-    if len(open_slots) > max_in_flight:
+        settled = [slot for slot in at_zero if slot.key not in settling]
+        waiting = settled if len(open_slots) > limit else at_zero
+        assert not waiting, "nobody is at 0 while there is room, but who has just given up his turn"
+    if len(open_slots) > limit:
         assert all(slot.rdy <= 1 for slot in open_slots)
     if at_zero and room > 0:
         assert made.next_at is not None, "whoever has nothing although there is room waits for a time"

@@ -147,7 +147,7 @@ def test_hung_handlers_and_failures_never_stop_a_reader_that_has_room(
     made = world(seed, max_in_flight, adaptive, backoff=True)
     made.msg_timeout, made.slowness = 1.0, slowness
     cluster, clock, reader = made.cluster, made.cluster.clock, made.cluster.reader
-    stuck = share - 1
+    stuck = max_in_flight - 1
 
     def handle(message: Message) -> tuple[float, str]:
         nonlocal stuck

@@ -105,6 +105,23 @@ def test_g1_lowering_with_one_connection_over_its_share_stops_the_others() -> No
     assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [5, 5]
 
 
+def test_g1_a_connection_that_came_too_late_for_any_gets_its_share_when_the_other_answers() -> None:
+    """The first one held the whole window when the second came; then max_in_flight was lowered."""
+    scene = Scene(1, 60, seconds=1.0)
+    scene.cluster.nsqds[0].publish(100)
+    scene.clock.run(SOON)
+    scene.join().nsqd.publish(100)
+    scene.clock.run(SOON)
+    assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [60, 0]
+    scene.reader.set_max_in_flight(4)
+    scene.clock.run(SOON)
+    assert scene.rdys == [2, 0], "the window is full, fuller than it may be"
+    scene.clock.run(1.0)
+    assert scene.rdys == [2, 2]
+    scene.clock.run(55.0)
+    assert scene.handled == 200
+
+
 def test_g2_p4_survivors_are_raised_at_once_without_a_message() -> None:
     scene = Scene(3, 90)
     assert scene.rdys == [30, 30, 30]
@@ -390,6 +407,43 @@ def test_a_probe_finds_the_one_nsqd_that_has_messages() -> None:
     scene.until(Mode.PROBING)
     scene.clock.run(10 * 0.26)
     assert scene.backoff.mode is Mode.FLOWING
+
+
+@pytest.mark.parametrize("nsqds", [1, 2, 4])
+@pytest.mark.parametrize("hung", [3, 6, 11])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_hung_handlers_cut_off_no_connection_while_they_leave_anything(nsqds: int, hung: int, adaptive: bool) -> None:
+    scene = Scene(nsqds, 12, adaptive=adaptive, msg_timeout=1.0)
+    to_hang = hung
+
+    def handle(_message: Message) -> tuple[float, str]:
+        nonlocal to_hang
+        to_hang -= 1
+        return 0.01 if to_hang < 0 else 1e6, "finish"
+
+    scene.reader.handle = handle
+    scene.cluster.nsqds[0].publish(hung)
+    scene.clock.run(30.0)
+    assert to_hang < 0
+    for nsqd in scene.cluster.nsqds:
+        nsqd.publish(50)
+    scene.clock.run(10.0)
+    assert all(nsqd.finished_count >= 50 for nsqd in scene.cluster.nsqds)
+    assert (scene.reader.running, scene.reader.most_running) == (hung, 12)
+
+
+def test_an_nsqd_whose_handlers_hung_when_it_was_lost_is_served_again_at_once() -> None:
+    scene = Scene(3, 30, seconds=1e6)
+    scene.cluster.nsqds[0].publish(10)
+    scene.clock.run(SOON)
+    scene.seconds = 0.01
+    scene.reader.lose(scene.connections[0])
+    scene.clock.run(SOON)
+    assert scene.rdys == [0, 10, 10]
+    scene.join().nsqd.publish(50)
+    scene.clock.run(1.0)
+    assert sorted(scene.rdys) == [0, 6, 7, 7]
+    assert scene.cluster.nsqds[3].finished_count == 50
 
 
 def hang_one_and_fail_the_next(scene: Scene, nsqd: Nsqd, seconds: float) -> None:

@@ -145,6 +145,25 @@ def test_a_stop_that_runs_out_of_time_requeues_and_says_how_many(nsqd):
     assert peer.ended()
 
 
+def test_a_second_stop_can_only_bring_the_end_forward(nsqd):
+    gate = Gate()
+    reader = reading([nsqd], gate, adaptive_rdy=False)
+    reader.start()
+    peer = nsqd.accept()
+    peer.subscribe()
+    peer.line()
+    peer.messages(ID % 1)
+    wait_for(lambda: gate.inside == 1)
+    stopping = gevent.spawn(reader.stop, 100)
+    answer_cls(peer)
+    patient = gevent.spawn(reader.stop, 1000)
+    with pytest.raises(gevent.Timeout):
+        stopping.get(timeout=0.1)
+    assert reader.stop(0.1) == 1
+    assert peer.line() == b"REQ " + ID % 1 + b" 0"
+    assert stopping.get(timeout=PATIENCE) == patient.get(timeout=PATIENCE) == 1
+
+
 def test_a_handler_may_stop_its_reader(nsqd):
     reader = reading([nsqd], lambda message: reader.stop())
     reader.start()
@@ -239,6 +258,19 @@ def test_a_lost_fixed_nsqd_is_dialled_again(nsqd):
         ("connect", nsqd.address),
     ]
     assert events[3] == ("disconnect", nsqd.address, "NoneType")
+
+
+def test_an_nsqd_that_hangs_up_after_each_sub_is_dialled_less_and_less_often(nsqd):
+    accepted = []
+    with reading([nsqd]):
+        for _ in range(3):
+            peer = nsqd.accept()
+            accepted.append(time.monotonic())
+            peer.subscribe()
+            assert peer.line().startswith(b"RDY")
+            peer.close()
+    assert accepted[1] - accepted[0] >= 0.49
+    assert accepted[2] - accepted[1] >= 0.99  # 1 to 2 s; a loss after a lasting connection gives 0.5 to 1 s
 
 
 def test_p5_nothing_is_dialled_after_a_stop(nsqd):
@@ -412,3 +444,33 @@ def test_an_nsqd_that_counts_rdy_down_is_renewed():
                 unanswered -= 1
         gevent.spawn(answer_cls, peer)
     assert len(handled) == 100
+
+
+def test_an_nsqd_that_counts_rdy_down_is_renewed_beside_hung_handlers():
+    """Two of four places hang past their deadlines; through the two others goes the rest."""
+    gate = Event()
+    handled = []
+
+    def handler(message):
+        if message.body == b"hang":
+            gate.wait()
+        handled.append(message.body)
+
+    with scripted_nsqd() as nsqd, reading([nsqd], handler, max_in_flight=4) as reader:
+        peer = nsqd.accept()
+        peer.subscribe(version="0.2.31", msg_timeout=1000)
+        peer.line()
+        peer.messages(ID % 1, ID % 2, body=b"hang")
+        wait_for(lambda: reader.stats()["connections"][nsqd.address]["share"] == 2)
+        credit = sent = 0
+        while len(handled) < 20:
+            line = peer.line()
+            if line.startswith(b"RDY "):
+                credit = int(line[4:])
+            while credit and sent < 20:
+                credit -= 1
+                sent += 1
+                peer.messages(b"%016d" % sent)
+        assert handled == [b"body"] * 20
+        gate.set()
+        gevent.spawn(answer_cls, peer)

@@ -144,3 +144,85 @@ def test_run_stops_cleanly_on_a_signal(number, tmp_path):
             [channel] = client.stats(topic="t")["topics"][0]["channels"]
         # The message that was begun is finished, and none is held by the reader that is gone.
         assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (2, 0, 3)
+
+
+def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
+    script = tmp_path / "reader.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import gevent
+            from gnsq_like import Reader
+
+            def handler(message):
+                print("began", flush=True)
+                gevent.sleep(3600)
+
+            Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1]).run(stop_timeout=0.1)
+            print("stopped", flush=True)
+            """
+        )
+    )
+    with running_nsqd("process") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"x")
+        process = subprocess.Popen([sys.executable, script, nsqd.tcp_address], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline() == "began\n"
+            process.terminate()
+            assert process.communicate(timeout=20) == ("stopped\n", None)
+        finally:
+            process.kill()
+        with NsqdHTTPClient(nsqd.http_address) as client:
+            [channel] = client.stats(topic="t")["topics"][0]["channels"]
+        assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (1, 0, 1)
+
+
+def test_a_second_sigint_waits_for_handlers_no_longer(tmp_path):
+    script = tmp_path / "reader.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            import gevent
+            from gnsq_like import Reader
+
+            def handler(message):
+                print("began", flush=True)
+                gevent.sleep(3600)
+
+            Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1]).run(stop_timeout=3600)
+            print("stopped", flush=True)
+            """
+        )
+    )
+    with running_nsqd("process") as nsqd, NsqdHTTPClient(nsqd.http_address) as client:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"x")
+        process = subprocess.Popen([sys.executable, script, nsqd.tcp_address], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline() == "began\n"
+            process.send_signal(signal.SIGINT)
+            # 4: nsqd has heard CLS, so the first signal has been met.
+            wait_for(
+                lambda: client.stats(topic="t")["topics"][0]["channels"][0]["clients"][0]["state"] == 4, "the stop"
+            )
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=20) == ("stopped\n", None)
+        finally:
+            process.kill()
+        [channel] = client.stats(topic="t")["topics"][0]["channels"]
+        assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (1, 0, 1)
+
+
+def test_the_end_is_known_to_other_threads_when_that_of_the_reader_is_gone():
+    with running_nsqd("process") as nsqd:
+        reader = Reader("t", "c", print, nsqd_tcp_addresses=nsqd.tcp_address)
+        thread = threading.Thread(target=reader.run)
+        thread.start()
+        wait_for(lambda: reader.stats()["connections"], "the connection")
+        reader.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert reader.wait(0)

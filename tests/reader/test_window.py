@@ -88,6 +88,11 @@ class Slow:
             self.done.set()
 
 
+def shares(reader):
+    """What each connection's RDY may become."""
+    return [each["share"] for each in reader.stats()["connections"].values()]
+
+
 @pytest.fixture
 def cluster(kind, request):
     with contextlib.ExitStack() as stack:
@@ -134,11 +139,33 @@ def test_a_handler_of_three_times_msg_timeout_never_has_company(cluster):
     assert sorted(set(runs)) == [b"a", b"b"]
 
 
+def test_an_nsqd_whose_share_is_full_of_hung_handlers_goes_on(cluster):
+    nsqds = cluster(2)
+    gate = Event()
+    hung = []
+
+    def handler(message):
+        if message.body.startswith(b"hang") and message.attempts == 1:
+            hung.append(message)
+            gate.wait()
+
+    options = {"max_in_flight": 4, "msg_timeout": 1, "low_rdy_idle_timeout": 60}  # the other one lends nothing
+    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
+        wait_for(lambda: shares(reader) == [2, 2])
+        nsqds.publish(0, [b"hang %d" % number for number in range(2)])
+        wait_for(lambda: len(hung) == 2)
+        nsqds.publish(0, [b"%d" % number for number in range(20)])
+        wait_for(lambda: nsqds.finished(22), timeout=30)
+        assert reader.stats()["in_flight"] == 2
+        assert shares(reader) == [1, 1]
+        assert not reader.is_starved
+        gate.set()
+        wait_for(lambda: shares(reader) == [2, 2])
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_g1_a_lowered_max_in_flight_holds_as_soon_as_messages_are_answered(cluster, count):
     nsqds = cluster(count)
-    for number in range(count):
-        nsqds.publish(number, [b"%d %d" % (number, each) for each in range(100)])
     gate = Event()
     inside = [0]
 
@@ -148,6 +175,10 @@ def test_g1_a_lowered_max_in_flight_holds_as_soon_as_messages_are_answered(clust
         inside[0] -= 1
 
     with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=60) as reader:
+        # Had one of them messages before the others are connected, it would fill the window alone.
+        wait_for(lambda: shares(reader) == [60 // count] * count)
+        for number in range(count):
+            nsqds.publish(number, [b"%d %d" % (number, each) for each in range(100)])
         wait_for(lambda: inside[0] == 60)
         reader.max_in_flight = 2 * count
         wait_for(lambda: sum(each["rdy"] for each in reader.stats()["connections"].values()) == 2 * count)
@@ -164,12 +195,11 @@ def test_g2_the_survivor_gets_the_whole_window_at_once(cluster):
     nsqds = cluster(2)
     options = {"max_in_flight": 100, "adaptive_rdy": False}
     with Reader("t", "c", lambda message: None, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
-        shares = lambda: [each["share"] for each in reader.stats()["connections"].values()]  # noqa: E731
-        wait_for(lambda: shares() == [50, 50])
+        wait_for(lambda: shares(reader) == [50, 50])
         nsqds.proxies[0].accepting = False
         nsqds.proxies[0].cut()
         lost = time.monotonic()
-        wait_for(lambda: shares() == [100])
+        wait_for(lambda: shares(reader) == [100])
         assert time.monotonic() - lost < 1
 
 
@@ -204,14 +234,15 @@ def test_ten_nsqds_one_slot_one_backlog(cluster):
         published = time.monotonic()
         wait_for(lambda: handler.times)
         assert handler.times[0][0] - published < 5
-        began = time.monotonic()
-        gevent.sleep(6)  # the measure is a share of time, so time has to pass
-        busy = sum(handler.seconds for when, _ in handler.times if when >= began)
-    # Handling alone, without the round trips between two messages, which are the busy nsqd's too.
-    assert busy / 6 > 0.75
-    gaps = [after - before for (before, _), (after, _) in zip(handler.times, handler.times[1:], strict=False)]
-    held = sum(gap for gap in gaps if gap < 0.1)
-    assert held / sum(gaps) > 0.85
+        # How much it handles meanwhile is the machine's affair; who has the slot is ours.
+        looks = []
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            busy = reader.stats()["connections"][nsqds.addresses[7]]
+            looks.append(busy["share"] or busy["in_flight"])
+            gevent.sleep(0.01)
+    assert sum(looks) / len(looks) > 0.85
+    assert {address for _, address in handler.times} == {nsqds.addresses[7]}
 
 
 def test_lending_gives_the_busy_nsqd_what_the_idle_ones_do_not_use(cluster):
@@ -225,7 +256,8 @@ def test_lending_gives_the_busy_nsqd_what_the_idle_ones_do_not_use(cluster):
         gate.wait()
         inside[0] -= 1
 
-    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, **options):
+    with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
+        wait_for(lambda: len(shares(reader)) == 3)
         nsqds.publish(1, [b"%d" % number for number in range(100)])
         wait_for(lambda: inside[0] == 28)
         gate.set()
@@ -310,11 +342,11 @@ def test_handlers_that_keep_the_cpu_lose_no_connection_and_answer_as_they_go(clu
         on_disconnect=lambda address, error: lost.append(error),
     )
     with reader:
-        while not nsqds.proxies[0].to_server_count:
+        while not nsqds.proxies[0].to_server.count:
             gevent.sleep(0.001)
         wait_for(lambda: began)
-        before = nsqds.proxies[0].to_server_count
-        while nsqds.proxies[0].to_server_count == before:
+        before = nsqds.proxies[0].to_server.count
+        while nsqds.proxies[0].to_server.count == before:
             gevent.sleep(0.001)
         first_fin = time.monotonic() - began[0]
         wait_for(lambda: len(began) == 500, timeout=60)
