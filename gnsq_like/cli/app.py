@@ -25,6 +25,7 @@ COMMANDS = {
         "Publish and consume on daemons of its own; count what is lost.",
     ),
     "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show what they hold."),
+    "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark; or see it done."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
 }

@@ -20,7 +20,7 @@ from gevent import monkey
 from gevent.event import Event
 
 from gnsq_like import Reader
-from gnsq_like.errors import NotRunning, NSQError
+from gnsq_like.errors import NotRunning
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ReaderGroup:
             self._start_here()
         else:
             started = threading.Event()
-            failures: list[NSQError] = []
+            failures: list[Exception] = []
             self._thread = threading.Thread(
                 target=self._live, args=(started, failures), name="gnsq_like readers", daemon=True
             )
@@ -73,10 +73,10 @@ class ReaderGroup:
             self._stop_all(0.0)
             raise
 
-    def _live(self, started: threading.Event, failures: list[NSQError]) -> None:
+    def _live(self, started: threading.Event, failures: list[Exception]) -> None:
         try:
             self._start_here()
-        except NSQError as exc:
+        except Exception as exc:
             failures.append(exc)
             return
         finally:

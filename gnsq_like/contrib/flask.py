@@ -31,10 +31,10 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnsq_like import Batch, Producer, Reader
+from gnsq_like.contrib._declared import Declared
 from gnsq_like.contrib._extras import missing
 
 try:
@@ -63,18 +63,6 @@ _OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
 }
 _KEY = "nsq"
 _PREFIX = "NSQ_"
-
-
-@dataclass(frozen=True)
-class _Declared:
-    """What a ``@nsq.reader(...)`` says."""
-
-    name: str
-    topic: str
-    channel: str
-    handler: Callable[[Any], object]
-    batch: Mapping[str, Any] | None
-    options: Mapping[str, Any]
 
 
 class _State:
@@ -116,7 +104,7 @@ class NSQ:
 
     def __init__(self, app: Flask | None = None, *, metrics: Metrics | None = None) -> None:
         self._metrics = metrics
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         #: The applications that live, the last one last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
         if app is not None:
@@ -222,7 +210,7 @@ class NSQ:
         """
 
         def declare(handler: _F) -> _F:
-            declared = _Declared(name or handler.__name__, topic, channel, handler, batch, options)
+            declared = Declared(name or handler.__name__, topic, channel, handler, batch, options)
             if declared.name in self._declared:
                 raise InvalidOption("name", declared.name, "there is a reader of this name already")
             self._try(declared)
@@ -232,12 +220,12 @@ class NSQ:
         return declare
 
     @staticmethod
-    def _try(declared: _Declared) -> None:
+    def _try(declared: Declared) -> None:
         """Raise now what the Reader would raise later; a constructor does nothing else."""
         if declared.batch is not None:
-            Batch(declared.handler, **declared.batch)
+            Batch(declared.function, **declared.batch)
         addresses = {"nsqd_tcp_addresses": "127.0.0.1:4150"}
-        Reader(declared.topic, declared.channel, declared.handler, **(addresses | dict(declared.options)))
+        Reader(declared.topic, declared.channel, declared.function, **(addresses | dict(declared.options)))
 
     @property
     def declared_readers(self) -> list[tuple[str, str, str]]:
@@ -258,19 +246,14 @@ class NSQ:
         state.readers = [self._make_reader(state, self._declared[name]) for name in dict.fromkeys(wanted)]
         return state.readers
 
-    def _make_reader(self, state: _State, declared: _Declared) -> Reader:
-        handler: Any = _in_context(state.app, declared.handler)
-        if self._metrics is not None:
-            handler = self._metrics.timed(handler)
-        if declared.batch is not None:
-            handler = Batch(handler, **declared.batch)
-        options = dict(declared.options)
-        if options.get("on_giving_up") is not None:
-            options["on_giving_up"] = _in_context(state.app, options["on_giving_up"])
-        reader = state.settings.make_reader(declared.topic, declared.channel, handler, options)
-        if self._metrics is not None:
-            self._metrics.watch_reader(reader)
-        return reader
+    def _make_reader(self, state: _State, declared: Declared) -> Reader:
+        handler, on_giving_up = declared.function, declared.options.get("on_giving_up")
+        return declared.make_reader(
+            state.settings,
+            _in_context(state.app, handler),
+            None if on_giving_up is None else _in_context(state.app, on_giving_up),
+            self._metrics,
+        )
 
     @contextmanager
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:

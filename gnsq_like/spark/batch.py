@@ -45,7 +45,7 @@ class NsqBatchReader(DataSourceReader):
             daemons = Daemons(options)
             daemons.prepare()
             plan = make_plan(
-                daemons.depths(),
+                daemons.settled_depths(),
                 max_messages=options.max_messages,
                 max_bytes=options.max_bytes,
                 # Two that peek would see the same messages.

@@ -25,10 +25,10 @@ import time
 from collections.abc import Callable
 
 import gevent
-from gevent.event import Event
 
 from gnsq_like import Connection
 from gnsq_like.errors import NsqdError, NSQError, is_incurable
+from gnsq_like.spark.gather import Gathering
 from gnsq_like.spark.index import Known
 from gnsq_like.spark.log import Log, is_end
 from gnsq_like.spark.options import SourceOptions
@@ -75,14 +75,8 @@ class Collector:
         #: Segments whose messages this attempt has FINed, and ids that nsqd did not let it finish.
         self._finished: list[int] = []
         self._failed: list[bytes] = []
-        #: Received and not yet looked at; written by the connection's greenlet, as the next four.
-        self._messages: list[RawMessage] = []
-        self._bytes = 0
-        #: Monotonic time of the last messages; 0 before the first.
-        self._arrived = 0.0
-        #: How many are waited for, and set when they are there or nothing more can come.
-        self._wanted = 0
-        self._enough = Event()
+        #: What was received and not yet looked at.
+        self._gathering = Gathering(options)
 
     def run(self) -> None:
         """Work until the part is sealed, by this attempt or another. May switch.
@@ -98,9 +92,9 @@ class Collector:
         connection = Connection(
             self._part.address,
             self._options.connection_options(),
-            on_messages=self._take,
+            on_messages=self._gathering.take,
             on_error=self._note_failure,
-            on_close=self._note_end,
+            on_close=self._gathering.note_end,
         )
         try:
             connection.connect()
@@ -141,22 +135,11 @@ class Collector:
         self._on_segment(self._number)
         self._number += 1
 
-    # -- callbacks: they take note, and never switch ------------------------------------------------------
-
-    def _take(self, connection: Connection, messages: list[RawMessage]) -> None:
-        self._messages += messages
-        self._bytes += sum([len(message[3]) for message in messages])
-        self._arrived = time.monotonic()
-        if len(self._messages) >= self._wanted or self._bytes >= self._options.segment_bytes:
-            self._enough.set()
-
     def _note_failure(self, connection: Connection, error: NsqdError) -> None:
+        # In the connection's greenlet; never switches.
         found = _FAILED_FIN.search(error.detail)
         if found is not None:
             self._failed.append(found[1].encode())
-
-    def _note_end(self, connection: Connection, error: NSQError | None) -> None:
-        self._enough.set()
 
     # -- the work -----------------------------------------------------------------------------------------
 
@@ -169,8 +152,9 @@ class Collector:
         since = last = time.monotonic()
         connection.set_rdy(min(window, self._rest))
         while True:
-            reason = self._gather(connection, min(segment, self._rest))
-            messages, self._messages, self._bytes = self._messages, [], 0
+            # The plan knows that nsqd has some, unless another attempt has taken them.
+            reason = self._gathering.wait(min(segment, self._rest), expected=not self._number)
+            messages = self._gathering.pop()
             gathered = time.monotonic()
             if messages:
                 try:
@@ -184,28 +168,6 @@ class Collector:
                 return
             since, last = last, gathered
 
-    def _gather(self, connection: Connection, wanted: int) -> str:
-        """Wait for so many messages; why there will be no more than these, or ""."""
-        began = time.monotonic()
-        deadline = began + self._options.fetch_max_wait
-        self._wanted = wanted
-        while True:
-            if len(self._messages) >= wanted or self._bytes >= self._options.segment_bytes:
-                return ""
-            if not connection.alive:
-                return "lost"
-            self._enough.clear()
-            now = time.monotonic()
-            if now >= deadline:
-                return "slow"
-            quiet = deadline
-            if self._arrived or self._number:
-                # Before the part's first message a silence says nothing: the plan knows that nsqd has some.
-                quiet = min(deadline, max(began, self._arrived) + self._options.fetch_idle)
-            if now >= quiet:
-                return "idle"
-            self._enough.wait(quiet - now)
-
     def _stage(self, connection: Connection, messages: list[RawMessage], since: float, window: int, reason: str) -> str:
         """Publish the messages and answer them.
 
@@ -215,7 +177,9 @@ class Collector:
         :returns: the same, which this may change
         """
         number = None
-        while fresh := self._known.fresh(messages):
+        # An nsqd that was stopped and started gives them to others at once.
+        suspicious = reason == "lost"
+        while fresh := self._known.fresh(messages, suspicious=suspicious):
             data = encode_segment(fresh)
             self._trace("before-publish", self._part)
             if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
@@ -226,10 +190,11 @@ class Collector:
                 self._trace("after-publish", self._part)
                 self._pass_segment()
                 break
-            # What another attempt published there may be these very messages, after they had timed out.
             if self._catch_up():
                 self._give_back(connection, messages)
                 return "sealed"
+            # What another attempt published there may be these very messages.
+            suspicious = True
         self._rest -= len(messages)
         if self._part.bytes:
             self._rest_bytes -= sum([len(message[3]) for message in messages])
@@ -262,7 +227,7 @@ class Collector:
             # Its FINs may be executed or not; the messages stay suspects.
             logger.info("%s: %s", self._log, exc)
             return
-        self._give_back(connection, self._messages)
+        self._give_back(connection, self._gathering.pop())
         if self._finished:
             try:
                 self._log.confirm(self._part, self._finished, self._failed)

@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two rounds of asking the nsqlookupds.
 _LOOKUP_INTERVAL = 5.0
+#: Seconds for which messages may be on their way from the topic to its channels, and between two looks at that.
+_SETTLING = 1.0
+_SETTLING_POLL = 0.02
 
 _T = TypeVar("_T")
 
@@ -70,6 +73,14 @@ class Daemons:
             self._look_up([])
         stats = self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), [])
         return {address: depth for address, depth in stats if depth is not None}
+
+    def settled_depths(self) -> dict[str, Depth]:
+        """The same, but counted when nothing is on its way from the topic to the channel: a look misses some of that,
+        for nsqd counts the one after the other. May switch."""
+        deadline = time.monotonic() + _SETTLING
+        while any(depth.in_topic for depth in self.depths().values()) and time.monotonic() < deadline:
+            gevent.sleep(_SETTLING_POLL)
+        return self.depths()
 
     def _look_up(self, errors: list[HTTPError]) -> None:
         if not self._lookupds:
@@ -136,10 +147,9 @@ def _named(channels: Any, name: str) -> dict[str, Any] | None:
 
 def _depth(topic: dict[str, Any], channel: dict[str, Any]) -> Depth:
     """From nsqd's stats (NSQ.md 3.4). What is paused comes to nobody."""
-    waiting = 0
-    if not channel.get("paused"):
-        # Right after a publish much is in the topic still, and not yet in its channels.
-        waiting = channel.get("depth", 0) + (0 if topic.get("paused") else topic.get("depth", 0))
+    # Right after a publish much is in the topic still, and not yet in its channels.
+    in_topic = 0 if topic.get("paused") else topic.get("depth", 0)
+    waiting = 0 if channel.get("paused") else channel.get("depth", 0) + in_topic
     count = topic.get("message_count", 0)
     mean = topic.get("message_bytes", 0) / count if count else 0.0
-    return Depth(waiting, channel.get("in_flight_count", 0), mean)
+    return Depth(waiting, channel.get("in_flight_count", 0), mean, in_topic)

@@ -99,12 +99,12 @@ class Driver:
         """Note what is there now: no later messages will be planned. May switch."""
         self._prepare()
         deadline = time.monotonic() + self._options.msg_timeout + _NSQD_LATE
-        depths = self._daemons.depths()
+        depths = self._daemons.settled_depths()
         while self._options.available_now_wait_in_flight and time.monotonic() < deadline:
             if not any(depth.in_flight for depth in depths.values()):
                 break
             gevent.sleep(_IN_FLIGHT_POLL)
-            depths = self._daemons.depths()
+            depths = self._daemons.settled_depths()
         self._outstanding = {address: depth.messages for address, depth in depths.items()}
         self._fruitless = {}
         self._running = None

@@ -9,12 +9,10 @@ what came in between is requeued.
 from __future__ import annotations
 
 import logging
-import time
-
-from gevent.event import Event
 
 from gnsq_like import Connection
 from gnsq_like.errors import NSQError
+from gnsq_like.spark.gather import Gathering
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.segments import RawMessage
 
@@ -33,19 +31,13 @@ class Fetch:
         self._options = options
         self._wanted = wanted
         self._keep = keep
+        self._gathering = Gathering(options)
         self._connection = Connection(
             address,
             options.connection_options(),
-            on_messages=self._take,
-            on_close=lambda connection, error: self._enough.set(),
+            on_messages=self._gathering.take,
+            on_close=self._gathering.note_end,
         )
-        #: Received; written by the connection's greenlet, as the next two.
-        self._messages: list[RawMessage] = []
-        self._bytes = 0
-        #: Monotonic time of the last messages; 0 before the first.
-        self._arrived = 0.0
-        #: Set when all that is wanted is there, or nothing more can come.
-        self._enough = Event()
 
     def run(self) -> list[RawMessage]:
         """The messages, answered. May switch.
@@ -61,9 +53,9 @@ class Fetch:
             connection.subscribe(self._options.topic, self._options.channel)
             self._wanted = min(self._wanted, 2 * self._options.segment_messages, negotiated.max_rdy_count)
             connection.set_rdy(self._wanted)
-            self._gather()
+            self._gathering.wait(self._wanted, expected=True)
             connection.set_rdy(0)
-            messages, self._messages = self._messages, []
+            messages = self._gathering.pop()
             if not connection.alive and not self._keep:
                 logger.warning("%s; it gives out %d messages again", connection.error, len(messages))
                 return []
@@ -71,23 +63,6 @@ class Fetch:
             return messages
         finally:
             connection.close()
-
-    def _take(self, connection: Connection, messages: list[RawMessage]) -> None:
-        # In the connection's greenlet; never switches.
-        self._messages += messages
-        self._bytes += sum([len(message[3]) for message in messages])
-        self._arrived = time.monotonic()
-        if len(self._messages) >= self._wanted or self._bytes >= self._options.segment_bytes:
-            self._enough.set()
-
-    def _gather(self) -> None:
-        """Wait until all is there, none came for a while, or it took too long. May switch."""
-        deadline = time.monotonic() + self._options.fetch_max_wait
-        while True:
-            until = min(deadline, self._arrived + self._options.fetch_idle) if self._arrived else deadline
-            left = until - time.monotonic()
-            if left <= 0 or self._enough.wait(left):
-                return
 
     def _answer(self, messages: list[RawMessage]) -> None:
         """FIN or REQ, and the orderly end. May switch."""
@@ -100,7 +75,7 @@ class Fetch:
             connection.close_subscription()
         except NSQError as exc:
             logger.warning("%s; what it had not executed by then, nsqd gives out again", exc)
-        self._give_back(self._messages)
+        self._give_back(self._gathering.pop())
 
     def _give_back(self, messages: list[RawMessage]) -> None:
         for message in messages:

@@ -38,9 +38,12 @@ class Known:
         self._address = address
         self._dedupe = dedupe
 
-    def fresh(self, messages: Sequence[RawMessage]) -> Sequence[RawMessage]:
-        """Those that are no copies. Blocks on the store if there is anything to look up."""
-        suspicious = self._dedupe == "window" or max([message[1] for message in messages], default=0) > 1
+    def fresh(self, messages: Sequence[RawMessage], *, suspicious: bool = False) -> Sequence[RawMessage]:
+        """Those that are no copies. Blocks on the store if there is anything to look up.
+
+        :param suspicious: whether first deliveries, too, may be copies: of what was delivered again meanwhile
+        """
+        suspicious = suspicious or self._dedupe == "window" or max([each[1] for each in messages], default=0) > 1
         if not suspicious or self._dedupe == "none":
             return messages
         sets = self._look()

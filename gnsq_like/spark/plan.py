@@ -18,6 +18,8 @@ class Depth:
     in_flight: int = 0
     #: The mean size of the topic's bodies in bytes; 0 where it is not known.
     mean_bytes: float = 0.0
+    #: Of the messages, those that are on their way to the channel.
+    in_topic: int = 0
 
 
 @dataclass(frozen=True, slots=True)

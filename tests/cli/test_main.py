@@ -11,6 +11,9 @@ import pytest
 from gnsq_like._version import __version__
 from gnsq_like.cli import main
 
+#: In the order in which --help lists them.
+COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd"]
+
 # Runs `python -m gnsq_like` in a process where the module named first cannot be found.
 WITHOUT = """
 import runpy
@@ -74,7 +77,7 @@ def test_help_lists_every_command(option: str) -> None:
     done = gnsq_like(option)
     assert done.returncode == 0
     listed = done.stdout.partition("Commands:")[2].splitlines()
-    assert [line.split()[0] for line in listed if line.strip()] == ["demo", "cluster", "nsqd", "nsqlookupd"]
+    assert [line.split()[0] for line in listed if line.strip()] == COMMANDS
     assert all(len(line.split()) > 2 for line in listed if line.strip())
 
 
@@ -100,7 +103,7 @@ def test_an_unknown_command_exits_2() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["demo", "cluster", "nsqd", "nsqlookupd"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_table_is_there(command: str) -> None:
     done = gnsq_like(command, "--help")
     assert done.returncode == 0, done.stderr

@@ -21,13 +21,15 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.driver import Driver
 from gnsq_like.spark.executor import read_part
 from gnsq_like.spark.options import SourceOptions, parse_options
+from tests.daemons import wait_for
 
 #: Processes that have everything imported when they start.
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -151,6 +153,21 @@ def source_options(nsqds: list[Any], directory: Path, topic: str, **more: Any) -
         "availableNowWaitInFlight": "true",
         **more,
     }
+
+
+def publish(nsqd: Any, topic: str, numbers: Iterable[int]) -> NsqdHTTPClient:
+    """Publish these numbers as bodies; they are in the channel when it returns."""
+    http = NsqdHTTPClient(nsqd.http_address)
+    http.create_topic(topic)
+    http.create_channel(topic, "spark")
+    http.multi_publish(topic, [b"%d" % number for number in numbers])
+
+    def arrived() -> bool:
+        [found] = http.stats(topic)["topics"]
+        return bool(found["channels"][0]["message_count"] == found["message_count"])
+
+    wait_for(arrived, f"all of {topic} in its channel")
+    return http
 
 
 def once(count: int, start: int = 0) -> Counter[str]:

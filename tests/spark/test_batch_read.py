@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
+from gnsq_like import LookupdClient, NsqdHTTPClient
 from tests.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 
 pytest.importorskip("pyspark")
@@ -111,6 +111,8 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
         running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
     ):
         fill(one, "found", 10)
+        lookup = LookupdClient(lookupd.http_address)
+        wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "the nsqd has told of its topic")
         options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address}
         assert numbers(spark.read.format("nsq").options(**options).load()) == list(range(10))
 

@@ -6,6 +6,7 @@ likes.
 
 from __future__ import annotations
 
+import errno
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,15 +19,14 @@ from gevent.event import Event
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import ConnectionFailed
 from gnsq_like.spark.collect import Collector
 from gnsq_like.spark.faults import Fenced
 from gnsq_like.spark.log import Log, base_of, staged_parts
 from gnsq_like.spark.plan import Part
-from gnsq_like.spark.store import open_store
+from gnsq_like.spark.store import PosixStore, Store, open_store
 from tests.daemons import Running, running_nsqd, wait_for
-from tests.spark.engine import Engine, once, source_options
+from tests.spark.engine import Engine, once, publish, source_options
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
@@ -44,13 +44,10 @@ class Query:
         if options.pop("store", "posix") == "memory":
             pytest.importorskip("fsspec")
             options["stagingLocation"] = f"memory://{uuid.uuid4().hex}"
-        self.http = NsqdHTTPClient(nsqd.http_address)
         self.topic = topic
         self.engine = Engine(directory, source_options([nsqd], directory, topic, **options))
         self.driver = self.engine.driver
-        self.http.create_topic(topic)
-        self.http.create_channel(topic, "spark")
-        self.http.multi_publish(topic, [b"%d" % number for number in range(count)])
+        self.http = publish(nsqd, topic, range(count))
 
     def plan(self, start: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Part]]:
         """The next batch's offset and its parts; the channel's messages are there by then."""
@@ -58,9 +55,14 @@ class Query:
         end = wait_for(lambda: (found := dict(self.driver.latest(before))) != before and found, "a batch")
         return end, self.driver.parts(before, end)
 
-    def collector(self, part: Part, trace: Callable[[str, object], None] = lambda point, subject: None) -> Collector:
+    def collector(
+        self,
+        part: Part,
+        trace: Callable[[str, object], None] = lambda point, subject: None,
+        store: Store | None = None,
+    ) -> Collector:
         options = self.engine.options
-        store = open_store(options.staging_location, options.storage)
+        store = store or open_store(options.staging_location, options.storage)
         return Collector(part, Log(store, base_of(self.topic, "spark"), part.log), options, trace)
 
     def finish(self) -> None:
@@ -193,6 +195,65 @@ def test_a_copy_is_known_after_its_batch_is_gone(nsqd: Running, tmp_path: Path) 
     store = open_store(query.engine.options.staging_location, {})
     assert [name for name in store.list("") if "/unsure-" in name]
     assert not [part for part in staged_parts(store.list("")) if part.batch == 1]
+
+
+class Broken(PosixStore):
+    """A file system that fails before or after it created a name, or END, or when it lists what is below a name."""
+
+    def __init__(self, root: Path, failing: str) -> None:
+        super().__init__(root)
+        self._when, _, self._what = failing.partition(" ")
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        hit = self._what in name or (self._what == "END" and bytes(data[:4]) == b"END ")
+        if hit and self._when == "before":
+            raise OSError(errno.ENOSPC, "no space left", name)
+        created = super().create(name, data)
+        if hit and self._when == "after":
+            raise OSError(errno.EIO, "input/output error", name)
+        return created
+
+    def list(self, prefix: str) -> list[str]:
+        if self._when == "list" and prefix.endswith(self._what):
+            raise OSError(errno.EIO, "input/output error", prefix)
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    ["before /000000", "after /000000", "before /000001", "list /committed", "before END", "after END"],
+)
+def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: Path, failing: str) -> None:
+    topic = "broken-" + failing.replace(" ", "-").replace("/", "")
+    query = Query(nsqd, tmp_path, topic, 300, msgTimeoutMs=30_000)
+    end, [part] = query.plan()
+    with pytest.raises(OSError, match=r"no space left|input/output error"):
+        query.collector(part, store=Broken(tmp_path / "stage", failing)).run()
+    # Nothing waits for its timeout.
+    wait_for(lambda: query.in_flight() == 0, "what was in hand is back")
+    rows = query.rows_of(part)
+    assert rows == query.rows_of(part)
+    assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_a_part_that_is_complete_needs_no_confirmation(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "unconfirmed", 300)
+    end, [part] = query.plan()
+    query.collector(part, store=Broken(tmp_path / "stage", "before /confirmed-")).run()
+    assert sorted(query.rows_of(part) + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "slow-start", 100, fetchIdleMs=1, fetchMaxWaitMs=7000, msgTimeoutMs=30_000)
+    end, [part] = query.plan()
+    query.http.pause_channel(query.topic, "spark")
+    collecting = gevent.spawn(query.collector(part).run)
+    wait_for(lambda: query.http.stats(query.topic)["topics"][0]["channels"][0]["client_count"], "it has subscribed")
+    query.http.unpause_channel(query.topic, "spark")
+    collecting.get(timeout=10)
+    rows = query.rows_of(part)
+    assert rows
+    assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(100)]
 
 
 def test_what_a_dying_nsqd_has_given_is_staged(tmp_path: Path) -> None:

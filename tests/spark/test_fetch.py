@@ -85,7 +85,8 @@ def test_bytes_are_enough(nsqd: Running) -> None:
 
 def test_nothing_there(nsqd: Running) -> None:
     client = fill(nsqd, "empty", 0)
-    assert Fetch(nsqd.tcp_address, options_of(nsqd.tcp_address, "empty", fetchIdleMs="20"), 10, keep=False).run() == []
+    options = options_of(nsqd.tcp_address, "empty", fetchMaxWaitMs="20")
+    assert Fetch(nsqd.tcp_address, options, 10, keep=False).run() == []
     assert left(client, "empty") == [0, 0, 0]
 
 

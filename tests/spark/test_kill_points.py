@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.trace import POINTS
 from tests.daemons import Running, running_nsqd
-from tests.spark.engine import Engine, once, run_killed, source_options
+from tests.spark.engine import Engine, once, publish, run_killed, source_options
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 MESSAGES = 900
@@ -42,15 +41,12 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def outcomes(nsqd: Running, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """What became of each query that was killed once and started again."""
-    http = NsqdHTTPClient(nsqd.http_address)
 
     def kill_and_restart(kill: str) -> Outcome:
         topic = kill.replace(":", "_")
         directory = tmp_path_factory.mktemp(topic)
         options = source_options([nsqd], directory, topic, maxMessagesPerTrigger=400)
-        http.create_topic(topic)
-        http.create_channel(topic, "spark")
-        http.multi_publish(topic, [b"%d" % number for number in range(MESSAGES)])
+        http = publish(nsqd, topic, range(MESSAGES))
         status = run_killed(directory, options, kill)
         run_killed(directory, options, "never")
         channel = http.stats(topic)["topics"][0]["channels"][0]

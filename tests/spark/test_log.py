@@ -140,6 +140,20 @@ def test_a_part_left_open_is_sealed(tmp_path: Path) -> None:
     assert staged.records == (0, 1)
 
 
+def test_a_part_that_nobody_began_is_sealed_too(tmp_path: Path) -> None:
+    log, [part] = log_in(tmp_path)
+    [planned] = log.batch_parts(1)
+    assert (planned.address, planned.split, planned.records) == (ADDRESS, 0, ())
+    log.seal_staged(planned)
+    assert not log.publish(part, 0, encode_segment([message(1)]))
+    assert [each.records for each in log.batch_parts(1)] == [(0,)]
+    # One without a place takes nothing anyway.
+    log.write_plan(Offset(log.id, 2, {ADDRESS: Share(100)}))
+    for planned in log.batch_parts(2):
+        log.seal_staged(planned)
+    assert [each.records for each in log.batch_parts(2)] == [()]
+
+
 def test_unfinished_is_what_has_records_above_the_watermark(tmp_path: Path) -> None:
     log, parts = log_in(tmp_path, 3)
     assert unfinished_logs(log.store, log.base) == []
@@ -164,6 +178,7 @@ def test_what_is_staged_and_not_confirmed_is_a_copy_when_it_comes_again(tmp_path
     log.publish(part, 0, encode_segment([message(1), message(2)]))
     assert fresh(log, message(1, 2), message(3, 2), message(2, 1)) == [3]
     assert fresh(log, message(1, 1)) == [1]
+    assert list(Known(log, ADDRESS, "unconfirmed").fresh([message(1), message(3)], suspicious=True)) == [message(3)]
     assert fresh(log, message(1, 2), dedupe="none") == [1]
     assert fresh(log, message(1, 2), address="other:4150") == [1]
     assert fresh(log, message(4, 2), message(4, 3)) == [4]

@@ -48,6 +48,18 @@ def test_looking_for_formats_loads_little() -> None:
     assert "gnsq_like.spark.source" in loaded
 
 
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("package", ["gevent", "pyarrow"])
+def test_a_python_that_lacks_something_is_named_with_it(package: str) -> None:
+    said = run_python(
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from gnsq_like.spark.source import NsqDataSource\n"
+        "try:\n    NsqDataSource({}).streamReader(None)\nexcept Exception as exc:\n    print(type(exc).__name__, exc)",
+        PYTHONPATH=str(ROOT),
+    )
+    assert said.startswith(f"NotInstalled {sys.executable}, the Python that Spark runs, lacks {package}: install")
+
+
 def test_importing_the_room_needs_no_pyspark() -> None:
     loaded = run_python("import sys, gnsq_like.spark, gnsq_like.spark.java; print(*sys.modules)", PYTHONPATH=str(ROOT))
     assert not {"pyspark", "pyarrow", "gevent"} & set(loaded.split())

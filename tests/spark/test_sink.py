@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import LookupdClient, NsqdHTTPClient, Reader
 from tests.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.spark.sessions import run_program
 
@@ -121,6 +121,8 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
         running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
         running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as two,
     ):
+        lookup = LookupdClient(lookupd.http_address)
+        wait_for(lambda: len(lookup.nodes()) == 2, "both are known")
         frame = spark.range(4000).selectExpr("cast(id AS string) AS body")
         options = {"lookupdHttpAddresses": lookupd.http_address, "topic": "found", "maxBatchMessages": "100"}
         frame.write.format("nsq").options(**options).mode("append").save()

@@ -105,6 +105,21 @@ def test_partial_files_are_no_names(tmp_path: Path) -> None:
     assert store.list("a") == []
 
 
+def test_what_cannot_be_listed_is_not_nothing(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    (tmp_path / "committed").write_text("no directory")
+    with pytest.raises(NotADirectoryError):
+        store.list("committed")
+
+
+def test_what_an_object_store_made_without_its_answer_coming_through_is_known() -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    store = open_store(f"memory://{uuid.uuid4().hex}", {})
+    assert store.create("segment", b"mine")
+    assert store.create("segment", b"mine")  # as a client does that got no answer
+    assert not store.create("segment", b"another's")
+
+
 class Overwrites(PosixStore):
     """A file system whose exclusive creation is none, as pyarrow's."""
 
@@ -124,6 +139,8 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
         open_store("relative", {})
     with pytest.raises(StagingError, match="cannot be used"):
         check_store(open_store(str(tmp_path / "file"), {}), "there")
+    with pytest.raises(StagingError, match=r"http://127.0.0.1:9/stage (cannot be used|needs fsspec)"):
+        check_store(open_store("http://127.0.0.1:9/stage", {}), "http://127.0.0.1:9/stage")
 
 
 def test_storage_options_are_read_as_json_where_they_look_so() -> None:

@@ -20,10 +20,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.trace import POINTS
 from tests.daemons import Running, running_nsqd
-from tests.spark.engine import kill_session, once, source_options
+from tests.spark.engine import kill_session, once, publish, source_options
 from tests.spark.sessions import ROOT, environment, run_program
 
 if TYPE_CHECKING:
@@ -36,13 +35,6 @@ KINDS = ["process", pytest.param("real", marks=[pytest.mark.real_nsqd, pytest.ma
 def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as running:
         yield running
-
-
-def publish(nsqd: Running, topic: str, count: int, start: int = 0) -> None:
-    http = NsqdHTTPClient(nsqd.http_address)
-    http.create_topic(topic)
-    http.create_channel(topic, "spark")
-    http.multi_publish(topic, [b"%d" % number for number in range(start, start + count)])
 
 
 def stream(spark: SparkSession, nsqd: Running, directory: Path, topic: str, **options: Any) -> DataFrame:
@@ -61,7 +53,7 @@ def run(frame: DataFrame, directory: Path, sink: Any) -> None:
 
 
 def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    publish(nsqd, "rows", 250)
+    publish(nsqd, "rows", range(250))
     batches: dict[int, list[Any]] = {}
     frame = stream(spark, nsqd, tmp_path, "rows", maxMessagesPerTrigger=100, includeColumns="all")
     run(frame, tmp_path, lambda number, batch: batches.update({number: batch.collect()}))
@@ -74,14 +66,14 @@ def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Pat
     assert abs(row.timestamp_ns / 1e9 - time.time()) < 120
     assert row.timestamp.microsecond == row.timestamp_ns // 1000 % 1_000_000
     # A second run begins where the first has ended.
-    publish(nsqd, "rows", 30, start=1000)
+    publish(nsqd, "rows", range(1000, 1030))
     later: list[Any] = []
     run(frame, tmp_path, lambda number, batch: later.extend(batch.collect()))
     assert Counter(bytes(row.body).decode() for row in later) == once(30, 1000)
 
 
 def test_two_actions_see_the_same_rows(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    publish(nsqd, "twice", 200)
+    publish(nsqd, "twice", range(200))
     seen: list[tuple[list[Any], list[Any]]] = []
     frame = stream(spark, nsqd, tmp_path, "twice", minPartitions=2).select("id", "body", "attempts")
     run(frame, tmp_path, lambda number, batch: seen.append((batch.collect(), batch.collect())))
@@ -92,7 +84,7 @@ def test_two_actions_see_the_same_rows(spark: SparkSession, nsqd: Running, tmp_p
 def test_an_action_that_takes_only_some_rows_loses_the_others_of_its_batch_alone(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    publish(nsqd, "some", 300)
+    publish(nsqd, "some", range(300))
     seen: list[list[Any]] = []
     frame = stream(spark, nsqd, tmp_path, "some", maxMessagesPerTrigger=200)
     run(frame, tmp_path, lambda number, batch: seen.append([len(batch.take(5)), batch.count()]))
@@ -171,7 +163,7 @@ def test_killing_everything_at_a_point_loses_and_doubles_nothing(
     java: None, nsqd: Running, tmp_path: Path, point: str
 ) -> None:
     topic = "kill-" + point.replace(":", "-")
-    publish(nsqd, topic, 900)
+    publish(nsqd, topic, range(900))
     options = source_options([nsqd], tmp_path, topic, maxMessagesPerTrigger=400)
     assert run_query(tmp_path, options, point) == -signal.SIGKILL
     assert run_query(tmp_path, options) == 0
@@ -184,7 +176,7 @@ def test_killing_everything_at_any_time_loses_and_doubles_nothing(java: None, ns
     options = source_options([nsqd], tmp_path, "any-time", maxMessagesPerTrigger=200, minPartitions=2)
     draw = random.Random(5)
     for number in range(6):
-        publish(nsqd, "any-time", 1500, start=1500 * number)
+        publish(nsqd, "any-time", range(1500 * number, 1500 * number + 1500))
         # From the first batches, a few seconds after the start, until the end of the run.
         run_query(tmp_path, options, kill_after=draw.uniform(6, 16))
     assert run_query(tmp_path, options) == 0
@@ -194,7 +186,7 @@ def test_killing_everything_at_any_time_loses_and_doubles_nothing(java: None, ns
 @pytest.mark.spark_long
 @pytest.mark.timeout(300)
 def test_a_failure_downstream_is_tried_again_with_the_same_rows(java: None, nsqd: Running, tmp_path: Path) -> None:
-    publish(nsqd, "downstream", 500)
+    publish(nsqd, "downstream", range(500))
     done = run_program(
         tmp_path,
         f"""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +20,7 @@ from django import db
 from django.dispatch import Signal
 from django.utils.module_loading import autodiscover_modules
 
+from gnsq_like.contrib import _declared
 from gnsq_like.contrib.django import conf, signals
 
 if TYPE_CHECKING:
@@ -33,19 +33,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 MODULE = "nsq_readers"
 
 
-@dataclass(frozen=True)
-class Declared:
-    """One ``@reader``."""
-
-    name: str
-    topic: str
-    channel: str
-    #: Called with a Message, or with a list of them.
-    function: Callable[[Any], object]
-    #: Arguments of a Batch, for a handler that takes lists; else None.
-    batch: Mapping[str, Any] | None
-    #: Keyword arguments of the Reader.
-    options: Mapping[str, Any]
+class Declared(_declared.Declared):
+    """One ``@reader``, and what Django wants around each call of its function."""
 
     @property
     def place(self) -> str:
@@ -57,18 +46,9 @@ class Declared:
 
         :raises UsageError: for what is wrong, in the settings or here
         """
-        options = {**self.options, "on_giving_up": partial(self._give_up, self.options.get("on_giving_up"))}
-        handler: Any = self.handle if self.batch is None else self.handle_many
-        if metrics is not None:
-            handler = metrics.timed(handler)
-        if self.batch is not None:
-            from gnsq_like import Batch
-
-            handler = Batch(handler, **self.batch)
-        reader = conf.settings().make_reader(self.topic, self.channel, handler, options)
-        if metrics is not None:
-            metrics.watch_reader(reader)
-        return reader
+        handler = self.handle if self.batch is None else self.handle_many
+        give_up = partial(self._give_up, self.options.get("on_giving_up"))
+        return self.make_reader(conf.settings(), handler, give_up, metrics)
 
     # -- at work ------------------------------------------------------------------------------------
 
@@ -121,7 +101,7 @@ def _begin_database() -> None:
 
 
 #: All that was declared; two may have one name, which is an error for the system check.
-_declared: list[Declared] = []
+_all: list[Declared] = []
 
 
 def reader(
@@ -145,7 +125,7 @@ def reader(
 
     def declare(function: _F) -> _F:
         known_as = getattr(function, "__name__", "") if name is None else name
-        _declared.append(Declared(known_as, topic, channel, function, batch, options))
+        _all.append(Declared(known_as, topic, channel, function, batch, options))
         return function
 
     return declare
@@ -154,7 +134,7 @@ def reader(
 def declared() -> list[Declared]:
     """All readers of the installed apps; imports their ``nsq_readers`` modules."""
     autodiscover_modules(MODULE)
-    return list(_declared)
+    return list(_all)
 
 
 def make_readers(*names: str) -> list[Reader]:

@@ -12,9 +12,9 @@ ADDRESS = {"NSQD_TCP_ADDRESSES": "127.0.0.1:4150"}
 @pytest.fixture(autouse=True)
 def nothing_declared():
     """Each test declares its own readers."""
-    before, readers._declared[:] = list(readers._declared), []
+    before, readers._all[:] = list(readers._all), []
     yield
-    readers._declared[:] = before
+    readers._all[:] = before
 
 
 def found(**settings):

@@ -14,9 +14,9 @@ from gnsq_like.contrib.django.testing import NSQTestMixin, deliver, recording
 
 @pytest.fixture(autouse=True)
 def nothing_declared():
-    before, readers._declared[:] = list(readers._declared), []
+    before, readers._all[:] = list(readers._all), []
     yield
-    readers._declared[:] = before
+    readers._all[:] = before
 
 
 def run(case):

@@ -1,0 +1,212 @@
+"""``gnsq-like pipeline``: the commands, their exit status, and what a signal does.
+
+Spark is imported when something runs: ``--help`` loads neither it nor gevent.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+#: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
+INTERRUPTED_STATUS = 130
+
+#: What the commands need beside [cli], by the names that imports know.
+_NEEDED = {"pyspark", "pyarrow", "py4j", "matplotlib"}
+
+_LAST_UNITS = {"m": 60, "h": 3600, "d": 86400}
+
+
+class CannotRun(click.ClickException):
+    """The run could not begin; the message is a sentence."""
+
+    exit_code = 2
+
+
+class Failed(click.ClickException):
+    """The run ended by itself; the message is a sentence."""
+
+    exit_code = 1
+
+
+@click.group()
+def pipeline() -> None:
+    """Write a topic into a table with Spark, once each message; and what does not fit to another topic.
+
+    Needs the extra [pipeline] (pip install "gnsq-like[pipeline]") and Java 17 or newer. docs/pipeline.rst
+    says what stands in the file.
+    """
+
+
+_CONFIG = click.option(
+    "--config", "path", required=True, type=click.Path(dir_okay=False), help="The pipeline: a TOML file."
+)
+
+
+@pipeline.command()
+@_CONFIG
+@click.option("--available-now", is_flag=True, help="End when all is written that was there at the start.")
+@click.option(
+    "--master", help="Which Spark, as local[4] or spark://host:7077. Default: this machine, or spark-submit's."
+)
+@click.option("--report", type=click.Path(dir_okay=False), help="Write the report here at the end.")
+@click.option(
+    "--spark-log",
+    type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
+    default="OFF",
+    show_default=True,
+    help="What Spark's own log says on stderr.",
+)
+@click.option("--quiet", is_flag=True, help="Print the result only.")
+def run(path: str, available_now: bool, master: str | None, report: str | None, spark_log: str, quiet: bool) -> None:
+    """Run a pipeline until Ctrl-C or SIGTERM, or, with --available-now, until all is written.
+
+    \b
+    Exit status:
+      0    all that was there is written
+      1    it failed under way; nothing is lost, start it again
+      2    it could not begin: wrong configuration, no nsqd, no Java
+      130  ended by Ctrl-C or SIGTERM; nothing is lost
+    """
+    from gnsq_like.cli.pipeline_screen import make_view, summary
+
+    with _sentences(), _stop_signals() as stopped:
+        from gnsq_like.spark.pipeline import load_pipeline, run_pipeline, write_report
+
+        loaded = load_pipeline(path)
+        with make_view(quiet=quiet) as view:
+            view.say(f"Starting Spark for {loaded.title}; rows go to {loaded.place('data')}")
+            last = run_pipeline(
+                loaded,
+                master=master,
+                available_now=available_now or None,
+                watch=view.update,
+                stop=lambda: bool(stopped),
+                log_level=spark_log,
+            )
+        click.echo(summary(last))
+        if report is not None:
+            click.echo(f"Report: {write_report(loaded, report)}")
+    if stopped:
+        click.echo(f"Ended by {stopped[0]}.", err=True)
+        raise SystemExit(INTERRUPTED_STATUS)
+
+
+@pipeline.command()
+@_CONFIG
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="The file to be written.",
+)
+@click.option("--last", default="", metavar="TIME", help="Only so much before the last batch, as 30m, 12h or 7d.")
+def report(path: str, output: str, last: str) -> None:
+    """Write the report of a pipeline, which may be running: an HTML file with plots. Needs no Java.
+
+    \b
+    Exit status:
+      0  it is written
+      1  there is nothing to report, or it could not be read or written
+      2  wrong configuration
+    """
+    seconds = _seconds(last) if last else None
+    with _sentences():
+        from gnsq_like.spark.pipeline import load_pipeline, write_report
+
+        click.echo(f"Report: {write_report(load_pipeline(path), output, last=seconds)}")
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if unit not in _LAST_UNITS or not number.isdigit():
+        raise click.UsageError(f"--last {text}: it must be a number with m, h or d, as 30m")
+    return int(number) * _LAST_UNITS[unit]
+
+
+@pipeline.command()
+@click.option(
+    "--messages", type=click.IntRange(1, 10**8), default=100_000, show_default=True, help="Clicks to publish."
+)
+@click.option("--nsqds", type=click.IntRange(1, 16), default=2, show_default=True, help="nsqds to start.")
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3600), default=20.0, show_default=True, help="How long publishing takes."
+)
+@click.option(
+    "--location",
+    type=click.Path(file_okay=False),
+    default="",
+    help="Directory for what is written; it must be empty. Default: a new one below the temporary directory.",
+)
+@click.option("--quiet", is_flag=True, help="Print the result only.")
+def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) -> None:
+    """See a pipeline work: daemons of its own, clicks, the table, the report.
+
+    Starts a nsqlookupd and some nsqds as child processes, publishes clicks to them, a few of which are no JSON or lack
+    a field, some deferred, some given back once by another consumer, and runs a pipeline that writes them to Parquet.
+    The last lines say what was lost or written twice, by the table itself, and where the table and the report are.
+
+    \b
+    Exit status:
+      0    nothing was lost, nothing is there twice
+      1    something was, or the pipeline failed
+      2    the demo could not be run
+      130  ended by Ctrl-C or SIGTERM
+    """
+    with _sentences(), _stop_signals() as stopped:
+        from gnsq_like.cli.pipeline_demo import Plan, run_demo
+        from gnsq_like.cli.pipeline_screen import make_view
+
+        plan = Plan(messages=messages, nsqds=nsqds, seconds=seconds, location=location)
+        with make_view(quiet=quiet) as view:
+            verdict = run_demo(plan, view, lambda: bool(stopped))
+    if stopped:
+        click.echo(f"Ended by {stopped[0]}; no process is left.", err=True)
+        raise SystemExit(INTERRUPTED_STATUS)
+    for line in verdict.lines:
+        click.echo(line)
+    raise SystemExit(verdict.exit_status)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Errors that say what is wrong become exit statuses; others are bugs, and keep their traceback."""
+    try:
+        from gnsq_like.errors import NSQError, UsageError
+        from gnsq_like.spark.pipeline.faults import PipelineFailed
+
+        try:
+            yield
+        except PipelineFailed as exc:
+            raise Failed(str(exc)) from exc
+        except UsageError as exc:
+            raise CannotRun(str(exc)) from exc
+        except NSQError as exc:
+            raise CannotRun(f"{exc}. Nothing was begun.") from exc
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        raise CannotRun(f'{exc.name} is not installed; a pipeline needs it: pip install "gnsq-like[pipeline]"') from exc
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[str]]:
+    """The names of the SIGINT and SIGTERM that came; a run looks at it a few times a second, and ends in good order."""
+    came: list[str] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def note(number: int, frame: object) -> None:
+        came.append(signal.Signals(number).name)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        before[each] = signal.signal(each, note)
+    try:
+        yield came
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

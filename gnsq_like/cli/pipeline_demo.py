@@ -1,0 +1,295 @@
+"""What ``gnsq-like pipeline demo`` does: publish clicks, run a pipeline, and check the table.
+
+In order: start the daemons; make the topic and the channel everywhere; let another consumer give some clicks back, so
+that they come again; publish from a thread while the pipeline runs; end the run when it has as many messages as
+were published; read the table with pyarrow, and count.
+
+Clicks are numbered. A click that is no JSON, or lacks its user, has to be among the rejected; the others in the
+table; each once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader
+from gnsq_like.cli.children import ChildFailed, Cluster
+from gnsq_like.cli.pipeline_screen import View
+from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline, write_report
+
+TOPIC, CHANNEL, DEAD = "clicks", "table", "clicks.dead"
+SCHEMA = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING, at DOUBLE, ms INT"
+
+#: Every so many clicks are no JSON, lack their user, or are deferred.
+_BROKEN_EVERY, _NO_USER_EVERY, _DEFERRED_EVERY = 2000, 3000, 500
+#: Seconds for which those are deferred.
+_DEFER = 5.0
+#: Clicks that are published before the pipeline starts, and how many of them another consumer gives back.
+_EARLY_SHARE, _GIVEN_BACK = 0.1, 300
+#: Seconds between two publishes, and between two batches.
+_PUBLISH_INTERVAL, _TRIGGER = 0.1, 2.0
+#: Seconds without progress after which it ends, whatever is missing.
+_PATIENCE = 90.0
+#: Bytes of a click, about.
+_CLICK_BYTES = 200
+
+_PAGES = ("/", "/cart", "/search", "/item/1", "/item/2", "/help")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do; the command's options."""
+
+    messages: int
+    nsqds: int
+    #: Of publishing.
+    seconds: float
+    #: A directory; "" for a new one.
+    location: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found in the end."""
+
+    lines: list[str]
+    exit_status: int
+
+
+class DemoFailed(NSQError):
+    """The demo could not be run."""
+
+
+def click_of(number: int, rng: random.Random) -> bytes:
+    """The click of this number."""
+    if number % _BROKEN_EVERY == _BROKEN_EVERY - 1:
+        return b'{"number": %d, "user": ' % number
+    click = {
+        "number": number,
+        "user": f"user-{rng.randrange(5000):04d}",
+        "page": rng.choice(_PAGES),
+        "at": round(time.time(), 3),
+        "ms": int(rng.lognormvariate(5, 0.6)),
+        "agent": "Mozilla/5.0",
+    }
+    if number % _NO_USER_EVERY == _NO_USER_EVERY - 1:
+        del click["user"]
+    body = json.dumps(click)
+    return (body[:-1] + ', "filler": "' + "." * max(0, _CLICK_BYTES - len(body) - 15) + '"}').encode()
+
+
+def is_good(number: int) -> bool:
+    """Whether the click of this number fits the schema."""
+    return number % _BROKEN_EVERY != _BROKEN_EVERY - 1 and number % _NO_USER_EVERY != _NO_USER_EVERY - 1
+
+
+class Publisher:
+    """Publishes the clicks, in a thread: what waits for Spark runs no hub."""
+
+    def __init__(self, plan: Plan, addresses: list[str]) -> None:
+        self._plan = plan
+        self._producer = Producer(addresses)
+        self._rng = random.Random(0)
+        self._thread = threading.Thread(target=self._work, name="clicks", daemon=True)
+        self._stopped = threading.Event()
+        #: How many were published.
+        self.count = 0
+        self.error: NSQError | None = None
+
+    def publish(self, count: int) -> None:
+        """Publish the next clicks."""
+        numbers = range(self.count, self.count + count)
+        later = [number for number in numbers if number % _DEFERRED_EVERY == _DEFERRED_EVERY - 1]
+        now = [click_of(number, self._rng) for number in numbers if number not in later]
+        if now:
+            self._producer.multi_publish(TOPIC, now)
+        for number in later:
+            self._producer.publish(TOPIC, click_of(number, self._rng), defer=_DEFER)
+        self.count += count
+
+    def _work(self) -> None:
+        first, began = self.count, time.monotonic()
+        try:
+            while self.count < self._plan.messages and not self._stopped.wait(_PUBLISH_INTERVAL):
+                share = min(1.0, (time.monotonic() - began) / self._plan.seconds)
+                due = first + int((self._plan.messages - first) * share) - self.count
+                self.publish(min(due, 20_000))
+        except NSQError as exc:
+            self.error = exc
+
+    def start(self) -> None:
+        """Go on in a thread of its own."""
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no more will come."""
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """End it; twice is fine."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._producer.close(timeout=5)
+
+
+def run_demo(plan: Plan, view: View, stopped: Callable[[], bool]) -> Verdict:
+    """Do it all, and end everything. May switch.
+
+    :raises PipelineFailed: the pipeline ended by itself
+    :raises NSQError: a daemon did not start, or no Java was found
+    """
+    location = _directory(plan.location)
+    try:
+        with Cluster(plan.nsqds) as cluster:
+            return _run(plan, view, stopped, location, cluster)
+    except ChildFailed as exc:
+        raise DemoFailed(str(exc)) from exc
+
+
+def _directory(location: str) -> Path:
+    if not location:
+        return Path(tempfile.mkdtemp(prefix="gnsq_like-pipeline-"))
+    path = Path(location).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise InvalidOption("--location", location, "it is not empty")
+    except OSError as exc:
+        raise InvalidOption("--location", location, f"it cannot be used: {exc.strerror}") from exc
+    return path
+
+
+def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cluster: Cluster) -> Verdict:
+    [lookupd] = [each.http_address for each in cluster.lookupds]
+    _make_channel(cluster, lookupd, plan.nsqds)
+    view.say(f"1 nsqlookupd and {plan.nsqds} nsqds are up; {plan.messages:,} clicks go to the topic {TOPIC}.")
+    publisher = Publisher(plan, [child.tcp_address for child in cluster.nsqds])
+    try:
+        publisher.publish(int(plan.messages * _EARLY_SHARE))
+        _give_some_back(lookupd, min(_GIVEN_BACK, publisher.count // 2))
+        pipeline = Pipeline(
+            name="clicks",
+            location=str(location),
+            source={"topic": TOPIC, "channel": CHANNEL, "lookupdHttpAddresses": lookupd, "msgTimeoutMs": "10000"},
+            schema=SCHEMA,
+            dead_letters={"topic": DEAD, "nsqdTcpAddresses": cluster.nsqds[0].tcp_address},
+            trigger=_TRIGGER,
+            spark={
+                "spark.ui.enabled": "false",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.host": "127.0.0.1",
+            },
+        )
+        view.say("Starting Spark, which takes some seconds.")
+        publisher.start()
+        end = _End(publisher, cluster, stopped)
+        last = run_pipeline(pipeline, watch=lambda snapshot: _watch(end, view, snapshot), stop=end.is_there)
+        published = publisher.count
+    finally:
+        publisher.close()
+    if stopped():
+        return Verdict([], 1)
+    if publisher.error is not None:
+        raise PipelineFailed(f"publishing failed: {publisher.error}")
+    report = write_report(pipeline, location / "report.html")
+    return judge(published, numbers_in(pipeline), last, [f"Table:  {location / 'data'}", f"Report: {report}"])
+
+
+def _make_channel(cluster: Cluster, lookupd: str, nsqds: int) -> None:
+    for child in cluster.nsqds:
+        with NsqdHTTPClient(child.http_address) as nsqd:
+            nsqd.create_topic(TOPIC)
+            nsqd.create_channel(TOPIC, CHANNEL)
+    deadline = time.monotonic() + 15
+    with LookupdClient(lookupd) as client:
+        while len(client.lookup(TOPIC, missing_ok=True).producers) < nsqds:
+            if time.monotonic() > deadline:
+                raise DemoFailed("nsqlookupd did not hear of every nsqd")
+            time.sleep(0.05)
+
+
+def _give_some_back(lookupd: str, count: int) -> None:
+    """Be a consumer that takes some clicks and cannot do them: they come again."""
+    if not count:
+        return
+    left = count
+    with Reader(TOPIC, CHANNEL, lookupd_http_addresses=lookupd, max_in_flight=50) as messages:
+        for message in messages:
+            message.requeue(delay=1.0, backoff=False)
+            left -= 1
+            if not left:
+                break
+
+
+def _watch(end: _End, view: View, snapshot: Snapshot) -> None:
+    end.messages = snapshot.messages
+    view.update(snapshot)
+
+
+class _End:
+    """When the run is to end: all clicks are written, or a signal came, or nothing moves any more."""
+
+    def __init__(self, publisher: Publisher, cluster: Cluster, stopped: Callable[[], bool]) -> None:
+        self._publisher = publisher
+        self._cluster = cluster
+        self._stopped = stopped
+        #: What the pipeline has; and monotonic time at which that last changed.
+        self.messages = 0
+        self._seen = -1
+        self._moved_at = time.monotonic()
+
+    def is_there(self) -> bool:
+        if self._stopped():
+            return True
+        if self.messages != self._seen:
+            self._seen, self._moved_at = self.messages, time.monotonic()
+        if self._publisher.is_done and self.messages >= self._publisher.count:
+            return True
+        return time.monotonic() - self._moved_at > _PATIENCE or not self._cluster.alive
+
+
+def numbers_in(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
+    """Where each number is: ("data", number) or ("rejected", number)."""
+    for row in _rows(pipeline.place("data"), "body"):
+        yield "data", row["body"]["number"]
+    for row in _rows(pipeline.place("rejected"), "body"):
+        # The number stands first in all of them, JSON or not.
+        yield "rejected", int(row["body"].partition(b":")[2].partition(b",")[0])
+
+
+def _rows(place: str, column: str) -> Iterator[dict[str, Any]]:
+    from pyarrow import dataset
+
+    path = place.removeprefix("file://")
+    if Path(path).exists():
+        for batch in dataset.dataset(path, format="parquet", partitioning=None).to_batches(columns=[column]):
+            yield from batch.to_pylist()
+
+
+def judge(published: int, found: Iterator[tuple[str, int]], last: Snapshot, places: list[str]) -> Verdict:
+    """What was lost, what is there twice, and what is in the wrong place."""
+    counts = Counter(found)
+    wanted = {("data" if is_good(number) else "rejected", number) for number in range(published)}
+    lost = len(wanted - counts.keys())
+    strange = len(counts.keys() - wanted)
+    twice = sum(count > 1 for count in counts.values())
+    rejected = sum(count for (where, _), count in counts.items() if where == "rejected")
+    lines = [
+        f"{published:,} clicks published; {counts.total() - rejected:,} in the table, {rejected:,} rejected, in "
+        f"{last.batches:,} batches and {last.seconds:.0f} s.",
+        f"{lost:,} lost, {twice:,} there twice{f', {strange:,} in the wrong place' if strange else ''}.",
+        *places,
+    ]
+    return Verdict(lines, 1 if lost or twice or strange else 0)

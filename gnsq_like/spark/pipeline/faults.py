@@ -1,0 +1,83 @@
+"""What ends a run, as a sentence.
+
+What Spark raises is a Java exception with a Python traceback in its text, or the other way round, several deep. The
+cause is one line of it: a sentence of ours, raised in a worker or by the source, or one of a few that are known.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gnsq_like.errors import NSQError
+
+
+class PipelineFailed(NSQError):
+    """The run ended; the text says why. What was not written is still in nsqd or in the stage."""
+
+
+#: What is found in the text of an error, and what it means. The first that is found counts.
+_KNOWN = (
+    (r"No space left on device", "a disk is full: make room where the pipeline writes ({places}), or where Spark keeps "
+     "what it works on (spark.local.dir)"),
+    (r"Disk quota exceeded", "a disk quota is used up where the pipeline writes ({places})"),
+    (r"AccessControlException|Permission denied: ?(?P<what>\S+)?|Mkdirs failed to create (?P<made>\S+)",
+     "permission denied {what}{made}: the pipeline must be allowed to write to {places}"),
+    (r"Read-only file system", "a file system is read-only where the pipeline writes ({places})"),
+    (r"No FileSystem for scheme \"?(?P<what>\w+)", "Spark has no file system for {what}://: add its package, as with "
+     "--packages, to Spark"),
+    (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
+     "set source.maxMessagesPerTrigger so that batches are smaller"),
+    (r"ConcurrentModificationException|concurrently using|CONCURRENT_QUERY|CONCURRENT_STREAM",
+     "another run uses the same checkpoint: two runs cannot share one"),
+)  # fmt: skip
+
+#: One of our own errors, at the end of a Python traceback or of a sentence of Spark's.
+_OURS = re.compile(r"\bgnsq_like(?:\.\w+)+: (?P<text>.+?)\s*$", re.MULTILINE)
+#: Any error at the end of a Python traceback, or a Java exception's own line.
+_PYTHON = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): (?P<text>.+)$", re.MULTILINE)
+
+#: What stands before what Java says, and a line that says nothing.
+_JAVA = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
+_NOISE = re.compile(r"An error occurred while calling |\s+at ")
+
+_KEPT = "Nothing is lost: what was not written comes again when the pipeline is started again."
+
+
+def failure(exc: BaseException, places: str) -> PipelineFailed:
+    """The error with its cause as a sentence, and that nothing is lost."""
+    return PipelineFailed(f"{sentence(exc, places)}. {_KEPT}")
+
+
+def sentence(exc: BaseException, places: str) -> str:
+    """The cause of an error that Spark raised, or our own error's text.
+
+    :param places: where the pipeline writes, for the sentences that say so
+    """
+    if isinstance(exc, NSQError):
+        return str(exc).rstrip(".")
+    text = _text_of(exc)
+    for pattern, meaning in _KNOWN:
+        found = re.search(pattern, text)
+        if found:
+            groups = {name: value or "" for name, value in found.groupdict().items()}
+            words = meaning.format_map({"places": places, "what": "", "made": "", **groups})
+            return re.sub(r"\s+([:,])", r"\1", words)
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).rstrip(".")
+    python = _PYTHON.findall(text)
+    if python:
+        return str(python[-1]).rstrip(".")
+    lines = [_JAVA.sub("", line).strip() for line in text.splitlines() if not _NOISE.match(line)]
+    return next(filter(None, lines), repr(exc)).rstrip(".")
+
+
+def _text_of(exc: BaseException) -> str:
+    """The text of an error and of what caused it."""
+    texts, seen = [], set()
+    current: BaseException | None = exc
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        texts.append(str(current))
+        current = current.__cause__ or current.__context__
+    return "\n".join(texts)

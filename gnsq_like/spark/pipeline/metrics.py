@@ -1,0 +1,162 @@
+"""The metrics of a batch: rows of (batch, minute), from counts that Spark makes.
+
+Spark counts messages by minute of their publish, attempts, and a class of their latency; these are few rows,
+whatever the batch's size, and :func:`fold` makes the table's rows of them. Percentiles come from the classes: each
+spans 5 %, and classes of several batches can be added, which percentiles cannot. So the table keeps the classes
+beside the percentiles, and a report over any time is as exact as one over a batch.
+
+Latency is from a message's publish, by its nsqd's clock, to ``seen_at``, the beginning of its batch by the driver's. A
+message that was deferred or requeued keeps the time of its publish: its latency is long, and its minute is long ago.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+#: How much wider each class of latencies is than the one before. Class 0 is below 1 ms.
+GROWTH = 1.05
+#: Seconds below which latencies are not told apart.
+SHORTEST = 0.001
+#: Attempts from which on messages are counted together.
+MOST_ATTEMPTS = 20
+
+#: The table's columns, as Spark's DDL; the names are MinuteMetrics' fields.
+DDL = (
+    "minute TIMESTAMP, batch_number BIGINT, seen_at TIMESTAMP, written_at TIMESTAMP, messages BIGINT, rejected BIGINT, "
+    "bytes BIGINT, latency_min DOUBLE, latency_p50 DOUBLE, latency_p95 DOUBLE, latency_p99 DOUBLE, latency_max DOUBLE, "
+    "lag DOUBLE, depth BIGINT, attempts MAP<INT, BIGINT>, latencies MAP<INT, BIGINT>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages of a batch that are alike, as Spark counted them."""
+
+    #: Seconds since the epoch at which their minute begins.
+    minute: int
+    attempts: int
+    latency_class: int
+    fits: bool
+    messages: int
+    bytes: int
+    #: Microseconds.
+    shortest_us: int
+    longest_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteMetrics:
+    """What a batch had of the messages that were published in one minute. Times of day are UTC, durations seconds."""
+
+    #: When they were published, to the minute.
+    minute: datetime
+    batch_number: int
+    #: When the batch began.
+    seen_at: datetime
+    #: When its rows were written.
+    written_at: datetime
+    #: Messages, those that do not fit included, and how many those were.
+    messages: int
+    rejected: int
+    #: Of bodies.
+    bytes: int
+    latency_min: float
+    latency_p50: float
+    latency_p95: float
+    latency_p99: float
+    latency_max: float
+    #: How old the newest message of the whole batch was: how far behind the pipeline is in time.
+    lag: float
+    #: What waited in nsqd when the batch was written; None where nobody knows.
+    depth: int | None
+    #: Messages by the number of their attempts.
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    #: Messages by the class of their latency (``class_of``).
+    latencies: Mapping[int, int] = field(default_factory=dict)
+
+
+COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
+
+
+def class_of(latency: float) -> int:
+    """The class of a latency in seconds; what is negative, by clocks that differ, is in class 0."""
+    return 0 if latency < SHORTEST else 1 + int(math.log(latency / SHORTEST) / math.log(GROWTH))
+
+
+def middle_of(latency_class: int) -> float:
+    """The latency in seconds that stands for a class."""
+    return SHORTEST / 2 if latency_class <= 0 else SHORTEST * GROWTH ** (latency_class - 0.5)
+
+
+def percentile(latencies: Mapping[int, int], share: float) -> float:
+    """The latency in seconds that this share of the messages does not exceed, within 2.5 %; 0 for no messages."""
+    total = sum(latencies.values())
+    if not total:
+        return 0.0
+    wanted = max(1, math.ceil(share * total))
+    for latency_class in sorted(latencies):
+        wanted -= latencies[latency_class]
+        if wanted <= 0:
+            return middle_of(latency_class)
+    raise AssertionError("the classes have fewer messages than their sum")
+
+
+def fold(
+    groups: Iterable[Group], *, batch_number: int, seen_at: datetime, written_at: datetime, depth: int | None
+) -> list[MinuteMetrics]:
+    """The table's rows of a batch, by minute; the batch has at least a message."""
+    by_minute: dict[int, list[Group]] = {}
+    for group in groups:
+        by_minute.setdefault(group.minute, []).append(group)
+    lag = min(group.shortest_us for each in by_minute.values() for group in each) / 1e6
+    return [
+        _row(minute, by_minute[minute], batch_number, seen_at, written_at, lag, depth) for minute in sorted(by_minute)
+    ]
+
+
+def _row(
+    minute: int,
+    groups: list[Group],
+    batch_number: int,
+    seen_at: datetime,
+    written_at: datetime,
+    lag: float,
+    depth: int | None,
+) -> MinuteMetrics:
+    attempts: Counter[int] = Counter()
+    latencies: Counter[int] = Counter()
+    for group in groups:
+        attempts[min(group.attempts, MOST_ATTEMPTS)] += group.messages
+        latencies[group.latency_class] += group.messages
+    shortest = min(group.shortest_us for group in groups) / 1e6
+    longest = max(group.longest_us for group in groups) / 1e6
+    # The middle of a class may lie outside of what was there.
+    points = [min(max(percentile(latencies, share), shortest), longest) for share in (0.5, 0.95, 0.99)]
+    return MinuteMetrics(
+        minute=datetime.fromtimestamp(minute, UTC),
+        batch_number=batch_number,
+        seen_at=seen_at,
+        written_at=written_at,
+        messages=sum(group.messages for group in groups),
+        rejected=sum(group.messages for group in groups if not group.fits),
+        bytes=sum(group.bytes for group in groups),
+        latency_min=shortest,
+        latency_p50=points[0],
+        latency_p95=points[1],
+        latency_p99=points[2],
+        latency_max=longest,
+        lag=lag,
+        depth=depth,
+        attempts=dict(attempts),
+        latencies=dict(latencies),
+    )
+
+
+def row_of(metrics: MinuteMetrics) -> tuple[Any, ...]:
+    """As a row of the table."""
+    return tuple(getattr(metrics, name) for name in COLUMNS)

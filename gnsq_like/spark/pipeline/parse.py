@@ -1,0 +1,92 @@
+"""Bodies become rows: Spark's JSON parser, made strict.
+
+``from_json`` takes ``{"a": 1} rubbish`` for ``{"a": 1}``, the first of several objects for all of them, and bytes that
+are no UTF-8 for others that are: part of a message would be gone without a word. So a body is parsed as the only
+element of an array in an object around it: then all of it has to be JSON, and one object. A body that closes the
+array itself is seen by the keys of the object around it, and one that closes that, too, by the key that is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: The columns of what comes out, beside the source's.
+PARSED, FITS = "parsed", "fits"
+
+#: Ends the object around a body. A body that ended that object itself would have to know the name.
+_END = f"end-{uuid4().hex}"
+_HEAD, _TAIL = '{"body":[', f'],"{_END}":true}}'
+_CORRUPT = "_corrupt"
+
+
+def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:
+    """The rows with ``parsed``, the body as it shall be kept, and ``fits``, whether it is what the schema says.
+
+    :param schema: the fields of the JSON object; None keeps bodies as they are, and all fit
+    """
+    if schema is None:
+        return rows.withColumn(PARSED, F.col("body")).withColumn(FITS, F.lit(True))
+    text = F.col("body").cast("string")
+    around = F.concat(F.lit(_HEAD), text, F.lit(_TAIL))
+    outer = StructType(
+        [
+            StructField("body", ArrayType(schema)),
+            StructField(_END, BooleanType()),
+            StructField(_CORRUPT, StringType()),
+        ]
+    )
+    options = {"columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false", "timeZone": "UTC"}
+    found = rows.withColumn("_found", F.from_json(around, outer, options))
+    first = F.get(F.col("_found.body"), F.lit(0))
+    fits = (
+        F.col(f"_found.{_CORRUPT}").isNull()
+        & F.col(f"_found.`{_END}`")
+        & (F.size("_found.body") == 1)
+        & first.isNotNull()
+        & F.is_valid_utf8(text)
+        & F.when(text.rlike(r"\]\s*,"), F.size(F.json_object_keys(around)) == 2).otherwise(F.lit(True))
+        & _complete(first, schema)
+    )
+    return found.withColumn(PARSED, first).withColumn(FITS, F.coalesce(fits, F.lit(False))).drop("_found")
+
+
+def _complete(value: Column, kind: DataType) -> Column:
+    """Whether nothing is null that is NOT NULL in the schema; ``from_json`` does not look."""
+    if isinstance(kind, StructType):
+        result = F.lit(True)
+        for field in kind.fields:
+            inner = value.getField(field.name)
+            if not field.nullable:
+                result = result & inner.isNotNull()
+            if _has_required(field.dataType):
+                result = result & (inner.isNull() | _complete(inner, field.dataType))
+        return result
+    if isinstance(kind, ArrayType):
+        return F.forall(value, lambda each: each.isNull() | _complete(each, kind.elementType))
+    if isinstance(kind, MapType):
+        return F.forall(F.map_values(value), lambda each: each.isNull() | _complete(each, kind.valueType))
+    return F.lit(True)
+
+
+def _has_required(kind: DataType) -> bool:
+    """Whether anything in it is NOT NULL."""
+    if isinstance(kind, StructType):
+        return any(not field.nullable or _has_required(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_required(kind.elementType)
+    return isinstance(kind, MapType) and _has_required(kind.valueType)

@@ -1,0 +1,110 @@
+"""``gnsq-like pipeline``: what it says and the exit status, where no Spark is needed for that. The others are in
+``test_whole``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gnsq_like.cli.pipeline_demo import click_of, is_good, judge
+from gnsq_like.cli.pipeline_screen import LineView, summary
+from gnsq_like.spark.pipeline import Snapshot
+
+pytest.importorskip("pyspark")
+
+CONFIG = """
+location = "out"
+[source]
+topic = "clicks"
+channel = "table"
+nsqdTcpAddresses = "127.0.0.1:1"
+nsqdHttpAddresses = "127.0.0.1:1"
+"""
+
+
+def gnsq_like(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gnsq_like", "pipeline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin"},
+        cwd=directory,
+    )
+
+
+def test_wrong_configuration_is_status_2_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text("locaton = 'out'\n" + CONFIG)
+    done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: pipeline.toml: there is no locaton; did you mean location?\n"
+    done = gnsq_like(tmp_path, "report", "--config", "none.toml")
+    assert (done.returncode, done.stderr) == (2, "Error: cannot read none.toml: No such file or directory\n")
+
+
+def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml", "--available-now")
+    assert done.returncode == 2
+    assert "127.0.0.1:1" in done.stderr and "Connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    done = gnsq_like(tmp_path, "report", "--config", "pipeline.toml", "--last", "12h")
+    assert done.returncode == 1
+    assert done.stderr == f"Error: there are no metrics at file://{tmp_path}/out/metrics yet: has the pipeline run?\n"
+    done = gnsq_like(tmp_path, "report", "--config", "pipeline.toml", "--last", "soon")
+    assert done.returncode == 2
+    assert "it must be a number with m, h or d" in done.stderr
+
+
+def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    done = gnsq_like(tmp_path, "demo", "--location", str(tmp_path))
+    assert done.returncode == 2
+    assert "it is not empty" in done.stderr
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    view = LineView()
+    snapshot = Snapshot(seconds=3.04, batches=2, messages=1200, rejected=3, rate=400.4, lag=0.25, depth=None)
+    for _ in range(3):
+        view.update(snapshot)
+    said = capsys.readouterr().out
+    assert said == "   3.0 s: messages 1,200; rejected 3; msgs/s 400; lag 0.2 s; waiting –; batches 2\n"
+    assert summary(snapshot) == "1,197 messages written and 3 rejected in 2 batches and 3.0 s, 400 a second."
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "status"),
+    [
+        ([0, 1, 2], "0 lost, 0 there twice.", 0),
+        ([0, 2], "1 lost, 0 there twice.", 1),
+        ([0, 1, 1, 2], "0 lost, 1 there twice.", 1),
+        ([0, 1, 2, 7], "0 lost, 0 there twice, 1 in the wrong place.", 1),
+    ],
+)
+def test_the_demo_counts_what_the_table_holds(found: list[int], said: str, status: int) -> None:
+    verdict = judge(3, (("data", number) for number in found), Snapshot(), [])
+    assert (verdict.lines[1], verdict.exit_status) == (said, status)
+
+
+def test_the_demo_s_clicks_are_good_or_not_as_they_should() -> None:
+    import json
+    import random
+
+    for number in range(7000):
+        body = click_of(number, random.Random(number))
+        try:
+            good = "user" in json.loads(body)
+        except ValueError:
+            good = False
+        assert good == is_good(number)
+        assert not good or 190 <= len(body) <= 210

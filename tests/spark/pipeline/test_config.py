@@ -1,0 +1,167 @@
+"""A pipeline's configuration: what a file may say, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.spark.pipeline.config import BadPipelineFile, Pipeline, load_pipeline
+
+SOURCE = {"topic": "clicks", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:4161"}
+MINIMAL = """
+location = "out"
+[source]
+topic = "clicks"
+channel = "table"
+lookupdHttpAddresses = ["127.0.0.1:4161", "127.0.0.1:4163"]
+"""
+
+
+def load(directory: Path, text: str) -> Pipeline:
+    path = directory / "pipeline.toml"
+    path.write_text(text)
+    return load_pipeline(path)
+
+
+def test_a_minimal_file(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, MINIMAL)
+    assert pipeline.source_options.lookupd_http_addresses == ("127.0.0.1:4161", "127.0.0.1:4163")
+    assert pipeline.place("data") == f"file://{tmp_path}/out/data"
+    assert pipeline.source_options.staging_location == f"{tmp_path}/out/stage"
+    assert (pipeline.schema, pipeline.format, pipeline.sink_options, pipeline.title) == ("", "parquet", None, "clicks")
+
+
+def test_a_file_that_says_everything(tmp_path: Path) -> None:
+    pipeline = load(
+        tmp_path,
+        """
+name = "all"
+location = "s3a://bucket/clicks/"
+data = "s3a://other/table"
+checkpoint = "checkpoint"
+format = "delta"
+dedupe_within = "1h"
+trigger = 2
+available_now = true
+[source]
+topic = "clicks"
+channel = "table"
+nsqdTcpAddresses = "127.0.0.1:4150"
+nsqdHttpAddresses = "127.0.0.1:4151"
+stagingLocation = "s3://bucket/stage"
+availableNowWaitInFlight = true
+nsq.client_id = "pipeline"
+[parse]
+schema = "user STRING"
+stop_above = 1
+[dead_letters]
+topic = "clicks.dead"
+retries = 5
+[spark]
+spark.executor.memory = "2g"
+"spark.executor.cores" = 2
+""",
+    )
+    assert (pipeline.dedupe_within, pipeline.trigger, pipeline.available_now) == (3600.0, 2.0, True)
+    assert pipeline.place("data") == "s3a://other/table"
+    assert pipeline.place("metrics") == "s3a://bucket/clicks/metrics"
+    assert pipeline.place("checkpoint") == f"file://{tmp_path}/checkpoint"
+    assert pipeline.source_options.available_now_wait_in_flight
+    assert pipeline.source_options.nsq == {"client_id": "pipeline"}
+    assert pipeline.sink_options is not None
+    assert (pipeline.sink_options.nsqd_tcp_addresses, pipeline.sink_options.retries) == (("127.0.0.1:4150",), 5)
+    assert pipeline.spark == {"spark.executor.memory": "2g", "spark.executor.cores": "2"}
+    assert pipeline.title == "all"
+
+
+def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None:
+    same = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead"})
+    assert same.dead_letters_given == {"topic": "dead", "lookupdHttpAddresses": "127.0.0.1:4161"}
+    other = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead", "nsqdtcpaddresses": "h:4150"})
+    assert other.sink_options is not None
+    assert other.sink_options.nsqd_tcp_addresses == ("h:4150",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("locatoin = 'x'", "there is no locatoin; did you mean location?"),
+        ("format = 'csv'", "it must be one of parquet, delta"),
+        ("format = 5", "it must be a text"),
+        ("trigger = 'often'", 'it must be a duration such as "30s"'),
+        ("trigger = -1", "it cannot be negative"),
+        ("trigger = true", "it must be a number"),
+        ("available_now = 'yes'", "it must be true or false"),
+        ("source = 5", "it must be a table: [source]"),
+        ("parse.shema = 'x'", "there is no parse.shema; did you mean parse.schema?"),
+        ("parse.stop_above = 2", "it must be above 0, and at most 1"),
+        ("parse.stop_above = '1'", "it must be a number"),
+        ("parse = 'x'", "it must be a table: [parse]"),
+        ("dead_letters.retries = 1", "dead_letters.topic"),
+        ("dead_letters.topic = 'clicks'", "dead letters would come back for ever"),
+        ("dead_letters.topic = 'a b'", "topic"),
+        ("dead_letters.topik = 'a'", "did you mean topic?"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, change: str, said: str) -> None:
+    text = change if change.startswith("source") else change + MINIMAL
+    text = "location = 'out'\n" + text if change.startswith("source") else text
+    with pytest.raises(UsageError) as raised:
+        load(tmp_path, text)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"topic": None}, "source.topic=None: it must be given"),
+        ({"topik": "x"}, "there is no such option; did you mean topic?"),
+        ({"channel": "a b"}, "channel"),
+        ({"maxMessagesPerTrigger": "many"}, "source.maxMessagesPerTrigger='many': it must be a whole number"),
+        ({"stagingLocation": "hdfs://host/stage"}, "the stage must be reachable from Python"),
+        ({"includeColumns": "id,body"}, "attempts, channel, nsqd_address, timestamp, topic is missing"),
+    ],
+)
+def test_a_wrong_source_is_refused_with_its_option(change: dict[str, Any], said: str) -> None:
+    given = {name: value for name, value in {**SOURCE, **change}.items() if value is not None}
+    with pytest.raises(UsageError) as raised:
+        Pipeline(location="/out", source=given)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("place", ["location", "data", "checkpoint"])
+def test_a_relative_place_is_refused_where_there_is_no_file(place: str) -> None:
+    with pytest.raises(InvalidOption, match="absolute path"):
+        Pipeline(**{"location": "/out", "source": SOURCE, place: "relative"})
+
+
+def test_a_stage_on_a_store_that_python_cannot_reach_has_to_be_named() -> None:
+    with pytest.raises(InvalidOption, match=r"source\.stagingLocation"):
+        Pipeline(location="hdfs://host/clicks", source=SOURCE)
+    pipeline = Pipeline(location="hdfs://host/clicks", source={**SOURCE, "stagingLocation": "/mnt/stage"})
+    assert pipeline.source_options.staging_location == "/mnt/stage"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("location = ", "is no TOML"),
+        ("\udcff", "is no TOML"),
+        ("[source]\n", "location is missing"),
+        ("location = '/x'", "source is missing"),
+    ],
+)
+def test_what_is_no_pipeline(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BadPipelineFile, match=said):
+        load_pipeline(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadPipelineFile, match=r"cannot read .*none\.toml: No such file"):
+        load_pipeline(tmp_path / "none.toml")

@@ -1,0 +1,62 @@
+"""What ends a run, as a sentence: out of texts as Spark gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.pipeline.faults import failure, sentence
+
+WORKER = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function. SQLSTATE: 39000
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+gnsq_like.spark.faults.StagingError: stagingLocation /stage is not what it is for the driver.
+\tat org.apache.spark.Scheduler.run(ConcurrentScheduler.java:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[PYTHON] Failed: gnsq_like.spark.plain.NotInstalled: python lacks gevent.\n", "python lacks gevent"),
+        (WORKER, "stagingLocation /stage is not what it is for the driver"),
+        (
+            "x\njava.io.IOException: No space left on device\n\tat y",
+            "a disk is full: make room where the pipeline writes",
+        ),
+        ("java.nio.file.AccessDeniedException\nPermission denied: '/out'", "permission denied '/out': the pipeline"),
+        ("java.io.IOException: Mkdirs failed to create file:/out/data/x (exists=false", "permission denied file:/out/"),
+        ('No FileSystem for scheme "s3a"', "Spark has no file system for s3a://"),
+        (
+            "java.util.ConcurrentModificationException: Multiple streaming queries are concurrently using /c",
+            "another run",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "Java has too little memory"),
+        ("Traceback (most recent call last):\n  File\nValueError: five is no number\n", "five is no number"),
+        ("An error occurred while calling o45.start.\n: java.io.IOException: /x is a file\n\tat a.b.c", "/x is a file"),
+        ("[SOMETHING] happened\n\tat x", "[SOMETHING] happened"),
+    ],
+)
+def test_the_cause_is_found(text: str, said: str) -> None:
+    found = sentence(RuntimeError(text), "/out")
+    assert found.startswith(said)
+    assert "\n" not in found and "  " not in found
+
+
+def test_our_own_error_says_it_itself_and_nothing_is_lost() -> None:
+    found = str(failure(InvalidOption("a", 1, "it is wrong."), "/out"))
+    assert found.startswith("invalid option a=1: it is wrong. Nothing is lost:")
+
+
+def test_the_cause_of_a_cause_is_seen() -> None:
+    try:
+        try:
+            raise OSError("No space left on device")
+        except OSError as exc:
+            raise RuntimeError("writing failed") from exc
+    except RuntimeError as exc:
+        assert sentence(exc, "/out").startswith("a disk is full")
+
+
+def test_an_error_without_a_text() -> None:
+    assert sentence(RuntimeError(), "/out") == "RuntimeError()"

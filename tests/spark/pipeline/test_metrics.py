@@ -1,0 +1,112 @@
+"""The metrics of a batch, from counts; no Spark."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.spark.pipeline.metrics import (
+    COLUMNS,
+    DDL,
+    GROWTH,
+    MOST_ATTEMPTS,
+    Group,
+    MinuteMetrics,
+    class_of,
+    fold,
+    middle_of,
+    percentile,
+    row_of,
+)
+
+SEEN_AT = datetime(2026, 11, 21, 13, 0, 30, tzinfo=UTC)
+
+#: (microseconds of latency, attempts, whether it fits, bytes)
+MESSAGES = st.lists(
+    st.tuples(st.integers(-5_000_000, 10**10), st.integers(1, 40), st.booleans(), st.integers(1, 1000)),
+    min_size=1,
+    max_size=60,
+)
+
+
+def groups_of(messages: list[tuple[int, int, bool, int]]) -> list[Group]:
+    """As Spark counts them."""
+    alike: dict[tuple[int, int, int, bool], list[tuple[int, int]]] = {}
+    seen_us = int(SEEN_AT.timestamp() * 1e6)
+    for latency, attempts, fits, size in messages:
+        minute = (seen_us - latency) // 60_000_000 * 60
+        key = (minute, min(attempts, MOST_ATTEMPTS), class_of(latency / 1e6), fits)
+        alike.setdefault(key, []).append((latency, size))
+    return [
+        Group(*key, len(each), sum(size for _, size in each), min(each)[0], max(each)[0]) for key, each in alike.items()
+    ]
+
+
+def folded(messages: list[tuple[int, int, bool, int]]) -> list[MinuteMetrics]:
+    written_at = SEEN_AT + timedelta(seconds=2)
+    return fold(groups_of(messages), batch_number=7, seen_at=SEEN_AT, written_at=written_at, depth=5)
+
+
+@given(MESSAGES)
+def test_nothing_is_left_out(messages: list[tuple[int, int, bool, int]]) -> None:
+    rows = folded(messages)
+    assert len({row.minute for row in rows}) == len(rows)
+    assert sum(row.messages for row in rows) == len(messages)
+    assert sum(row.rejected for row in rows) == sum(not fits for _, _, fits, _ in messages)
+    assert sum(row.bytes for row in rows) == sum(size for *_, size in messages)
+    for name in ("attempts", "latencies"):
+        total = sum((Counter(getattr(row, name)) for row in rows), Counter())
+        assert total.total() == len(messages)
+    assert min(row.latency_min for row in rows) == min(messages)[0] / 1e6 == rows[0].lag
+    assert max(row.latency_max for row in rows) == max(messages)[0] / 1e6
+
+
+@given(MESSAGES)
+def test_a_minute_has_what_was_published_in_it(messages: list[tuple[int, int, bool, int]]) -> None:
+    for row in folded(messages):
+        published = [SEEN_AT - timedelta(microseconds=latency) for latency, *_ in messages]
+        inside = [at for at in published if row.minute <= at < row.minute + timedelta(minutes=1)]
+        assert row.messages == len(inside)
+        assert row.latency_min <= row.latency_p50 <= row.latency_p95 <= row.latency_p99 <= row.latency_max
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_a_percentile_is_right_within_half_a_class(latencies: list[float], share: float) -> None:
+    exact = sorted(latencies)[max(1, math.ceil(share * len(latencies))) - 1]
+    found = percentile(Counter(map(class_of, latencies)), share)
+    assert exact / GROWTH**0.51 <= found <= exact * GROWTH**0.51
+
+
+@given(MESSAGES, MESSAGES)
+def test_classes_of_two_batches_can_be_added(
+    first: list[tuple[int, int, bool, int]], second: list[tuple[int, int, bool, int]]
+) -> None:
+    def classes(messages: list[tuple[int, int, bool, int]]) -> Counter[int]:
+        return sum((Counter(row.latencies) for row in folded(messages)), Counter())
+
+    assert classes(first) + classes(second) == classes(first + second)
+
+
+def test_classes_begin_below_a_millisecond_and_grow() -> None:
+    assert class_of(-3.0) == class_of(0.0) == class_of(0.0009) == 0
+    assert class_of(0.001) == 1
+    assert 0 < middle_of(0) < 0.001 < middle_of(1) < 0.001 * GROWTH
+    assert percentile({}, 0.5) == 0
+
+
+def test_the_table_has_the_fields() -> None:
+    assert tuple(re.findall(r"(\w+) (?:TIMESTAMP|BIGINT|DOUBLE|MAP)", DDL)) == COLUMNS
+    [row] = folded([(1000, 1, True, 10)])
+    assert row_of(row)[:3] == (datetime(2026, 11, 21, 13, 0, tzinfo=UTC), 7, SEEN_AT)
+
+
+@pytest.mark.parametrize(("attempts", "counted"), [(1, 1), (MOST_ATTEMPTS, MOST_ATTEMPTS), (65535, MOST_ATTEMPTS)])
+def test_very_many_attempts_are_counted_together(attempts: int, counted: int) -> None:
+    [row] = folded([(1000, attempts, True, 10)])
+    assert row.attempts == {counted: 1}

@@ -1,0 +1,371 @@
+"""The pipeline under Spark, in the session that all tests share."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
+
+from gnsq_like import Connection, NsqdHTTPClient
+from gnsq_like.deadletter import open_envelope
+from gnsq_like.errors import HTTPError, InvalidOption
+from gnsq_like.options import ConnectionOptions
+from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
+from gnsq_like.spark.pipeline.batches import BatchWriter, Written, count
+from gnsq_like.spark.pipeline.metrics import class_of
+from gnsq_like.spark.pipeline.misfits import GENERAL, reason
+from gnsq_like.spark.pipeline.parse import FITS, parse
+from gnsq_like.spark.pipeline.report import read_metrics
+from tests.daemons import Kind, Running, running_nsqd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = "number INT NOT NULL, user STRING, at TIMESTAMP, tags ARRAY<STRING>, inner STRUCT<a: INT NOT NULL>"
+
+
+@pytest.fixture(scope="module")
+def nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as running:
+        yield running
+
+
+def pipeline_for(nsqd: Running, directory: Path, topic: str, **fields: Any) -> Pipeline:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic(topic)
+    client.create_channel(topic, "table")
+    source = {
+        "topic": topic,
+        "channel": "table",
+        "nsqdTcpAddresses": nsqd.tcp_address,
+        "nsqdHttpAddresses": nsqd.http_address,
+        **fields.pop("source", {}),
+    }
+    return Pipeline(**{"location": str(directory / "out"), "source": source, "schema": SCHEMA, **fields})
+
+
+def publish(nsqd: Running, topic: str, bodies: list[bytes]) -> None:
+    NsqdHTTPClient(nsqd.http_address).multi_publish(topic, bodies)
+
+
+def good(numbers: range) -> list[bytes]:
+    return [json.dumps({"number": number, "user": f"u{number}"}).encode() for number in numbers]
+
+
+def table(spark: SparkSession, pipeline: Pipeline, name: str = "data") -> list[Any]:
+    return spark.read.parquet(pipeline.place(name)).collect()
+
+
+def parts(pipeline: Pipeline, name: str) -> list[str]:
+    root = Path(pipeline.place(name).removeprefix("file://"))
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*.parquet"))
+
+
+def letters(nsqd: Running, topic: str, wanted: int) -> list[bytes]:
+    """All messages of the dead-letter topic."""
+    import gevent
+
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_channel(topic, "test")
+    found: list[bytes] = []
+    connection = Connection(
+        nsqd.tcp_address,
+        ConnectionOptions(),
+        on_messages=lambda _, messages: found.extend(each[3] for each in messages),
+    )
+    connection.connect()
+    try:
+        connection.subscribe(topic, "test")
+        connection.set_rdy(wanted + 10)
+        deadline = time.monotonic() + 10
+        while len(found) < wanted and time.monotonic() < deadline:
+            gevent.sleep(0.01)
+    finally:
+        connection.close()
+    return found
+
+
+def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "all", dead_letters={"topic": "all.dead"})
+    bad = [b"nope", b'{"user": "a"}', b'{"number": 1} {"number": 2}', b"\xff" * 20]
+    publish(nsqd, "all", good(range(300)) + bad)
+    seen: list[Snapshot] = []
+    last = run_pipeline(pipeline, spark=spark, available_now=True, watch=seen.append)
+    assert (last.messages, last.rejected, last.batches, last.is_over) == (304, 4, 1, True)
+    assert (seen[-1], last.depth, last.duplicates) == (last, 0, 0)
+    rows = table(spark, pipeline)
+    assert Counter(row.body.number for row in rows) == Counter(range(300))
+    row = next(row for row in rows if row.body.number == 7)
+    assert (row.body.user, row.topic, row.channel, row.attempts) == ("u7", "all", "table", 1)
+    assert (row.nsqd_address, len(row.id)) == (nsqd.tcp_address, 16)
+    assert (row.hour, str(row.date)) == (row.seen_at.hour, f"{row.seen_at:%Y-%m-%d}")
+    rejected = table(spark, pipeline, "rejected")
+    why = {bytes(row.body): row.reason for row in rejected}
+    assert why == {body: reason(body, StructType.fromDDL(SCHEMA)) for body in bad}
+    opened = [open_envelope(body) for body in letters(nsqd, "all.dead", 4)]
+    assert {letter.body: letter.reason for letter in opened} == why
+    assert {letter.id for letter in opened} == {row.id for row in rejected}
+    metrics = read_metrics(pipeline)
+    assert sum(each.messages for each in metrics) == 304
+    assert sum(each.rejected for each in metrics) == 4
+    assert sum(each.bytes for each in metrics) == sum(map(len, good(range(300)) + bad))
+    # What comes later is added, in a place of its own.
+    publish(nsqd, "all", good(range(300, 310)))
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 10
+    assert Counter(row.body.number for row in table(spark, pipeline)) == Counter(range(310))
+    assert len({Path(part).parent for part in parts(pipeline, "data")}) == 2
+
+
+def test_a_schema_that_does_not_fit_ends_the_run_and_loses_nothing(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    wrong = pipeline_for(nsqd, tmp_path, "wrong", schema="number STRING, user INT NOT NULL")
+    publish(nsqd, "wrong", good(range(200)))
+    with pytest.raises(PipelineFailed, match=r"200 of 200 messages .* mostly because field user is no INT") as raised:
+        run_pipeline(wrong, spark=spark, available_now=True)
+    assert "Nothing is lost" in str(raised.value)
+    assert not Path(wrong.place("rejected").removeprefix("file://")).exists()
+    right = pipeline_for(nsqd, tmp_path, "wrong")
+    assert run_pipeline(right, spark=spark, available_now=True).messages == 200
+    assert Counter(row.body.number for row in table(spark, right)) == Counter(range(200))
+
+
+def kept(timestamp_ns: int, attempts: int, number: int, body: bytes) -> bytes:
+    """A message as nsqd keeps it on disk."""
+    return struct.pack(">qH16s", timestamp_ns, attempts, b"%016d" % number) + body
+
+
+def write_disk_queue(directory: Path, messages: list[bytes]) -> None:
+    """What an nsqd with the topic "old" and its channel "table" leaves when it is stopped (NSQ.md 2.9)."""
+    directory.mkdir()
+    records = b"".join(struct.pack(">i", len(message)) + message for message in messages)
+    (directory / "old:table.diskqueue.000000.dat").write_bytes(records)
+    (directory / "old:table.diskqueue.meta.dat").write_text(f"{len(messages)}\n0,0\n0,{len(records)}\n")
+    channel = {"name": "table", "paused": False}
+    topics = [{"name": "old", "paused": False, "channels": [channel]}]
+    (directory / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def test_what_was_deferred_or_requeued_for_long_is_written_and_counted(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
+    now = time.time_ns()
+    ages = {"new": 1, "deferred": 30 * 60, "requeued": 65 * 60, "ancient": 3 * 86400}
+    attempts = {"requeued": 7, "ancient": 30}
+    messages = [
+        kept(now - age * 10**9, attempts.get(name, 0), number, b'{"number": %d, "user": "x"}' % number)
+        for number, (name, age) in enumerate(ages.items())
+    ]
+    write_disk_queue(tmp_path / "data", messages)
+    with running_nsqd(kind, data_path=str(tmp_path / "data")) as nsqd:
+        pipeline = pipeline_for(nsqd, tmp_path, "old")
+        # A first batch sets a watermark, which these are all far behind by their publish; one comes after it.
+        assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 4
+        publish(nsqd, "old", good(range(4, 5)))
+        assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 1
+    rows = {row.body.number: row for row in table(spark, pipeline)}
+    assert set(rows) == set(range(5))
+    assert [rows[number].attempts for number in range(4)] == [1, 1, 8, 31]
+    metrics = read_metrics(pipeline)
+    by_minute = Counter({row.minute: 0 for row in metrics})
+    for row in metrics:
+        by_minute[row.minute] += row.messages
+    for age in ages.values():
+        minute = datetime.fromtimestamp((now // 10**9 - age) // 60 * 60, UTC)
+        assert by_minute[minute] >= 1
+    assert by_minute.total() == 5
+    assert max(row.latency_max for row in metrics) == pytest.approx(3 * 86400, abs=300)
+
+
+def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    now = time.time_ns()
+    copies = [kept(now, 0, number % 3, b'{"number": %d}' % (number % 3)) for number in range(6)]
+    write_disk_queue(tmp_path / "data", copies)
+    with running_nsqd("process", data_path=str(tmp_path / "data")) as nsqd:
+        # nsqd has an id in flight once, so that they come one after the other.
+        source = {"segmentMessages": "1", "maxMessagesPerTrigger": "1"}
+        pipeline = pipeline_for(nsqd, tmp_path, "old", source=source)
+        last = run_pipeline(pipeline, spark=spark, available_now=True)
+    assert (last.messages, last.duplicates) == (3, 3)
+    assert Counter(row.body.number for row in table(spark, pipeline)) == Counter(range(3))
+
+
+def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] | None = None) -> Any:
+    seen_us = 1_795_000_000_000_000
+    latencies = latencies_us or [1_000_000] * len(bodies)
+    rows = [
+        (f"{number:016d}", bytearray(body), (seen_us - latency), 1, "t", "c", "127.0.0.1:4150", seen_us)
+        for number, (body, latency) in enumerate(zip(bodies, latencies, strict=True))
+    ]
+    columns = "id STRING, body BINARY, ts BIGINT, attempts INT, topic STRING, channel STRING, nsqd_address STRING"
+    frame = spark.createDataFrame(rows, f"{columns}, seen BIGINT")
+    return frame.selectExpr(
+        "id", "body", "timestamp_micros(ts) AS timestamp", "attempts", "topic", "channel", "nsqd_address",
+        "timestamp_micros(seen) AS seen_at",
+    )  # fmt: skip
+
+
+def writer_of(pipeline: Pipeline, ddl: str, said: list[Written]) -> BatchWriter:
+    writer = BatchWriter(pipeline, StructType.fromDDL(ddl), lambda: None, said.append)
+    writer.belongs_to("01234567-89ab-cdef")
+    return writer
+
+
+def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "repeated", dead_letters={"topic": "repeated.dead"})
+    batch = batch_of(spark, [*good(range(20)), b"nope"])
+    said: list[Written] = []
+    # The second time with a schema that nothing fits, as if it had been changed between a crash and the restart.
+    writer_of(pipeline, SCHEMA, said)(batch, 5)
+    first = {name: table(spark, pipeline, name) for name in ("data", "rejected")}
+    writer_of(pipeline, SCHEMA, said)(batch, 5)
+    assert {name: Counter(table(spark, pipeline, name)) for name in first} == {
+        name: Counter(rows) for name, rows in first.items()
+    }
+    assert [len(parts(pipeline, name)) > 0 for name in ("data", "rejected", "metrics")] == [True] * 3
+    assert [(each.number, each.messages, each.rejected) for each in said] == [(5, 21, 1)] * 2
+    assert sum(row.messages for row in read_metrics(pipeline)) == 21
+    writer_of(pipeline, "user INT NOT NULL", said)(batch, 5)
+    assert parts(pipeline, "data") == []
+    assert len(table(spark, pipeline, "rejected")) == 21
+    writer_of(pipeline, SCHEMA, said)(batch_of(spark, good(range(20))), 5)
+    assert (parts(pipeline, "rejected"), len(table(spark, pipeline))) == ([], 20)
+    # Once for each time: a topic takes nothing back.
+    assert len(letters(nsqd, "repeated.dead", 23)) == 23
+
+
+def tricky_bodies() -> list[bytes]:
+    """Bodies that are nearly what they should be."""
+    rng = random.Random(1)
+    seeds = [
+        b'{"number": 1}',
+        b'{"number": 1, "user": "a]b", "tags": ["x", null], "inner": {"a": 1}}',
+        b'{"number": 1, "at": "2026-01-01T00:00:00Z", "more": [[], {}]}',
+    ]
+    pieces = [
+        b"",
+        b" ",
+        b"}",
+        b"{",
+        b"]",
+        b"[",
+        b",",
+        b'"',
+        b":",
+        b"1",
+        b"null",
+        b'],"x":[{}',
+        b'],"end":true}',
+        b"\xff",
+    ]
+    found = [
+        *seeds,
+        b"",
+        b"null",
+        b"[]",
+        b'{"number": 1}],"x":[{}',
+        b'{"number": 1}],"body":[{"number": 2}',
+        b"{'number': 1}",
+    ]
+    found += [b'{"number": 1},{"number": 2}', b'[{"number": 1}]', b'{"number": "1"}', b'{"number": 1, "inner": {}}']
+    for _ in range(400):
+        body = rng.choice(seeds)
+        for _ in range(rng.randrange(1, 3)):
+            at = rng.randrange(len(body) + 1)
+            body = body[:at] + rng.choice(pieces) + body[at + rng.randrange(2) :]
+        found.append(body)
+    return found
+
+
+def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSession) -> None:
+    schema = StructType.fromDDL(SCHEMA)
+    bodies = [body for body in tricky_bodies() if body]
+    rows = parse(batch_of(spark, bodies), schema).select("body", FITS, "parsed").collect()
+    accepted = {bytes(row.body) for row in rows if row.fits}
+    for body in accepted:
+        assert reason(body, schema) == GENERAL, body
+    for body in set(bodies) - accepted:
+        assert reason(body, schema) != GENERAL or b"at" in body, body
+    assert {b'{"number": 1}', tricky_bodies()[1]} <= accepted
+    assert len(accepted) < len(set(bodies))
+    assert all(row.parsed.number is not None for row in rows if row.fits)
+
+
+def test_raw_bodies_are_kept_as_they_are(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "raw", schema="", dedupe_within=0)
+    bodies = [bytes([number]) * 3 for number in range(256)]
+    publish(nsqd, "raw", bodies)
+    assert run_pipeline(pipeline, spark=spark, available_now=True).rejected == 0
+    assert {bytes(row.body) for row in table(spark, pipeline)} == set(bodies)
+
+
+def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) -> None:
+    rng = random.Random(2)
+    latencies = [int(10 ** rng.uniform(1, 12)) for _ in range(500)] + [-5_000_000, 0, 999, 1000]
+    batch = parse(batch_of(spark, [b"x"] * len(latencies), latencies), None)
+    seen_at, groups = count(batch)
+    assert seen_at is not None and seen_at.timestamp() == 1_795_000_000
+    assert sum(group.messages for group in groups) == len(latencies)
+    for group in groups:
+        for latency in (group.shortest_us, group.longest_us):
+            # Their logarithms may differ in the last bit.
+            assert group.latency_class in {class_of(latency / 1e6 * (1 + by)) for by in (-1e-9, 0, 1e-9)}
+        assert group.minute == (1_795_000_000_000_000 - group.longest_us) // 60_000_000 * 60
+
+
+@pytest.mark.parametrize("ddl", ["user STRANG", "user", "STRUCT<>", "user STRING,"])
+def test_a_schema_that_is_none_is_refused(spark: SparkSession, nsqd: Running, tmp_path: Path, ddl: str) -> None:
+    with pytest.raises(InvalidOption, match=r"parse\.schema"):
+        run_pipeline(pipeline_for(nsqd, tmp_path, "ddl", schema=ddl), spark=spark, available_now=True)
+
+
+def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    away = {"nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": "127.0.0.1:1"}
+    with pytest.raises(HTTPError, match=r"127\.0\.0\.1:1"):
+        run_pipeline(pipeline_for(nsqd, tmp_path, "begin", source=away), spark=spark)
+    with pytest.raises(InvalidOption, match="this Spark has no Delta"):
+        run_pipeline(pipeline_for(nsqd, tmp_path, "begin", format="delta"), spark=spark)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineFailed, match=r"permission denied|Not a directory|cannot|ParentNotDirectory"):
+        run_pipeline(
+            pipeline_for(nsqd, tmp_path, "begin", checkpoint=str(tmp_path / "file" / "checkpoint")),
+            spark=spark,
+            available_now=True,
+        )
+
+
+def test_a_clock_that_went_back_is_noticed_before_anything_is_dropped(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "clock")
+    offsets = tmp_path / "out" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    noted = {"batchWatermarkMs": int((time.time() + 500) * 1000), "batchTimestampMs": 0, "conf": {}}
+    (offsets / "3").write_text(f"v1\n{json.dumps(noted)}\n{{}}")
+    with pytest.raises(PipelineFailed, match=r"the clock of this machine is (49\d|500) s behind"):
+        run_pipeline(pipeline, spark=spark, available_now=True)
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "stopped", trigger=0)
+    publish(nsqd, "stopped", good(range(50)))
+    seen: list[Snapshot] = []
+    last = run_pipeline(pipeline, spark=spark, watch=seen.append, stop=lambda: bool(seen) and seen[-1].messages == 50)
+    assert (last.messages, last.is_over) == (50, True)
+    publish(nsqd, "stopped", good(range(50, 60)))
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 10
+    assert Counter(row.body.number for row in table(spark, pipeline)) == Counter(range(60))

@@ -1,0 +1,157 @@
+"""The whole command, in processes of its own: killed, on other masters, on a full disk, and the demo."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import Kind, running_nsqd, wait_for
+from tests.spark.pipeline.killing import check, fill, read, run_killed, start, write_config
+from tests.spark.sessions import ROOT, environment
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.spark_long, pytest.mark.timeout(900), pytest.mark.usefixtures("java")]
+
+COUNT = 100_000
+
+
+def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command in a session of its own, none of which is left."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment(), "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def test_killed_five_times_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
+    with running_nsqd(kind) as nsqd:
+        fill(nsqd, COUNT)
+        config = write_config(nsqd, tmp_path, COUNT // 15)
+        said = run_killed(config, 5, random.Random(), 300)
+        outcome = read(nsqd, tmp_path)
+    assert len(said) == 6
+    check(outcome, COUNT)
+
+
+SUBMIT = """
+from gnsq_like.cli import main
+
+main()
+"""
+
+
+@pytest.mark.parametrize("how", ["local-cluster", "spark-submit"])
+def test_on_other_masters(tmp_path: Path, how: str) -> None:
+    import pyspark
+
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 20_000)
+        config = write_config(nsqd, tmp_path, 5_000)
+        arguments = ["pipeline", "run", "--config", str(config), "--available-now"]
+        if how == "local-cluster":
+            command = [sys.executable, "-m", "gnsq_like", *arguments, "--master", "local-cluster[2,1,1024]"]
+        else:
+            job = tmp_path / "job.py"
+            job.write_text(SUBMIT)
+            submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+            command = [str(submit), "--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
+            command += ["--conf", "spark.sql.shuffle.partitions=3", str(job), *arguments]
+        done = run(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "19,980 messages written and 20 rejected" in done.stdout
+        check(read(nsqd, tmp_path), 20_000)
+
+
+def can_mount() -> bool:
+    unshare = shutil.which("unshare")
+    return unshare is not None and subprocess.run([unshare, "-rm", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 20_000)
+        config = write_config(nsqd, tmp_path, 20_000)
+        config.write_text(f'data = "{small}/data"\n' + config.read_text())
+        arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
+        mounted = f'mount -t tmpfs -o size=64k none "{small}" && exec "$0" -m gnsq_like "$@"'
+        done = run("unshare", "-rm", "sh", "-c", mounted, sys.executable, *arguments, cwd=tmp_path)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "Error: a disk is full: make room where the pipeline writes (file:///" in done.stderr
+        assert "Nothing is lost" in done.stderr and "Traceback" not in done.stderr
+        done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (tmp_path / "out" / "data").symlink_to(small / "data")
+        check(read(nsqd, tmp_path), 20_000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 5_000)
+        config = write_config(nsqd, tmp_path, 1_000)
+        process = start(config)
+        try:
+            metrics = tmp_path / "out" / "metrics"
+            wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        assert process.returncode == 130
+        assert f"Ended by {number.name}." in output and "Traceback" not in output
+        assert run_killed(config, 0, random.Random(), 120)
+        check(read(nsqd, tmp_path), 5_000)
+
+
+def test_the_demo_and_its_report(tmp_path: Path) -> None:
+    where = tmp_path / "demo"
+    command = [sys.executable, "-m", "gnsq_like", "pipeline", "demo", "--messages", "20000", "--seconds", "6"]
+    done = run(*command, "--location", str(where), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 lost, 0 there twice." in done.stdout
+    report = (where / "report.html").read_text()
+    assert "20,000" in report and report.count("<svg") == 4
+    attempts: Counter[int] = Counter()
+    from pyarrow import dataset
+
+    rows: list[dict[str, Any]] = dataset.dataset(where / "metrics", partitioning="hive").to_table().to_pylist()
+    for row in rows:
+        attempts.update(dict(row["attempts"]))
+    assert attempts[2] >= 300
+    assert max(row["latency_max"] for row in rows) >= 5
+
+
+def test_the_example(tmp_path: Path) -> None:
+    done = run(sys.executable, str(ROOT / "examples" / "spark_clicks" / "clicks.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\|\s*/\S*\s*\|\s*\d+\|", done.stdout, re.MULTILINE)
+    assert "every click once" in done.stdout
