@@ -32,7 +32,7 @@ from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RESPONSE, RawMessage, encode_frame, encode_message
 from tests.daemons import wait_for
 from tests.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
-from tests.transport.certificates import client_context, server_context
+from tests.transport.certificates import client_context, server_context, stranger
 
 MESSAGE: RawMessage = (1_000_000_000, 1, b"0123456789abcdef", b"body")
 CODECS = {"snappy": Snappy, "deflate": Deflate}
@@ -47,12 +47,12 @@ def nsqd() -> Iterator[ScriptedNsqd]:
 class Client:
     """A connection that is being made in a greenlet, and what it says."""
 
-    def __init__(self, nsqd: ScriptedNsqd, **options: Any) -> None:
+    def __init__(self, nsqd: ScriptedNsqd, zone: str = "", **options: Any) -> None:
         self.messages: list[RawMessage] = []
         self.ended = Event()
         self.error: NSQError | None = None
         self.connection = Connection(
-            nsqd.address,
+            nsqd.address.replace("]", f"%{zone}]") if zone else nsqd.address,
             ConnectionOptions(**options),
             on_messages=lambda _, messages: self.messages.extend(messages),
             on_close=self._on_close,
@@ -91,8 +91,8 @@ def receive(peer: Peer, layers: Layers, count: int) -> bytes:
     return data
 
 
-def start_tls(peer: Peer) -> Layers:
-    tls = Tls(server_context(), server_side=True)
+def start_tls(peer: Peer, context: ssl.SSLContext | None = None) -> Layers:
+    tls = Tls(context or server_context(), server_side=True)
     while not tls.handshake(peer.sock.recv(65536)):
         peer.send(tls.take_output())
     layers = Layers()
@@ -182,6 +182,32 @@ def test_input_that_the_codec_cannot_read_ends_the_connection(nsqd: ScriptedNsqd
     assert codec in str(error)
     assert isinstance(reply.error, OutcomeUnknown)
     assert peer.ended()
+
+
+def test_nsqd_hears_why_its_certificate_is_refused(nsqd: ScriptedNsqd) -> None:
+    client = Client(nsqd, tls_v1=True, ssl_context=client_context(stranger()))
+    peer = nsqd.accept()
+    take_identify(peer)
+    peer.send(answer(tls_v1=True))
+    with pytest.raises(TLSError, match="unknown ca"):
+        start_tls(peer)
+    with pytest.raises(ConnectionFailed) as caught:
+        client.connected()
+    assert isinstance(caught.value.__cause__, TLSError)
+    assert caught.value.__cause__.kind == "unknown_ca"
+    assert peer.ended()
+
+
+def test_a_certificate_names_an_ipv6_address_without_its_zone() -> None:
+    with scripted_nsqd("::1") as nsqd:
+        client = Client(nsqd, zone="1", tls_v1=True, ssl_context=client_context())
+        peer = nsqd.accept()
+        take_identify(peer)
+        peer.send(answer(tls_v1=True))
+        layers = start_tls(peer, server_context("::1"))
+        peer.send(layers.encode(OK))
+        assert "%1" in client.connected().address
+        client.connection.close()
 
 
 def test_tls_that_breaks_ends_the_connection(nsqd: ScriptedNsqd) -> None:

@@ -15,6 +15,7 @@ from gevent.pywsgi import WSGIServer
 from gevent.ssl import SSLContext
 
 from gnsq_like.server.auth_servers import Applicant
+from gnsq_like.server.http_get import MAX_ANSWER_BYTES
 from tests.daemons import Kind, Running, running_nsqd
 from tests.server.raw import RESPONSE, Client, get, mpub_body, post, sized, stats
 from tests.server.upgraded import upgrade
@@ -386,7 +387,28 @@ def test_an_answer_that_points_to_https_is_followed_once(kind: Kind, auth: AuthS
             client.send(b"AUTH\n", sized(b"s3cret"))
             assert client.frame()[0] == (RESPONSE if asked else 1)
         assert len(secure.asked) == asked
+    # Not from there to where it points, too.
+    secure.status, secure.answer = auth.status, auth.answer
+    secure.asked.clear()
+    options = {"auth_http_addresses": [auth.address], "tls_root_ca_file": write_ca(tmp_path)}
+    with running_nsqd(kind, **options) as nsqd, Client(nsqd.tcp_address) as client:
+        client.send(b"AUTH\n", sized(b"s3cret"))
+        client.expect_fatal(FAILED)
+    assert len(secure.asked) == 1
     secure.stop()
+
+
+def test_an_answer_of_more_than_a_mebibyte_is_none(auth: AuthServer) -> None:
+    whole = json.dumps(auth.answer).encode()
+    with running_nsqd("ours", auth_http_addresses=[auth.address]) as nsqd:
+        for size in (MAX_ANSWER_BYTES, MAX_ANSWER_BYTES + 1):
+            auth.answer = whole.rjust(size)
+            with Client(nsqd.tcp_address) as client:
+                if size > MAX_ANSWER_BYTES:
+                    client.send(b"AUTH\n", sized(b"s3cret"))
+                    client.expect_fatal(FAILED)
+                else:
+                    authorize(client)
 
 
 def test_tls_and_the_name_in_the_clients_certificate_are_told(kind: Kind, auth: AuthServer, tmp_path: Path) -> None:

@@ -293,6 +293,16 @@ def test_a_fatal_error_comes_through_all_layers(nsqd: Running) -> None:
         client.expect_fatal(b"E_INVALID invalid command NO_SUCH")
 
 
+def test_tls_ends_with_a_goodbye_behind_a_fatal_error(files: dict[str, str]) -> None:
+    # Without it, TLS libraries take the end for an attack, and may drop what came before.
+    with running_nsqd("ours", **files) as nsqd, Client(nsqd.tcp_address) as client:
+        upgrade(client, client_context())
+        tls = client.sock
+        client.send(b"NO_SUCH\n")
+        client.expect_fatal(b"E_INVALID invalid command NO_SUCH")
+        assert isinstance(tls, TLS) and tls.goodbye
+
+
 def peak_memory(nsqd: Running) -> int:
     """Bytes that the process has held at most."""
     assert isinstance(nsqd, Process) and nsqd.process is not None

@@ -64,6 +64,8 @@ class Split(Sock):
 class TLS(Sock):
     def __init__(self, sock: Any, context: ssl.SSLContext, server_hostname: str = "127.0.0.1") -> None:
         super().__init__(sock)
+        #: Whether the other end said close_notify.
+        self.goodbye = False
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.object = context.wrap_bio(self._in, self._out, server_hostname=server_hostname)
         while True:
@@ -92,8 +94,9 @@ class TLS(Sock):
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:
-                break
+                piece = b""
             if not piece:
+                self.goodbye = True
                 break
             pieces.append(piece)
         return b"".join(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -250,6 +251,11 @@ def test_one_context_for_the_same_files_until_one_changes(tmp_path: Path) -> Non
     renewed = options_context(ca_file, cert_file, key_file, True)
     assert renewed is not first
     assert len(renewed.get_ca_certs()) == 2
+    for path in (cert_file, key_file):
+        os.utime(path, (0, 0))
+        again = options_context(ca_file, cert_file, key_file, True)
+        assert again is not renewed
+        renewed = again
 
 
 def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(tmp_path: Path) -> None:
