@@ -277,7 +277,8 @@ class ProducerOptions(DiscoveryOptions):
     max_msg_bytes: int = _option(1024 * 1024, kind=int, minimum=1)
     #: The largest body of an MPUB: nsqd's flag max-body-size. multi_publish splits to stay below it.
     max_body_bytes: int = _option(5 * 1024 * 1024, kind=int, minimum=16)
-    #: The longest time between two tries to reach an nsqd that is away.
+    #: The longest time between two tries to reach an nsqd that refuses this client for good. One that is away is
+    #: tried again after half the publish timeout at most.
     max_redial_delay: float = _option(30.0, above=0)
     #: What makes bytes of a body: "json", "msgpack", or a callable. Without it, bodies are bytes.
     encoder: str | Callable[[Any], bytes] | None = _option(

@@ -130,7 +130,9 @@ class NSQ:
             app = current_app._get_current_object()  # type: ignore[attr-defined]
         if app is None:
             apps = [app for each in self._apps if (app := each()) is not None]
-            if not apps or (len(apps) > 1 and not last):
+            if not apps:
+                raise RuntimeError("this NSQ has no application: call nsq.init_app(app)")
+            if len(apps) > 1 and not last:
                 raise RuntimeError(
                     f"this NSQ has {len(apps)} applications: use it in a context of one (with app.app_context():)"
                 )

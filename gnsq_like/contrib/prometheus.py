@@ -264,7 +264,7 @@ class _Exposition:
 
 
 def _advance(last: dict[str, int], name: str, now: int) -> int:
-    """How much a count has grown since the last time."""
+    """How much a count has grown since the last time; what fell counts from 0 again, as a Producer behind a fork."""
     before = last.get(name, 0)
     last[name] = now
-    return now - before
+    return now - before if now >= before else now

@@ -172,6 +172,8 @@ class Producer:
         self._timeout = self.options.timeout
         self._closed = False
         self._running: _Running | None = None
+        #: The one of ``_running``; kept after close(), for its counts.
+        self._pool: Pool | None = None
 
     # -- publishing ---------------------------------------------------------------------------------
 
@@ -340,6 +342,7 @@ class Producer:
             if self._running is None or self._running.pid != _getpid():
                 home = background.choose(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, PoolHooks(*self._hooks), home)
+                self._pool = pool
                 self._running = _Running(home, pool, self._encoder)
                 forks.register(self)
                 _at_exit.add(self)
@@ -368,6 +371,7 @@ class Producer:
     def forked_child(self) -> None:
         """For ``forks``: this process is a child; the next publish begins anew. Never switches."""
         running, self._running = self._running, None
+        self._pool = None
         background.forget()
         if running is not None:
             running.pool.inherited()
@@ -387,9 +391,8 @@ class Producer:
         return f"<Producer {names}{' closed' if self._closed else ''}>"
 
     def stats(self) -> dict[str, Any]:
-        """Counts of messages since the first publish, and what each connection holds now. From any thread."""
-        running = self._running
-        pool = None if running is None else running.pool
+        """Counts of messages since the first publish, also after close(), and what connections hold. Any thread."""
+        pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
             "confirmed": 0 if pool is None else pool.confirmed_count,

@@ -134,7 +134,12 @@ class Target:
 
     def _pause(self) -> None:
         self._failures += 1
-        pause = redial_delay(self._failures, random.random, maximum=self._options.max_redial_delay)
+        options = self._options
+        longest = options.max_redial_delay
+        if self.failure is None or not is_incurable(self.failure):
+            # Only publishes make it connect: let each that waits see a try.
+            longest = min(longest, options.timeout / 2)
+        pause = redial_delay(self._failures, random.random, maximum=longest)
         self._retry_at = time.monotonic() + pause
 
     def _answered(self, connection: Connection) -> None:

@@ -10,6 +10,7 @@ from flask import Flask, current_app
 
 from gnsq_like import Reader
 from gnsq_like.contrib.flask import NSQ
+from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.daemons import running_nsqd, wait_for
 
@@ -123,7 +124,7 @@ def test_outside_a_context_the_only_application_counts_in_any_thread():
 
 def test_what_is_used_before_init_app_says_so():
     nsq = NSQ()
-    with pytest.raises(RuntimeError, match="0 applications"):
+    with pytest.raises(RuntimeError, match="no application: call nsq"):
         nsq.publish("t", b"x")
     with Flask("other").app_context(), pytest.raises(RuntimeError, match="init_app"):
         nsq.publish("t", b"x")
@@ -241,6 +242,21 @@ def test_a_handler_may_publish_and_batches_and_giving_up_have_a_context_too():
     with pytest.raises(NotSent):
         nsq.publish("first", b"d", timeout=0.1)
     nsq.producer.close()
+
+
+def test_dead_letters_go_through_the_application():
+    nsq = NSQ()
+    dead = []
+
+    @nsq.reader("clicks", "c", max_attempts=1, on_giving_up=ToTopic(nsq, "clicks.dead"))
+    def fail(message):
+        message.requeue(delay=0, backoff=False)
+
+    nsq.reader("clicks.dead", "c")(lambda message: dead.append(message.body))
+    with nsq.embedded(make_app(nsq)):
+        nsq.publish("clicks", b"x")
+        wait_for(lambda: dead, "the dead letter")
+    assert dead == [b"x"]
 
 
 def test_consuming_goes_on_while_the_main_thread_blocks():

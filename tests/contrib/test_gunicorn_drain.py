@@ -7,7 +7,18 @@ import time
 import pytest
 
 from gnsq_like import Producer, Reader
-from tests.contrib.web import CLOSING, CONF, WORKERS, Consumed, client_states, gunicorn, thorough
+from tests.contrib.web import (
+    CLOSING,
+    CONF,
+    UP,
+    WORKERS,
+    Answers,
+    Consumed,
+    client_states,
+    gunicorn,
+    publish_from,
+    thorough,
+)
 from tests.daemons import running_nsqd, wait_for
 
 #: Seconds: long enough that only a worker which waits for nothing but the time takes so long.
@@ -96,6 +107,42 @@ def test_a_handler_may_take_longer_than_timeout_when_one_worker_goes(tmp_path):
         wait_for(lambda: len(server.noted("handled")) == 10, "all messages", 30)
         assert sorted(server.noted("handled")) == sorted(server.noted("handling")) == sorted(names)
         assert "WORKER TIMEOUT" not in server.log
+
+
+def test_a_worker_that_is_timed_out_lets_handlers_end(tmp_path):
+    """A request that takes longer than gunicorn's timeout is the end of a sync worker; its handlers go on."""
+    with (
+        running_nsqd("process") as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        gunicorn(
+            tmp_path, *("-k", "sync", "--timeout=1"), conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
+        ) as server,
+    ):
+        producer.publish("work", b"4-x")
+        wait_for(lambda: server.noted("handling"), "the handler", 30)
+        answers = Answers()
+        answers.ask(server.port, "slow", "/publish/clicks/slow?seconds=100")
+        assert (answers.ok, server.noted("handled"), "WORKER TIMEOUT" in server.log) == ([], [], True)
+        wait_for(lambda: server.log.count(UP) == 2, "another worker", 30)
+        assert server.noted("handled") == server.noted("handling") == ["4-x"]
+
+
+@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+def test_workers_that_are_recycled_cut_no_handler_and_drop_no_request(tmp_path, kind):
+    names: list[str] = []
+    with (
+        running_nsqd("process") as nsqd,
+        gunicorn(
+            tmp_path, *WORKERS[kind], "--max-requests=50", conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
+        ) as server,
+    ):
+        while len(server.pids("began")) < 4:
+            more = [f"0.05-{number}" for number in range(len(names), len(names) + 100)]
+            answers = publish_from(10, server.port, more, "work")
+            assert (answers.other, answers.refused, answers.broken) == ([], [], [])
+            names += more
+        wait_for(lambda: len(server.noted("handled")) >= len(names), "all messages", 30)
+        assert sorted(server.noted("handled")) == sorted(server.noted("handling")) == sorted(names)
 
 
 @pytest.mark.parametrize("kind", ["gevent", "sync"])

@@ -1,6 +1,8 @@
 """Metrics of real Readers and Producers, in one process and in the workers of gunicorn."""
 
+import os
 import re
+import signal
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -8,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 
 from gnsq_like import Batch, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
-from tests.contrib.web import CONF, get, gunicorn, publish_from
+from tests.contrib.web import CONF, UP, get, gunicorn, publish_from
 from tests.daemons import running_nsqd, wait_for
 
 #: Serves what is counted in all workers, and forgets the gauges of a worker that went.
@@ -93,6 +95,18 @@ def test_a_reader_started_again_goes_on_counting(registry, metrics):
             assert scrape(registry)['nsq_reader_finished_messages_total{channel="c",topic="t"}'] == count
 
 
+def test_a_producer_that_is_closed_has_counted_what_it_has(registry, metrics):
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        metrics.watch_producer(producer)
+        producer.publish("t", b"x")
+        before = scrape(registry)
+        producer.close()
+        after = scrape(registry)
+    assert before['nsq_producer_messages_total{outcome="confirmed",producer="default"}'] == 1
+    assert before['nsq_producer_connections{producer="default"}'] == 1
+    assert after == before | {'nsq_producer_connections{producer="default"}': 0}
+
+
 def test_reconnects_and_two_readers_of_one_channel(registry, metrics):
     with running_nsqd() as nsqd:
         readers = [Reader("t", "c", print, nsqd_tcp_addresses=nsqd.tcp_address, max_redial_delay=0.1) for _ in "ab"]
@@ -166,4 +180,16 @@ def test_two_workers_count_together(tmp_path, kind, preload):
             ),
             "both Producers' counts",
         )
+        # Of a worker that dies the counts stay, and its connections go.
+        os.kill(int(server.pids("handled").pop()), signal.SIGKILL)
+        wait_for(lambda: server.log.count(UP) == 3, "another worker", 30)
+
+        def again():
+            found = values(get(server.port, "/metrics")[1])
+            return found if found[f"nsq_reader_connections{labels}"] == 2 else None
+
+        found = wait_for(again, "the connections of two workers")
+        assert found[f"nsq_reader_max_in_flight_messages{labels}"] == 100
+        assert found[f"nsq_reader_finished_messages_total{labels}"] == count
+        assert found['nsq_producer_messages_total{outcome="confirmed",producer="clicks"}'] == count
         assert server.end() == 0

@@ -75,6 +75,17 @@ def test_an_nsqd_that_was_away_is_found_when_it_is_there(make, own_thread):
         waiting.get(timeout=PATIENCE)
 
 
+def test_each_publish_that_waits_for_an_nsqd_that_is_away_sees_a_try(make):
+    address = nowhere()
+    producer = make(address, timeout=0.4)
+    for tries in range(1, 8):
+        with pytest.raises(NotSent, match="Connection refused"):
+            producer.publish("t", b"x")
+        assert producer.stats()["connections"][address]["failures"] >= tries
+    with running_nsqd("ours", tcp_address=address):
+        producer.publish("t", b"x", timeout=PATIENCE)
+
+
 def test_a_peer_that_accepts_and_is_mute(make, nsqd, other):
     producer = make(nsqd.address, other.address, connect_timeout=1)
     producer.publish("t", b"x")
@@ -313,7 +324,8 @@ def test_close_waits_for_answers(make, nsqd):
     assert [result.get(timeout=PATIENCE) for result in results] == [None] * 3
     assert peer.ended()
     assert producer.close() is True
-    assert producer.stats()["state"] == "closed"
+    stats = producer.stats()
+    assert (stats["state"], stats["confirmed"], stats["waiting"]) == ("closed", 3, 0)
 
 
 def test_close_gives_up_at_its_time(make, nsqd):

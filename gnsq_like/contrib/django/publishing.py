@@ -24,10 +24,12 @@ from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
     from gnsq_like import Producer
-    from gnsq_like.testing import Published, RecordingProducer
+    from gnsq_like.testing import Published
 
 #: The Producer of this process, once there is one.
 _made: dict[str, Producer] = {}
+#: Of the recordings that are open, the innermost last: while there is one, every Producer made here records.
+_outboxes: list[list[Published]] = []
 
 
 def publish(
@@ -97,28 +99,33 @@ def make_producer() -> Producer:
     """
     settings = conf.settings()
     try:
-        return _make_recording() if settings.own["RECORD"] else settings.make_producer(_json)
+        if not (_outboxes or settings.own["RECORD"]):
+            return settings.make_producer(_json)
+        from gnsq_like.testing import RecordingProducer
+
+        recorder = settings.make_producer(_json, RecordingProducer)
     except InvalidOption as exc:
         raise ImproperlyConfigured(str(exc)) from exc
-
-
-def _make_recording() -> RecordingProducer:
-    from gnsq_like.testing import RecordingProducer
-
-    return conf.settings().make_producer(_json, RecordingProducer)
+    if _outboxes:
+        recorder.outbox = _outboxes[-1]
+    return recorder
 
 
 @contextmanager
 def recording() -> Iterator[list[Published]]:
-    """Inside of this block, what is published in this process is appended to the list it gives, and not sent."""
-    recorder, before = _make_recording(), _made.get("producer")
-    _made["producer"] = recorder
+    """Inside of this block, what is published in this process is appended to the list it gives, and not sent.
+
+    Settings that change meanwhile (``override_settings``) count, and change nothing about that.
+    """
+    outbox: list[Published] = []
+    _outboxes.append(outbox)
+    before = _made.pop("producer", None)
     try:
-        yield recorder.outbox
+        yield outbox
     finally:
-        if before is None:
-            del _made["producer"]
-        else:
+        _outboxes.pop()
+        _made.pop("producer", None)
+        if before is not None:
             _made["producer"] = before
 
 

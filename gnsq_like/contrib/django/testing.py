@@ -49,6 +49,12 @@ class NSQTestMixin(_Case):
     #: How much of that ``deliver`` has passed on.
     _delivered: set[int]
 
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Also what ``setUpTestData`` and the like publish is not sent; it belongs to no test."""
+        cls.enterClassContext(recording())
+        super().setUpClass()
+
     def run(self, result: Any = None) -> Any:
         """Run the test inside of a recording."""
         self._delivered = set()

@@ -1,13 +1,16 @@
 """manage.py nsq_run in development: changed code runs without a restart."""
 
+import re
 import time
 
 import gevent
 import pytest
 
 from gnsq_like import Producer
-from tests.contrib.web import channel_of
+from tests.contrib.web import channel_of, get
 from tests.daemons import running_nsqd, wait_for
+
+HEALTH = r"health on http://127\.0\.0\.1:(\d+)/healthz"
 
 
 @pytest.mark.parametrize("patched", ["", "1"])
@@ -18,9 +21,14 @@ def test_changed_code_runs_without_a_restart(project, patched):
         running_nsqd("process") as nsqd,
         Producer(nsqd.tcp_address) as producer,
         project.running(
-            "nsq_run", "work", DEBUG="1", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, PATCHED=patched
+            *("nsq_run", "work", "--health", "127.0.0.1:0"),
+            listening=HEALTH,
+            DEBUG="1",
+            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+            PATCHED=patched,
         ) as server,
     ):
+        wait_for(lambda: get(server.port, "/healthz")[0] == 200, "the health")
         producer.publish("work", b"0")
         wait_for(lambda: server.noted("ended") == ["0"], "the first message", 30)
         producer.publish("work", b"3.5")
@@ -35,6 +43,8 @@ def test_changed_code_runs_without_a_restart(project, patched):
         producer.publish("work", b"0")
         wait_for(lambda: server.noted("ended_anew") == ["0"], "the new code", 30)
         assert channel_of(nsqd, "work")["requeue_count"] == 0
+        port = int(re.findall(HEALTH, server.log)[-1])
+        wait_for(lambda: get(port, "/healthz")[0] == 200, "the health of the new process")
         began = time.monotonic()
         server.end()
         assert time.monotonic() - began < 10

@@ -80,10 +80,11 @@ def test_of_two_handlers_one_rolls_back_and_the_other_commits(project, nsqd, pat
     assert project.lines("pair") == ["good"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_running_handlers_end(project, nsqd, number):
+@pytest.mark.parametrize(("number", "patched"), [(signal.SIGTERM, ""), (signal.SIGINT, ""), (signal.SIGTERM, "1")])
+def test_a_signal_lets_running_handlers_end(project, nsqd, number, patched):
     publish(nsqd, "work", b"0.5", b"0.6")
-    with project.running("nsq_run", "work", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched}
+    with project.running("nsq_run", "work", **environment) as server:
         wait_for(lambda: len(server.noted("began")) == 2)
         assert server.end(number) == 0
     assert sorted(server.noted("ended")) == ["0.5", "0.6"]

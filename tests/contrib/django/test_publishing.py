@@ -7,13 +7,16 @@ import threading
 import uuid
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.test import override_settings
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import NsqdHTTPClient, Reader, Requeue
+from gnsq_like.contrib import django as nsq
 from gnsq_like.contrib.django import multi_publish, producer, publish
 from gnsq_like.contrib.django.testing import recording
+from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.daemons import KINDS, running_nsqd, wait_for
 
@@ -42,8 +45,16 @@ def test_outside_of_a_transaction_it_is_sent_at_once(nsqd):
 
 
 def test_without_a_transaction_the_database_is_left_alone(nsqd):
-    publish("orders", b"x")
-    assert connections["default"].connection is None
+    def work():
+        publish("orders", b"x")
+        found.append(connections["default"].connection)
+
+    found = []
+    thread = threading.Thread(target=work)  # which has no connection yet
+    thread.start()
+    wait_for(lambda: found)
+    thread.join()
+    assert found == [None]
 
 
 def test_with_a_connection_and_no_transaction_it_is_sent_at_once(nsqd):
@@ -52,8 +63,9 @@ def test_with_a_connection_and_no_transaction_it_is_sent_at_once(nsqd):
     assert held(nsqd) == 1
 
 
-def test_in_a_transaction_it_is_sent_after_the_commit(nsqd):
-    with transaction.atomic():
+@pytest.mark.parametrize("durable", [False, True])
+def test_in_a_transaction_it_is_sent_after_the_commit(nsqd, durable):
+    with transaction.atomic(durable=durable):
         with transaction.atomic():
             publish("orders", b"x")
             multi_publish("orders", [b"y", b"z"])
@@ -76,6 +88,24 @@ def test_a_transaction_that_rolls_back_publishes_nothing(nsqd):
     assert held(nsqd) == 1
 
 
+def test_an_asynchronous_view_calls_it_as_it_calls_the_database():
+    @sync_to_async
+    def save(fails):
+        with transaction.atomic():
+            publish("orders", b"x")
+            transaction.set_rollback(fails)
+
+    async def view():
+        await save(fails=False)
+        await save(fails=True)
+        await sync_to_async(publish)("orders", b"y")
+
+    # A process: the event loop blocks this thread and its hub.
+    with running_nsqd("process") as nsqd, override_settings(NSQ={"NSQD_TCP_ADDRESSES": nsqd.tcp_address}):
+        async_to_sync(view)()
+        assert held(nsqd) == 2
+
+
 def test_on_commit_may_be_left_out(nsqd):
     with transaction.atomic():
         publish("orders", b"x", on_commit=False)
@@ -91,6 +121,16 @@ def test_of_several_databases_one_is_meant(nsqd):
         publish("orders", b"x", using="other")
         assert held(nsqd) == 1
     assert held(nsqd) == 2
+
+
+def test_dead_letters_go_through_the_module(nsqd):
+    def fail(message):
+        raise Requeue(delay=0, backoff=False)
+
+    options = {"max_attempts": 1, "on_giving_up": ToTopic(nsq, "orders.dead")}
+    publish("orders", b"x")
+    with Reader("orders", "c", fail, nsqd_tcp_addresses=nsqd.tcp_address, **options):
+        wait_for(lambda: held(nsqd, "orders.dead") == 1, "the dead letter")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from gunicorn.workers import SUPPORTED_WORKERS
 
 from gnsq_like import Producer
 from tests.contrib.web import CONF, IS_THOROUGH, WORKERS, gunicorn, publish_from
@@ -19,6 +20,9 @@ BAD = [name for name in NAMES if name.startswith("bad")]
 
 #: What a request that was not rolled back leads to.
 ONCE = dict.fromkeys(GOOD, 1)
+
+
+has_asgi = pytest.mark.skipif("asgi" not in SUPPORTED_WORKERS, reason="this gunicorn has no asgi workers")
 
 
 def runserver(project, **environment):
@@ -70,7 +74,7 @@ def test_every_request_answered_200_is_a_message_consumed_once(project, serve, k
         assert len(reader.noted("found")) == len(GOOD)
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+@pytest.mark.parametrize("kind", ["gevent", "gthread", pytest.param("asgi", marks=has_asgi)])
 def test_readers_in_gunicorns_workers(project, kind):
     conf = CONF.replace("WorkerReaders()", 'WorkerReaders("gnsq_like.contrib.django:make_readers")')
     with (
@@ -80,7 +84,7 @@ def test_readers_in_gunicorns_workers(project, kind):
             project.path,
             *("-k", kind, "-w", "2"),
             conf=conf,
-            app="wsgi:application",
+            app="asgi:application" if kind == "asgi" else "wsgi:application",
             NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
         ) as server,
     ):

@@ -5,7 +5,7 @@ import unittest
 
 import pytest
 from django.db import transaction
-from django.test import SimpleTestCase, TestCase, override_settings
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.test.runner import DiscoverRunner
 
 from gnsq_like.contrib.django import producer, publish, reader, readers
@@ -137,3 +137,56 @@ def test_record_keeps_a_whole_process_from_sending():
     with override_settings(NSQ={"RECORD": True}):
         publish("orders", b"x")
         assert [(each.topic, each.body) for each in producer().outbox] == [("orders", b"x")]
+
+
+def test_settings_may_change_while_publishes_are_recorded():
+    class Tests(NSQTestMixin, SimpleTestCase):
+        @override_settings(NSQ={"NSQD_TCP_ADDRESSES": "127.0.0.1:1", "TIMEOUT": 0.1})
+        def test_decorated(self):
+            publish("orders", b"x")
+            self.assertPublished("orders", b"x", count=1)
+
+        def test_inside(self):
+            publish("orders", {"id": 1})
+            with self.settings(NSQ={"ENCODER": lambda value: b"other"}):
+                publish("orders", {"id": 1})
+            publish("orders", {"id": 1})
+            assert [each.body for each in self.published] == [b'{"id":1}', b"other", b'{"id":1}']
+
+    assert run(Tests) == {}
+    assert run(override_settings(NSQ={"MAX_MSG_BYTES": 100})(Tests)) == {}
+
+
+def test_what_is_published_before_the_tests_is_not_sent():
+    class Tests(NSQTestMixin, TestCase):
+        @classmethod
+        def setUpClass(cls):
+            super().setUpClass()
+            publish("orders", b"1", on_commit=False)
+
+        @classmethod
+        def setUpTestData(cls):
+            publish("orders", b"2", on_commit=False)
+
+        def test_nothing_of_it_is_seen(self):
+            self.assertNothingPublished()
+            publish("orders", b"3", on_commit=False)
+            self.assertPublished("orders", b"3", count=1)
+
+    # Nobody listens there: what is sent fails.
+    with override_settings(NSQ={"NSQD_TCP_ADDRESSES": "127.0.0.1:1", "TIMEOUT": 0.1}):
+        assert run(Tests) == {}
+
+
+def test_commits_are_real_in_a_transaction_test_case():
+    class Tests(NSQTestMixin, TransactionTestCase):
+        def test_commit_and_rollback(self):
+            with transaction.atomic(durable=True):
+                publish("orders", b"x")
+                self.assertNothingPublished()
+                with transaction.atomic():
+                    publish("orders", b"y")
+                    transaction.set_rollback(True)
+            assert [each.body for each in self.published] == [b"x"]
+
+    assert run(Tests) == {}

@@ -7,6 +7,7 @@ out, so that a reload cuts no handler short.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -43,7 +44,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--health",
             metavar="HOST:PORT",
-            help="Serve /healthz there, and with the setting METRICS /metrics; not with autoreload.",
+            help="Serve /healthz there, and with the setting METRICS /metrics.",
         )
         parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
         parser.add_argument(
@@ -65,16 +66,18 @@ class Command(BaseCommand):
                 self._group.stop(_or_set(stop_timeout))
 
     def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> None:
-        from gnsq_like.contrib._pages import served_pages
-
         group = self._make(names, options)
-        metrics = conf.metrics()
-        exposition = None if metrics is None else metrics.wsgi_app()
         try:
-            with served_pages(options["health"], group.readers, exposition, self._tell):
+            with self._pages(group, options["health"]):
                 group.run(_or_set(stop_timeout))
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
+
+    def _pages(self, group: ReaderGroup, address: str | None) -> AbstractContextManager[None]:
+        from gnsq_like.contrib._pages import served_pages
+
+        metrics = conf.metrics()
+        return served_pages(address, group.readers, None if metrics is None else metrics.wsgi_app(), self._tell)
 
     def _tell(self, line: str) -> None:
         self.stdout.write(line)
@@ -103,9 +106,15 @@ class Command(BaseCommand):
         return self._group
 
     def _run_beside(self, names: list[str], options: dict[str, Any]) -> None:
-        """In the reloader's second thread, at each start."""
+        """In the reloader's second thread, at each start; the hub that serves the pages there is the thread's own."""
+        from gevent.event import Event
+
         autoreload.raise_last_exception()
-        self._make(names, options).start()
+        group = self._make(names, options)
+        with self._pages(group, options["health"]):
+            group.start()
+            if options["health"]:
+                Event().wait()
 
 
 def _or_set(stop_timeout: float | None) -> float:
