@@ -4,7 +4,8 @@
 
 Starts an nsqd from PATH for each measurement. Every mode runs in a process of its own:
 
-- bare: one socket, no gevent and no Spark: receive, cut, make the same segments, write, fsync and link them, FIN;
+- bare: one socket, no gevent and no Spark: receive, cut, make segments, write, fsync and link them, FIN. A segment is
+  all that nsqd has in flight for a connection: half as many fsyncs as the source has, while nsqd waits for the FINs;
 - collect: the source's own work of one task, without Spark;
 - noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are those of all batches but the first,
   which pays for starting workers, from the end of the first to the end of the last;

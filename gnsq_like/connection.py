@@ -39,7 +39,7 @@ from gnsq_like.errors import (
     UsageError,
 )
 from gnsq_like.handshake import Handshake
-from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
+from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_SIZE, DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
 from gnsq_like.outbox import Outbox
 from gnsq_like.reply import Reply
 from gnsq_like.transport.layered import LayeredTransport
@@ -66,6 +66,11 @@ logger = logging.getLogger(__name__)
 _SILENT_INTERVALS = 2.0
 #: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
 _WATCH_INTERVAL = 1.0
+#: What nsqd is asked for though the user did not; in nsqd's words, blanks for underscores.
+_ASKED_BY_DEFAULT = {
+    "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
+    "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+}
 #: Seconds for which an auth server's answer holds at least: its ttl is a whole number (NSQ.md 1.4).
 _LEAST_TTL = 1.0
 #: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
@@ -175,14 +180,17 @@ class Connection:
             raise NotRunning("a Connection connects once; make a new one")
         self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
-        try:
-            handshake = self._open(deadline)
-        except ConnectionFailed as exc:
-            if not self._may_ask_less(exc):
-                raise
-            logger.info("%s; connecting again with nsqd's own output_buffer_timeout", exc)
-            self.options = replace(self.options, output_buffer_timeout=None)
-            handshake = self._open(deadline)
+        while True:
+            try:
+                handshake = self._open(deadline)
+                break
+            except ConnectionFailed as exc:
+                refused = self._refused_default(exc)
+                if refused is None:
+                    raise
+                logger.info("%s; connecting again with nsqd's own %s", exc, refused)
+                less: dict[str, Any] = {refused: None}
+                self.options = replace(self.options, **less)
         self.negotiated = handshake.negotiated
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at
@@ -218,14 +226,16 @@ class Connection:
             raise
         return handshake
 
-    def _may_ask_less(self, failure: ConnectionFailed) -> bool:
-        """Whether nsqd refused a value that is only our default: its flags may have another range."""
+    def _refused_default(self, failure: ConnectionFailed) -> str | None:
+        """The option, if nsqd refused one that only has our default: its flags may have another range."""
         cause = failure.__cause__
-        return (
-            isinstance(cause, NsqdError)
-            and cause.detail.startswith("IDENTIFY output buffer timeout")
-            and self.options.output_buffer_timeout == DEFAULT_OUTPUT_BUFFER_TIMEOUT
-        )
+        if isinstance(cause, NsqdError):
+            for name, default in _ASKED_BY_DEFAULT.items():
+                if cause.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and (
+                    getattr(self.options, name) == default
+                ):
+                    return name
+        return None
 
     def close(self) -> None:
         """End the connection now, after one try to write what is queued; twice is fine. May switch.

@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 #: Seconds; a tenth of nsqd's own default, and the least that nsqd takes unless its flags say otherwise.
 DEFAULT_OUTPUT_BUFFER_TIMEOUT = 0.025
+#: Bytes; the most that nsqd takes unless its flags say otherwise: fewer and larger writes, and reads here.
+DEFAULT_OUTPUT_BUFFER_SIZE = 65536
 
 
 def _host_name() -> str:
@@ -153,7 +155,9 @@ class ConnectionOptions:
     #: Seconds between two heartbeats of nsqd; a peer silent for two of them is dead. nsqd takes up to 60.
     heartbeat_interval: float = _option(30.0, minimum=1, identify="heartbeat_interval")
     #: Bytes that nsqd gathers before it writes; -1 for none. None leaves nsqd's default (16384).
-    output_buffer_size: int | None = _option(None, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size")
+    output_buffer_size: int | None = _option(
+        DEFAULT_OUTPUT_BUFFER_SIZE, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size"
+    )
     #: Seconds that a message may lie in nsqd's buffer; -1 for no timer at all. nsqd's own default is 0.25.
     output_buffer_timeout: float | None = _option(
         DEFAULT_OUTPUT_BUFFER_TIMEOUT, above=0, also=(None, -1), identify="output_buffer_timeout"

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that CLS and its answer get in any case. What nsqd sends meanwhile is given back; what it sends to a
+#: connection that is closed without, comes again only when its timeout is over.
+_GOODBYE = 0.5
 #: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
 _STARVED_SHARE = 0.85
 
@@ -326,7 +329,8 @@ class Reader:
 
     def _unsubscribe(self, subscription: Subscription, unbegun: list[Message]) -> None:
         """CLS, and then give back: before CLOSE_WAIT nsqd might deliver here again what it got back."""
-        patience = min(subscription.connection.options.connect_timeout, max(0.0, self._deadline - time.monotonic()))
+        patience = max(_GOODBYE, self._deadline - time.monotonic())
+        patience = min(patience, subscription.connection.options.connect_timeout)
         try:
             subscription.connection.close_subscription(patience)
         except NSQError as exc:

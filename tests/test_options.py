@@ -155,6 +155,7 @@ def test_every_option_of_a_reader_by_name():
         "backoff_multiplier": 1.0,
         "backoff_strategy": "exponential",
         "heartbeat_interval": 30.0,
+        "output_buffer_size": 65536,
         "output_buffer_timeout": 0.025,
         "sample_rate": 0,
         "msg_timeout": None,
@@ -250,9 +251,9 @@ def test_identify_says_what_is_set_and_leaves_the_rest_to_nsqd():
     assert (sent["short_id"], sent["long_id"]) == ("me", "me.example")
     assert sent["feature_negotiation"] is True
     assert sent["heartbeat_interval"] == 30_000
-    assert sent["output_buffer_timeout"] == 25
+    assert (sent["output_buffer_size"], sent["output_buffer_timeout"]) == (65536, 25)
     assert sent["sample_rate"] == 0
-    assert not {"msg_timeout", "output_buffer_size", "max_in_flight", "connect_timeout"} & sent.keys()
+    assert not {"msg_timeout", "max_in_flight", "connect_timeout"} & sent.keys()
 
 
 def test_where_the_client_runs_is_told_if_it_is_known():

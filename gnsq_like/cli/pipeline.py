@@ -5,6 +5,7 @@ Spark is imported when something runs: ``--help`` loads neither it nor gevent.
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ INTERRUPTED_STATUS = 130
 _NEEDED = {"pyspark", "pyarrow", "py4j", "matplotlib"}
 
 _LAST_UNITS = {"m": 60, "h": 3600, "d": 86400}
+#: Seconds; a century before the last batch there was none.
+_EVER = 100 * 366 * 86400
 
 
 class CannotRun(click.ClickException):
@@ -76,8 +79,14 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
 
     with _sentences(), _stop_signals() as stopped:
         from gnsq_like.spark.pipeline import load_pipeline, run_pipeline, write_report
+        from gnsq_like.spark.pipeline.report import NothingToReport, check_report
 
+        if spark_log == "OFF":
+            # Where Java ends, it says so at length; the sentence comes from us.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         loaded = load_pipeline(path)
+        if report is not None:
+            check_report(report)
         with make_view(quiet=quiet) as view:
             view.say(f"Starting Spark for {loaded.title}; rows go to {loaded.place('data')}")
             last = run_pipeline(
@@ -90,7 +99,10 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
             )
         click.echo(summary(last))
         if report is not None:
-            click.echo(f"Report: {write_report(loaded, report)}")
+            try:
+                click.echo(f"Report: {write_report(loaded, report)}")
+            except NothingToReport:
+                click.echo("No report: nothing was ever written.")
     if stopped:
         click.echo(f"Ended by {stopped[0]}.", err=True)
         raise SystemExit(INTERRUPTED_STATUS)
@@ -126,7 +138,7 @@ def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
     if unit not in _LAST_UNITS or not number.isdigit():
         raise click.UsageError(f"--last {text}: it must be a number with m, h or d, as 30m")
-    return int(number) * _LAST_UNITS[unit]
+    return min(int(number[:18]) * _LAST_UNITS[unit], _EVER)
 
 
 @pipeline.command()

@@ -1,8 +1,8 @@
 """What ``gnsq-like pipeline demo`` does: publish clicks, run a pipeline, and check the table.
 
 In order: start the daemons; make the topic and the channel everywhere; let another consumer give some clicks back, so
-that they come again; publish from a thread while the pipeline runs; end the run when it has as many messages as
-were published; read the table with pyarrow, and count.
+that they come again; once the pipeline has written these, publish the others from a thread; end the run when it has as
+many messages as were published; read the table with pyarrow, and count.
 
 Clicks are numbered. A click that is no JSON, or lacks its user, has to be among the rejected; the others in the
 table; each once.
@@ -38,8 +38,8 @@ _DEFER = 5.0
 _EARLY_SHARE, _GIVEN_BACK = 0.1, 300
 #: Seconds between two publishes, and between two batches.
 _PUBLISH_INTERVAL, _TRIGGER = 0.1, 2.0
-#: Seconds without progress after which it ends, whatever is missing.
-_PATIENCE = 90.0
+#: Seconds without progress after which it ends, with an error; the first batch of a busy machine takes long.
+_PATIENCE = 180.0
 #: Bytes of a click, about.
 _CLICK_BYTES = 200
 
@@ -132,14 +132,19 @@ class Publisher:
         self._thread.start()
 
     @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` was called."""
+        return self._thread.ident is not None
+
+    @property
     def is_done(self) -> bool:
         """Whether no more will come."""
-        return not self._thread.is_alive()
+        return self.is_started and not self._thread.is_alive()
 
     def close(self) -> None:
         """End it; twice is fine."""
         self._stopped.set()
-        if self._thread.ident is not None:
+        if self.is_started:
             self._thread.join()
         self._producer.close(timeout=5)
 
@@ -177,7 +182,7 @@ def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cl
     view.say(f"1 nsqlookupd and {plan.nsqds} nsqds are up; {plan.messages:,} clicks go to the topic {TOPIC}.")
     publisher = Publisher(plan, [child.tcp_address for child in cluster.nsqds])
     try:
-        publisher.publish(int(plan.messages * _EARLY_SHARE))
+        publisher.publish(max(1, int(plan.messages * _EARLY_SHARE)))
         _give_some_back(lookupd, min(_GIVEN_BACK, publisher.count // 2))
         pipeline = Pipeline(
             name="clicks",
@@ -193,7 +198,6 @@ def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cl
             },
         )
         view.say("Starting Spark, which takes some seconds.")
-        publisher.start()
         end = _End(publisher, cluster, stopped)
         last = run_pipeline(pipeline, watch=lambda snapshot: _watch(end, view, snapshot), stop=end.is_there)
         published = publisher.count
@@ -203,6 +207,8 @@ def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cl
         return Verdict([], 1)
     if publisher.error is not None:
         raise PipelineFailed(f"publishing failed: {publisher.error}")
+    if end.problem:
+        raise PipelineFailed(end.problem)
     report = write_report(pipeline, location / "report.html")
     return judge(published, numbers_in(pipeline), last, [f"Table:  {location / 'data'}", f"Report: {report}"])
 
@@ -235,6 +241,9 @@ def _give_some_back(lookupd: str, count: int) -> None:
 
 def _watch(end: _End, view: View, snapshot: Snapshot) -> None:
     end.messages = snapshot.messages
+    if snapshot.batches and not end.publisher.is_started:
+        # Now Spark is warm, and takes them as they come.
+        end.publisher.start()
     view.update(snapshot)
 
 
@@ -242,22 +251,28 @@ class _End:
     """When the run is to end: all clicks are written, or a signal came, or nothing moves any more."""
 
     def __init__(self, publisher: Publisher, cluster: Cluster, stopped: Callable[[], bool]) -> None:
-        self._publisher = publisher
+        self.publisher = publisher
         self._cluster = cluster
         self._stopped = stopped
         #: What the pipeline has; and monotonic time at which that last changed.
         self.messages = 0
         self._seen = -1
         self._moved_at = time.monotonic()
+        #: Why it ends too early; "" where it does not.
+        self.problem = ""
 
     def is_there(self) -> bool:
         if self._stopped():
             return True
         if self.messages != self._seen:
             self._seen, self._moved_at = self.messages, time.monotonic()
-        if self._publisher.is_done and self.messages >= self._publisher.count:
+        if self.publisher.is_done and self.messages >= self.publisher.count:
             return True
-        return time.monotonic() - self._moved_at > _PATIENCE or not self._cluster.alive
+        if time.monotonic() - self._moved_at > _PATIENCE:
+            self.problem = f"nothing was written for {_PATIENCE:.0f} s, after {self.messages:,} clicks"
+        elif len(self._cluster.alive) < len(self._cluster.nsqds):
+            self.problem = "an nsqd of the demo ended"
+        return bool(self.problem)
 
 
 def numbers_in(pipeline: Pipeline) -> Iterator[tuple[str, int]]:

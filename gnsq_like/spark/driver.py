@@ -37,9 +37,10 @@ logger = logging.getLogger(__name__)
 
 #: An idle query looks for messages after this share of the time for which it has been idle (up to pollIntervalMs),
 #: so that looking costs little and delays little.
-_POLL_SHARE = 0.05
-#: Seconds between two looks at least.
+_POLL_SHARE = 0.02
+#: Seconds between two looks at least, and as a multiple of what the last one took.
 _POLL_LEAST = 0.01
+_POLL_REST = 4.0
 #: Seconds between two looks at whether messages in flight came back.
 _IN_FLIGHT_POLL = 0.1
 #: Batches in a row that get nothing of an nsqd before an AvailableNow run is done with it: others may be taking it all,
@@ -75,6 +76,8 @@ class Driver:
         self._running: Offset | None = None
         #: Monotonic time of the last batch, and of the last look for messages.
         self._batch_at = self._looked_at = time.monotonic()
+        #: Seconds that this look took: many nsqds take longer.
+        self._look_took = 0.0
 
     @property
     def _store(self) -> Store:
@@ -139,7 +142,9 @@ class Driver:
                 raise
         if self._outstanding is None:
             self._throttle()
+            began = time.monotonic()
             depths = self._daemons.depths()
+            self._look_took = time.monotonic() - began
         else:
             depths = self._still_outstanding()
         self._looked_at = time.monotonic()
@@ -211,7 +216,8 @@ class Driver:
     def _throttle(self) -> None:
         """Wait a little while nothing comes. May switch."""
         now = time.monotonic()
-        interval = min(self._options.poll_interval, max(_POLL_LEAST, (now - self._batch_at) * _POLL_SHARE))
+        least = max(_POLL_LEAST, _POLL_REST * self._look_took)
+        interval = min(self._options.poll_interval, max(least, (now - self._batch_at) * _POLL_SHARE))
         if self._looked_at + interval > now:
             gevent.sleep(self._looked_at + interval - now)
 

@@ -1,5 +1,6 @@
 """The Reader against scripted nsqds: what it sends, and when."""
 
+import json
 import time
 
 import gevent
@@ -7,9 +8,9 @@ import pytest
 from gevent.event import Event
 from gevent.queue import Empty
 
-from gnsq_like import Reader
+from gnsq_like import Producer, Reader
 from gnsq_like.errors import ConnectionFailed, InvalidAddress, InvalidName, InvalidOption, NotRunning
-from tests.daemons import wait_for
+from tests.daemons import KINDS, running_nsqd, wait_for
 from tests.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
 
 ID = b"0123456789abcde%d"
@@ -142,6 +143,22 @@ def test_a_stop_that_runs_out_of_time_requeues_and_says_how_many(nsqd):
     assert {peer.line(), peer.line()} == {b"REQ " + ID % 1 + b" 0", b"REQ " + ID % 2 + b" 0"}
     assert stopping.get(timeout=PATIENCE) == 2
     assert gate.inside == 0
+    assert peer.ended()
+
+
+def test_a_stop_without_time_still_gives_back_what_nsqd_sent_before_it_saw_cls(nsqd):
+    """Lost with its connection, a message would come again only after its timeout."""
+    reader = reading([nsqd], Gate(), max_in_flight=2, adaptive_rdy=False)
+    reader.start()
+    peer = nsqd.accept()
+    peer.subscribe()
+    peer.line()
+    stopping = gevent.spawn(reader.stop, 0)
+    assert (peer.line(), peer.line()) == (b"RDY 0", b"CLS")
+    peer.messages(ID % 1)
+    peer.send(CLOSE_WAIT)
+    assert peer.line() == b"REQ " + ID % 1 + b" 0"
+    stopping.get(timeout=PATIENCE)
     assert peer.ended()
 
 
@@ -369,15 +386,43 @@ def test_run_raises_when_every_nsqd_refuses_for_good(nsqd):
 
 def test_a_refused_default_of_ours_is_not_asked_for_again(nsqd):
     with reading([nsqd]):
-        first = nsqd.accept()
-        first.take(4)
-        first.line()
-        assert b'"output_buffer_timeout":25' in first.body()
-        first.error("E_BAD_BODY IDENTIFY output buffer timeout (25) is invalid")
-        second = nsqd.accept()
-        fields = second.identify(version="1.3.0")
-        assert "output_buffer_timeout" not in fields
-        second.line()
+        asked = {"output_buffer_timeout": 25, "output_buffer_size": 65536}
+        for name, value in list(asked.items()):
+            peer = nsqd.accept()
+            peer.take(4)
+            peer.line()
+            fields = json.loads(peer.body())
+            assert {each: fields[each] for each in fields if "buffer" in each} == asked
+            peer.error(f"E_BAD_BODY IDENTIFY {name.replace('_', ' ')} ({value}) is invalid")
+            del asked[name]
+        peer = nsqd.accept()
+        assert not [each for each in peer.identify(version="1.3.0") if "buffer" in each]
+        peer.line()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_nsqd_that_takes_none_of_our_defaults(kind):
+    options = {"min_output_buffer_timeout": 0.1, "max_output_buffer_size": 16384}
+    with running_nsqd(kind, **options) as nsqd, Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+        with Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address) as messages:
+            for message in messages:
+                assert message.body == b"x"
+                message.finish()
+                break
+
+
+def test_a_value_of_the_users_own_is_refused_for_good(nsqd):
+    errors = []
+    reader = reading([nsqd], on_error=lambda _, error: errors.append(error), output_buffer_size=70_000)
+    running = gevent.spawn(reader.run)
+    peer = nsqd.accept()
+    peer.take(4)
+    peer.line()
+    peer.body()
+    peer.error("E_BAD_BODY IDENTIFY output buffer size (70000) is invalid")
+    with pytest.raises(ConnectionFailed, match="70000"):
+        running.get(timeout=PATIENCE)
 
 
 def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
-    from gnsq_like.spark.pipeline.faults import PipelineFailed
+    from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
     from gnsq_like.spark.pipeline.report import write_report
     from gnsq_like.spark.pipeline.run import Snapshot, run_pipeline
 
-__all__ = ["Pipeline", "PipelineFailed", "Snapshot", "load_pipeline", "run_pipeline", "write_report"]
+__all__ = ["NotBegun", "Pipeline", "PipelineFailed", "Snapshot", "load_pipeline", "run_pipeline", "write_report"]
 
 _HOMES = {
+    "NotBegun": "faults",
     "Pipeline": "config",
     "PipelineFailed": "faults",
     "Snapshot": "run",

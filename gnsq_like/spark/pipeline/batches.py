@@ -6,6 +6,7 @@ The package's head says why a batch that is repeated writes the same, and the or
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from pyspark.storagelevel import StorageLevel
 
 from gnsq_like.spark.pipeline import metrics, places
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.faults import PipelineFailed
+from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.letters import DDL, Describe
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
@@ -64,6 +65,7 @@ class BatchWriter:
     :param schema: of the JSON objects; None keeps bodies as they are
     :param depth: what waits in nsqd now, or None
     :param written: called after each batch, in a thread of Spark's
+    :param clock: the time of day that Spark has, too
     """
 
     def __init__(
@@ -72,11 +74,15 @@ class BatchWriter:
         schema: StructType | None,
         depth: Callable[[], int | None],
         written: Callable[[Written], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._pipeline = pipeline
         self._schema = schema
         self._depth = depth
         self._tell = written
+        self._clock = clock
+        #: The latest time of day at which a batch began.
+        self._latest = 0.0
         self._query_id = ""
         self._is_named = threading.Event()
         #: What went wrong; Spark itself makes a text of it.
@@ -91,10 +97,24 @@ class BatchWriter:
         try:
             if not self._is_named.wait(_PATIENCE):
                 raise PipelineFailed("Spark did not say which query a batch belongs to")
+            self._check_clock()
             self._write(rows, number)
         except Exception as exc:
             self.failure = exc
-            raise
+            # Not the whole of it: while it stops a query, Spark looks through the text of an error with a regular
+            # expression that a long one of py4j's overflows its stack with.
+            raise PipelineFailed(sentence(exc, self._pipeline.location)) from None
+
+    def _check_clock(self) -> None:
+        """Raise PipelineFailed if Spark has dropped this batch's messages as too late; they are in the stage yet."""
+        now = self._clock()
+        back = self._latest - now
+        if 0 < self._pipeline.dedupe_within < back:
+            raise PipelineFailed(
+                f"the clock of the driver's machine went back by {back:.0f} s, more than dedupe_within: Spark takes "
+                f"what comes for too late. Set the clock right"
+            )
+        self._latest = max(self._latest, now)
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 #: It has no types.
 dates: Any = _dates
 
-_SIZE = (6.4, 2.9)
+#: Inches; a page shows them wider or narrower, and the text with them.
+_SIZE = (5.2, 2.6)
+#: Bars that have room for their numbers above them.
+_MOST_LABELS = 6
 _BLUE, _RED, _DIM, _LINE = "#2563eb", "#dc2626", "#667085", "#e4e7ec"
 #: For p50, p95 and p99.
 _SHADES = ("#1e3a8a", "#2563eb", "#93c5fd")
@@ -73,7 +76,8 @@ def attempts(counts: Mapping[int, int]) -> str:
     numbers = range(1, max(counts) + 1)
     amounts = [counts.get(number, 0) for number in numbers]
     bars = axes.bar(list(numbers), amounts, color=_BLUE, width=0.6)
-    axes.bar_label(bars, labels=[f"{amount:,}" if amount else "" for amount in amounts], color=_DIM, padding=2)
+    if len(amounts) <= _MOST_LABELS:
+        axes.bar_label(bars, labels=[f"{amount:,}" if amount else "" for amount in amounts], color=_DIM, padding=2)
     axes.set_yscale("log")
     axes.set_ylim(0.8, max(amounts) * 4)
     axes.set_xlim(0.4, max(3, len(amounts)) + 0.6)
@@ -95,6 +99,7 @@ def depth(spans: Sequence[Span]) -> str:
     axes.plot(
         [dates.date2num(at) for at, _ in known],
         [amount for _, amount in known],
+        clip_on=False,
         color=_BLUE,
         marker="o",
         markersize=2.5,

@@ -7,12 +7,17 @@ cause is one line of it: a sentence of ours, raised in a worker or by the source
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from gnsq_like.errors import NSQError
 
 
 class PipelineFailed(NSQError):
     """The run ended; the text says why. What was not written is still in nsqd or in the stage."""
+
+
+class NotBegun(NSQError):
+    """The run could not begin; the text says why. Nothing was taken from nsqd."""
 
 
 #: What is found in the text of an error, and what it means. The first that is found counts.
@@ -27,6 +32,11 @@ _KNOWN = (
      "--packages, to Spark"),
     (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
      "set source.maxMessagesPerTrigger so that batches are smaller"),
+    (r"STREAMING_STATEFUL_OPERATOR", "the checkpoint was made with dedupe_within = 0 and now it is not 0, or the other "
+     "way round: set it as it was. To change it, let a run with the old value write all that is there, and delete the "
+     "checkpoint and the stage"),
+    (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR says more"),
+    (r"JAVA_GATEWAY_EXITED", "its Java ended at once; what that said is above"),
     (r"ConcurrentModificationException|concurrently using|CONCURRENT_QUERY|CONCURRENT_STREAM",
      "another run uses the same checkpoint: two runs cannot share one"),
 )  # fmt: skip
@@ -55,7 +65,12 @@ def sentence(exc: BaseException, places: str) -> str:
     """
     if isinstance(exc, NSQError):
         return str(exc).rstrip(".")
-    text = _text_of(exc)
+    if any(map(_has_no_java, _chain(exc))):
+        return (
+            "Spark's Java ended in the middle of it: it was killed, perhaps because the machine has too little memory "
+            "for it (spark.driver.memory)"
+        )
+    text = "\n".join(map(str, _chain(exc)))
     for pattern, meaning in _KNOWN:
         found = re.search(pattern, text)
         if found:
@@ -72,12 +87,26 @@ def sentence(exc: BaseException, places: str) -> str:
     return next(filter(None, lines), repr(exc)).rstrip(".")
 
 
-def _text_of(exc: BaseException) -> str:
-    """The text of an error and of what caused it."""
-    texts, seen = [], set()
+def _has_no_java(exc: BaseException) -> bool:
+    """Whether it says that nobody answered; what Java answers is of py4j's other classes, or has Java's trace."""
+    name = type(exc).__name__
+    lost = name == "Py4JError" and str(exc).startswith("An error occurred while calling") and "\n" not in str(exc)
+    return lost or name == "Py4JNetworkError" or isinstance(exc, ConnectionError)
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """An error, and what caused it."""
+    seen = set()
     current: BaseException | None = exc
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        texts.append(str(current))
+        yield current
         current = current.__cause__ or current.__context__
-    return "\n".join(texts)
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises: of Java's side, of Python's, and where there is no Java any more."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, ConnectionRefusedError

@@ -8,9 +8,12 @@ array itself is seen by the keys of the object around it, and one that closes th
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -22,8 +25,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from gnsq_like.errors import InvalidOption
+
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: The columns of what comes out, beside the source's.
 PARSED, FITS = "parsed", "fits"
@@ -32,6 +37,53 @@ PARSED, FITS = "parsed", "fits"
 _END = f"end-{uuid4().hex}"
 _HEAD, _TAIL = '{"body":[', f'],"{_END}":true}}'
 _CORRUPT = "_corrupt"
+
+
+def schema_of(spark: SparkSession, ddl: str) -> StructType:
+    """The schema of a DDL, if bodies can be parsed by it and kept; raises InvalidOption."""
+
+    def wrong(reason: str) -> InvalidOption:
+        return InvalidOption("parse.schema", ddl, reason)
+
+    example = 'it must be columns as "user STRING, at TIMESTAMP"'
+    try:
+        schema = StructType.fromDDL(ddl)
+    except Exception as exc:  # Spark's, of several classes
+        raise wrong(f"{example}; {_first_line(exc)}") from exc
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise wrong(example)
+    for each in _parts(schema):
+        if isinstance(each, StructType) and not each.fields:
+            raise wrong("a STRUCT needs a field")
+        if isinstance(each, MapType) and not isinstance(each.keyType, StringType):
+            raise wrong("the keys of a MAP are STRING, as JSON's are")
+        names = Counter(name.lower() for name in each.names) if isinstance(each, StructType) else Counter[str]()
+        for name, times in names.items():
+            if times > 1:
+                # Spark would write a table with both, and not read it.
+                raise wrong(f"the field {name} is there {times} times; upper and lower case are the same to Spark")
+    try:
+        # What is wrong with its types is said at once, and not by the first batch.
+        parse(spark.createDataFrame([], "body BINARY"), schema).schema  # noqa: B018
+    except PySparkException as exc:
+        raise wrong(_first_line(exc)) from exc
+    return schema
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().splitlines()[0].rstrip(".;")
+
+
+def _parts(kind: DataType) -> Iterator[DataType]:
+    """A type, and all that are in it."""
+    yield kind
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _parts(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _parts(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _parts(kind.valueType)
 
 
 def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:

@@ -12,6 +12,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,13 @@ import gevent
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.daemons import Daemons
+from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.faults import PipelineFailed, failure
+from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, Written
 
@@ -84,25 +85,50 @@ def run_pipeline(
     :raises InvalidOption: a schema or a place that cannot be
     :raises HTTPError: no daemon answers
     :raises JavaNotFound: there is no Java for Spark
+    :raises NotBegun: Spark does not start, or another run uses the checkpoint
     :raises PipelineFailed: it ended by itself before it should have
     """
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()  # before Spark is started, which takes long
+    with claimed(pipeline.place("checkpoint")):
+        if spark is not None:
+            return _run(pipeline, spark, daemons, available_now, watch or _nobody, stop or _never)
+        own = _open_session(pipeline, master, log_level)
+        try:
+            return _run(pipeline, own, daemons, available_now, watch or _nobody, stop or _never)
+        finally:
+            with suppress(*spark_errors()):  # its Java may have ended before
+                own.stop()
+
+
+def _open_session(pipeline: Pipeline, master: str | None, log_level: str) -> SparkSession:
     from gnsq_like.spark.pipeline.session import open_session
 
-    own = None if spark is not None else open_session(pipeline, master, log_level)
-    session = spark if own is None else own
-    assert session is not None
+    # OSError: its program, or the temporary directory.
+    errors: tuple[type[Exception], ...] = (*spark_errors(), OSError)
     try:
-        run = _Run(pipeline, session, daemons)
-        run.start(pipeline.available_now if available_now is None else available_now)
-        try:
-            return run.follow(watch or _nobody, stop or _never)
-        finally:
-            run.end()
+        return open_session(pipeline, master, log_level)
+    except errors as exc:
+        on = f" on {master}" if master else ""
+        raise NotBegun(f"Spark does not start{on}: {sentence(exc, pipeline.location)}") from exc
+
+
+def _run(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    daemons: Daemons,
+    available_now: bool | None,
+    watch: Callable[[Snapshot], None],
+    stop: Callable[[], bool],
+) -> Snapshot:
+    if stop():
+        return Snapshot(is_over=True)
+    run = _Run(pipeline, spark, daemons)
+    run.start(pipeline.available_now if available_now is None else available_now)
+    try:
+        return run.follow(watch, stop)
     finally:
-        if own is not None:
-            own.stop()
+        run.end()
 
 
 def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
@@ -151,11 +177,12 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter, has_delta
+        from gnsq_like.spark.pipeline.parse import schema_of
 
         if self._pipeline.format == "delta" and not has_delta(self._spark):
             reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
             raise InvalidOption("format", "delta", reason)
-        schema = _schema(self._pipeline.schema) if self._pipeline.schema else None
+        schema = schema_of(self._spark, self._pipeline.schema) if self._pipeline.schema else None
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
         writer = self._writer = BatchWriter(self._pipeline, schema, self._depth, self._written.append)
@@ -189,16 +216,20 @@ class _Run:
         """Wait for its end; the last snapshot. Raises PipelineFailed."""
         query = self._query
         assert query is not None
-        while query.isActive:
+        try:
+            while query.isActive and not stop():
+                self._look()
+                watch(self._snapshot)
+                # Not awaitTermination: greenlets of the caller's go on meanwhile.
+                gevent.sleep(_LOOK_INTERVAL)
+            exc = query.exception()
+            last = self._over(watch)
+        except spark_errors() as error:
             if stop():
-                return self._over(watch)
-            self._look()
-            watch(self._snapshot)
-            # Not awaitTermination: greenlets of the caller's go on meanwhile.
-            gevent.sleep(_LOOK_INTERVAL)
-        exc = query.exception()
-        last = self._over(watch)
-        if exc is not None:
+                # Who stops all processes of a service at once stops Spark's Java, too.
+                return self._told(watch)
+            raise failure(error, self._places) from error
+        if exc is not None and not stop():
             cause = self._writer.failure if self._writer is not None and self._writer.failure is not None else exc
             raise failure(cause, self._places) from exc
         if self._too_late:
@@ -212,7 +243,8 @@ class _Run:
         """Stop the query; twice is fine."""
         query, self._query = self._query, None
         if query is not None:
-            query.stop()
+            with suppress(*spark_errors()):  # its Java may have ended before
+                query.stop()
 
     def _over(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         query = self._query
@@ -222,6 +254,10 @@ class _Run:
         self._look()
         if query is not None:
             self._read_reports(query)
+        return self._told(watch)
+
+    def _told(self, watch: Callable[[Snapshot], None]) -> Snapshot:
+        """The last snapshot, after ``watch`` has it."""
         snapshot = self._snapshot
         self._snapshot = replace(
             snapshot, rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0, is_over=True
@@ -273,20 +309,6 @@ class _Run:
         self._snapshot = replace(self._snapshot, duplicates=duplicates)
 
 
-def _schema(ddl: str) -> StructType:
-    """The schema of a DDL; raises InvalidOption."""
-    from pyspark.sql.types import StructType
-
-    try:
-        schema = StructType.fromDDL(ddl)
-    except Exception as exc:  # Spark's, of several classes
-        found = str(exc).strip().splitlines()[0]
-        raise InvalidOption("parse.schema", ddl, f'it must be columns as "user STRING, at TIMESTAMP"; {found}') from exc
-    if not isinstance(schema, StructType) or not schema.fields:
-        raise InvalidOption("parse.schema", ddl, 'it must be columns as "user STRING, at TIMESTAMP"')
-    return schema
-
-
 def _check_clock(spark: SparkSession, checkpoint: str) -> None:
     """Refuse to go on with a clock that is behind what was written: Spark would drop messages as too late."""
     from gnsq_like.spark.pipeline import places
@@ -295,11 +317,19 @@ def _check_clock(spark: SparkSession, checkpoint: str) -> None:
     batches = [int(name) for name in places.names(spark, log) if name.isdigit()]
     if not batches:
         return
-    lines = places.read(spark, f"{log}/{max(batches)}").splitlines()
+    last = max(batches)
+    lines = places.read(spark, f"{log}/{last}").splitlines()
     noted: dict[str, Any] = json.loads(lines[1]) if len(lines) > 1 else {}
-    ahead = noted.get("batchWatermarkMs", 0) / 1000 - time.time()
-    if ahead > 0:
-        raise PipelineFailed(
-            f"the clock of this machine is {ahead:.0f} s behind what the checkpoint {checkpoint} has noted, beyond "
-            f"dedupe_within: Spark would drop messages as too late. Set the clock right"
+    watermark = noted.get("batchWatermarkMs", 0) / 1000
+    if watermark > time.time():
+        raise NotBegun(
+            f"the clock of this machine is {watermark - time.time():.0f} s behind what the checkpoint {checkpoint} has "
+            f"noted, beyond dedupe_within: Spark would drop messages as too late. Set the clock right"
+        )
+    planned = noted.get("batchTimestampMs", 0) / 1000
+    if planned < watermark and str(last) not in places.names(spark, f"{checkpoint}/commits"):
+        raise NotBegun(
+            f"batch {last} of {checkpoint} was planned while the clock of this machine was {watermark - planned:.0f} s "
+            f"behind, beyond dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "
+            f"batchTimestampMs to {time.time() * 1000:.0f}, and delete {log}/.{last}.crc"
         )

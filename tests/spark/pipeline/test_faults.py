@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline.faults import failure, sentence
 
@@ -31,6 +33,7 @@ gnsq_like.spark.faults.StagingError: stagingLocation /stage is not what it is fo
             "java.util.ConcurrentModificationException: Multiple streaming queries are concurrently using /c",
             "another run",
         ),
+        ("[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming", "the checkpoint was made with dedupe"),
         ("java.lang.OutOfMemoryError: Java heap space", "Java has too little memory"),
         ("Traceback (most recent call last):\n  File\nValueError: five is no number\n", "five is no number"),
         ("An error occurred while calling o45.start.\n: java.io.IOException: /x is a file\n\tat a.b.c", "/x is a file"),
@@ -56,6 +59,24 @@ def test_the_cause_of_a_cause_is_seen() -> None:
             raise RuntimeError("writing failed") from exc
     except RuntimeError as exc:
         assert sentence(exc, "/out").startswith("a disk is full")
+
+
+def test_a_java_that_ended_is_named() -> None:
+    try:
+        try:
+            raise ConnectionRefusedError(111, "Connection refused")
+        except OSError as exc:
+            raise RuntimeError("An error occurred while calling o45.isActive") from exc
+    except RuntimeError as exc:
+        assert sentence(exc, "/out").startswith("Spark's Java ended in the middle of it")
+
+
+def test_a_java_that_does_not_answer_a_call_has_ended() -> None:
+    from py4j.protocol import Py4JError
+
+    assert sentence(Py4JError("An error occurred while calling o215.isActive"), "/out").startswith("Spark's Java ended")
+    answered = "An error occurred while calling o215.fly. Trace:\npy4j.Py4JException: Method fly([]) does not exist\n"
+    assert "Java ended" not in sentence(Py4JError(answered), "/out")
 
 
 def test_an_error_without_a_text() -> None:

@@ -73,6 +73,7 @@ def test_the_page_has_the_figures_and_well_formed_charts(tmp_path: Path) -> None
     page = write_report(pipeline, tmp_path / "report.html").read_text()
     assert "<h1>a&lt;b</h1>" in page
     assert "2026-11-21 13:59:50 to 2026-11-21 14:00:10 UTC, 3 batches" in page
+    assert "<td>14:00:10</td>" in page
     for name, value in {"messages": "1,434", "rejected": "34", "longest latency": "30 min"}.items():
         assert f"<dt>{name}</dt><dd>{value}</dd>" in page
     charts = page.split("<svg")[1:]
@@ -88,6 +89,25 @@ def test_only_the_last_time(tmp_path: Path) -> None:
     pipeline = written(tmp_path, *[batch(number) for number in range(10)])
     page = write_report(pipeline, tmp_path / "report.html", last=25).read_text()
     assert "14:01:00 to 2026-11-21 14:01:20 UTC, 3 batches" in page
+
+
+def test_the_last_time_reads_the_days_that_it_needs(tmp_path: Path) -> None:
+    # The first of these is of the day before.
+    pipeline = written(tmp_path, *[batch(number) for number in (-5050, -5000, -4000, 0, 1)])
+    root = Path(pipeline.place("metrics").removeprefix("file://"))
+    assert {path.name for path in root.iterdir()} == {"date=2026-11-20", "date=2026-11-21"}
+    for last, count in ((5, 1), (15, 2), (10 * 4001, 3), (10 * 5002, 4), (10**9, 5)):
+        assert len(read_metrics(pipeline, last=last)) == count
+    for part in (root / "date=2026-11-20").rglob("*.parquet"):
+        part.write_bytes(b"not read")
+    assert len(read_metrics(pipeline, last=15)) == 2
+
+
+def test_a_rate_is_over_no_less_than_a_batch(tmp_path: Path) -> None:
+    assert [span.length for span in spans_of(batch(0))] == [1]
+    [row] = batch(0)
+    assert [span.length for span in spans_of([replace(row, written_at=row.seen_at + timedelta(seconds=48))])] == [60]
+    assert {span.length for span in spans_of([*batch(0), *batch(1), *batch(2)])} == {10}
 
 
 def test_times_without_a_zone_are_utc(tmp_path: Path) -> None:

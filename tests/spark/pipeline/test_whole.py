@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -92,22 +93,28 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
-def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
+@pytest.mark.parametrize("what", ["data", "rejected", "metrics", "checkpoint", "stage"])
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, what: str) -> None:
+    # In a namespace of its own, the first run has a small file system here, which ends with it; the second has none.
+    small = tmp_path / "out" / what
+    small.mkdir(parents=True)
     with running_nsqd("process") as nsqd:
         fill(nsqd, 20_000)
         config = write_config(nsqd, tmp_path, 20_000)
-        config.write_text(f'data = "{small}/data"\n' + config.read_text())
         arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
-        mounted = f'mount -t tmpfs -o size=64k none "{small}" && exec "$0" -m gnsq_like "$@"'
+        size = {"data": "64k", "stage": "256k"}.get(what, "4k")
+        mounted = f'mount -t tmpfs -o size={size} none "{small}" && exec "$0" -m gnsq_like "$@"'
         done = run("unshare", "-rm", "sh", "-c", mounted, sys.executable, *arguments, cwd=tmp_path)
         assert done.returncode == 1, done.stdout + done.stderr
-        assert "Error: a disk is full: make room where the pipeline writes (file:///" in done.stderr
-        assert "Nothing is lost" in done.stderr and "Traceback" not in done.stderr
+        assert "Traceback" not in done.stderr
+        assert re.search(r"Error: .*(a disk is full|No space left on device).*Nothing is lost", done.stderr), (
+            done.stderr
+        )
+        if what in {"checkpoint", "stage"}:
+            # These belong together: what was in the small file system is gone with it.
+            return
         done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-        (tmp_path / "out" / "data").symlink_to(small / "data")
         check(read(nsqd, tmp_path), 20_000)
 
 
@@ -130,6 +137,76 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
         assert f"Ended by {number.name}." in output and "Traceback" not in output
         assert run_killed(config, 0, random.Random(), 120)
         check(read(nsqd, tmp_path), 5_000)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.3, 0.6, 0.9])
+def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, phase: float) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 1_000)
+        config = write_config(nsqd, tmp_path, 1_000)
+        process = start(config)
+        try:
+            wait_for(lambda: (tmp_path / "out").exists(), "the beginning", 60)
+            # Any moment of Spark's start will do.
+            began = time.monotonic()
+            while time.monotonic() < began + 10 * phase and not (tmp_path / "out" / "checkpoint").exists():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=120)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        assert process.returncode == 130, output
+        assert "Ended by SIGINT." in output and "Traceback" not in output
+
+
+def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 5_000)
+        config = write_config(nsqd, tmp_path, 1_000)
+        process = start(config)
+        try:
+            metrics = tmp_path / "out" / "metrics"
+            wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
+            second = run(sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), cwd=tmp_path)
+            os.kill(java_of(process.pid), signal.SIGKILL)
+            output, _ = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
+        assert process.returncode == 1, output
+        assert "Error: Spark's Java ended in the middle of it" in output
+        assert run_killed(config, 0, random.Random(), 120)
+        check(read(nsqd, tmp_path), 5_000)
+
+
+def java_of(pid: int) -> int:
+    """The Java that this process started."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    children = [each for task in tasks for each in (task / "children").read_text().split()]
+    [java] = [each for each in children if "java" in Path(f"/proc/{each}/comm").read_text()]
+    return int(java)
+
+
+def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        config = write_config(nsqd, tmp_path, 1_000)
+        command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), "--available-now"]
+        done = run(*command, "--report", "report.html", cwd=tmp_path)
+        assert (done.returncode, "No report: nothing was ever written." in done.stdout) == (0, True), done.stderr
+        # What Java itself has to say about its options.
+        assert [
+            line for line in done.stderr.splitlines() if not line.startswith(("NOTE: Picked up", "WARNING: Using"))
+        ] == []
+        for option, value, said in (
+            ("--report", "nowhere/report.html", "the report cannot be written: nowhere/report.html"),
+            ("--master", "foo", "invalid option master='foo': it must be as local[4]"),
+        ):
+            done = run(*command, option, value, cwd=tmp_path)
+            assert (done.returncode, done.stderr.startswith(f"Error: {said}")) == (2, True), done.stderr
 
 
 def test_the_demo_and_its_report(tmp_path: Path) -> None:
