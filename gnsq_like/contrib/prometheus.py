@@ -210,7 +210,7 @@ class Metrics:
             self._retried.labels(name).inc(_advance(last, "retried", stats["retried"]))
             sums = gauges.setdefault(name, [0, 0])
             sums[0] += stats["waiting"]
-            sums[1] += len(stats["connections"])
+            sums[1] += sum(connection["connected"] for connection in stats["connections"].values())
         for name, (waiting, connections) in gauges.items():
             self._waiting.labels(name).set(waiting)
             self._producer_connections.labels(name).set(connections)

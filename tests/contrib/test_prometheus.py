@@ -10,6 +10,7 @@ from prometheus_client.exposition import generate_latest
 
 from gnsq_like import Batch, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
+from gnsq_like.errors import NotSent
 from tests.contrib.web import CONF, UP, get, gunicorn, publish_from
 from tests.daemons import running_nsqd, wait_for
 
@@ -105,6 +106,16 @@ def test_a_producer_that_is_closed_has_counted_what_it_has(registry, metrics):
     assert before['nsq_producer_messages_total{outcome="confirmed",producer="default"}'] == 1
     assert before['nsq_producer_connections{producer="default"}'] == 1
     assert after == before | {'nsq_producer_connections{producer="default"}': 0}
+
+
+def test_an_nsqd_that_is_away_is_not_connected(registry, metrics):
+    with Producer("127.0.0.1:1", timeout=0.1) as producer:
+        metrics.watch_producer(producer)
+        with pytest.raises(NotSent):
+            producer.publish("t", b"x")
+        found = scrape(registry)
+    assert found['nsq_producer_connections{producer="default"}'] == 0
+    assert found['nsq_producer_messages_total{outcome="not_sent",producer="default"}'] == 1
 
 
 def test_reconnects_and_two_readers_of_one_channel(registry, metrics):
