@@ -92,7 +92,7 @@ tests: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
-	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)

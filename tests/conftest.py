@@ -31,11 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests: a module stays in one, and so does Spark's session."""
+    """Where several processes share the tests: a module stays in one, and so does what uses the shared session of
+    Spark; long tests start a Spark of their own, and go anywhere."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             module = item.path.relative_to(config.rootpath)
-            group = "spark" if "spark" in module.parts else str(module)
+            group = str(module)
+            if "spark" in module.parts:
+                is_alone = item.get_closest_marker("spark_long") and "spark" not in getattr(item, "fixturenames", ())
+                group = item.nodeid if is_alone else "spark"
             item.add_marker(pytest.mark.xdist_group(group))
 
 
