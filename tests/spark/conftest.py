@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,18 @@ from tests.spark.sessions import environment, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_runtest_makereport() -> None:
+    """PySpark's loggers of query contexts hand on to the root logger again.
+
+    Left as PySpark makes them, they get pytest's own handlers at the next test and give those a formatter for JSON:
+    from then on every ``caplog`` of this process is in JSON, and its records have no ``message``.
+    """
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logger = logging.root.manager.loggerDict.get(name)
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session")
