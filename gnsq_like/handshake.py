@@ -131,7 +131,7 @@ class Handshake:
                 name = name(str(self._address))
             except Exception as exc:
                 raise NegotiationFailed("tls_v1", f"server_hostname({str(self._address)!r}) raised {exc!r}") from exc
-        if name is not None and not isinstance(name, str):
+        if name is not None and not (isinstance(name, str) and name):
             raise NegotiationFailed("tls_v1", f"server_hostname() gave {name!r}, no name")
         if name is None and self._address.host:
             name = self._address.host.partition("%")[0]  # an IPv6 address without its zone

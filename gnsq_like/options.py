@@ -209,6 +209,8 @@ class ConnectionOptions:
             raise InvalidOption("deflate", self.deflate, "snappy is asked for too; nsqd takes one of the two")
         if self.key_file is not None and self.cert_file is None:
             raise InvalidOption("key_file", self.key_file, "it needs cert_file")
+        if self.server_hostname == "":
+            raise InvalidOption("server_hostname", "", "it must not be empty; None takes the address's host")
         for name in ("ca_file", "cert_file", "key_file", "verify", "server_hostname", "ssl_context"):
             value = getattr(self, name)
             if value is None or value is True:

@@ -189,6 +189,7 @@ SSL_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         ({"ca_file": "ca.pem"}, "ca_file.*tls_v1=True"),
         ({"verify": False}, "verify.*tls_v1=True"),
         ({"server_hostname": "nsqd"}, "server_hostname.*tls_v1=True"),
+        ({"tls_v1": True, "server_hostname": ""}, "server_hostname.*must not be empty"),
         ({"ssl_context": SSL_CONTEXT}, "ssl_context.*tls_v1=True"),
         ({"tls_v1": True, "key_file": "key.pem"}, "needs cert_file"),
         ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "ca_file": "ca.pem"}, "the ssl_context says that"),

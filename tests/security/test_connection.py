@@ -342,7 +342,7 @@ def test_a_handshake_that_never_ends_meets_the_deadline(nsqd: ScriptedNsqd) -> N
         ({"server_hostname": lambda _: 1 / 0}, "server_hostname.*raised ZeroDivisionError"),
         ({"server_hostname": lambda _: 5}, "gave 5, no name"),
         ({"server_hostname": lambda _: "a..b"}, "server_hostname='a..b': .*label"),
-        ({"server_hostname": ""}, "server_hostname='': .*empty"),
+        ({"server_hostname": lambda _: ""}, "gave '', no name"),
         ({"ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "client socket with a PROTOCOL_TLS_SERVER context"),
     ],
 )
