@@ -164,7 +164,7 @@ class Connection:
         self._close_wait: Reply | None = None
 
     def __repr__(self) -> str:
-        state = "alive" if self.alive else "closed" if self._reader is not None else "not connected"
+        state = "alive" if self.alive else "closed" if self._ending or self._reader is not None else "not connected"
         return f"<Connection {self.address} {state} rdy={self.rdy} in_flight={self.in_flight}>"
 
     # -- life ---------------------------------------------------------------------------------------
@@ -173,10 +173,11 @@ class Connection:
         """Dial, IDENTIFY, TLS, codec and AUTH as asked, and start reading; within ``connect_timeout``. May switch.
 
         :returns: what nsqd answered
-        :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause
-        :raises NotRunning: when called twice, even if the first failed; a Connection lives once
+        :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause;
+            without a cause when it was closed meanwhile
+        :raises NotRunning: when called twice, even if the first failed, or after ``close``; a Connection lives once
         """
-        if self._begun:
+        if self._begun or self._ending:
             raise NotRunning("a Connection connects once; make a new one")
         self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
@@ -191,6 +192,9 @@ class Connection:
                 logger.info("%s; connecting again with nsqd's own %s", exc, refused)
                 less: dict[str, Any] = {refused: None}
                 self.options = replace(self.options, **less)
+        if self._ending:
+            handshake.transport.close()
+            raise ConnectionFailed(self.address, "closed while it was connecting")
         self.negotiated = handshake.negotiated
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at
@@ -241,7 +245,8 @@ class Connection:
         """End the connection now, after one try to write what is queued; twice is fine. May switch.
 
         What is in flight is delivered again by nsqd after its timeout. For an orderly end call
-        :meth:`close_subscription` first and answer what is in flight.
+        :meth:`close_subscription` first and answer what is in flight. A :meth:`connect` that is under way in another
+        greenlet fails when it has got through.
         """
         if self._outbox is not None and self.alive:
             self._outbox.flush()
@@ -251,7 +256,7 @@ class Connection:
 
     def _stop(self, error: NSQError | None) -> None:
         """Have the reader greenlet end the connection. Never switches."""
-        if self._ending or self._reader is None:
+        if self._ending:
             return
         self._ending = True
         self.alive = False

@@ -161,6 +161,27 @@ def test_connect_sends_the_options_and_keeps_the_answer(nsqd):
     connection.close()
 
 
+def test_a_close_while_it_connects_is_not_forgotten(nsqd, watcher):
+    connection = Connection(nsqd.address, **watcher.callbacks())
+    connecting = gevent.spawn(connection.connect)
+    peer = nsqd.accept()
+    connection.close()
+    peer.identify()
+    with pytest.raises(ConnectionFailed, match="closed while it was connecting"):
+        connecting.get(timeout=PATIENCE)
+    assert peer.ended()
+    assert not connection.alive
+    assert watcher.ends == []
+
+
+def test_what_was_closed_before_does_not_connect(nsqd):
+    connection = Connection(nsqd.address)
+    connection.close()
+    with pytest.raises(NotRunning, match="make a new one"):
+        connection.connect()
+    assert "closed" in repr(connection)
+
+
 @pytest.mark.parametrize("kind", ["ipv6", "unix"])
 def test_other_kinds_of_addresses(kind, tmp_path):
     where = {"address": "::1"} if kind == "ipv6" else {"path": str(tmp_path / "nsqd.sock")}
