@@ -1,13 +1,12 @@
 """Each page of the documentation is sound reStructuredText: no table, link or role that comes out as an error."""
 
-from pathlib import Path
-
 import pytest
 from docutils.core import publish_doctree
 from docutils.utils import Reporter
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.rst", ROOT / "CHANGES.rst", *sorted((ROOT / "docs").glob("*.rst"))]
+from tests.pages import DOCS
+
+PAGES = [DOCS.parent / "README.rst", DOCS.parent / "CHANGES.rst", *sorted(DOCS.glob("*.rst"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

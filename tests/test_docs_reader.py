@@ -1,17 +1,16 @@
 """docs/reader.rst says what is so: every option with its default, every count of stats(), code that compiles."""
 
 import re
-import textwrap
 from dataclasses import fields
 from inspect import signature
-from pathlib import Path
 
 import pytest
 
 from gnsq_like import Reader
 from gnsq_like.options import ReaderOptions
+from tests.pages import blocks, page
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "reader.rst").read_text()
+PAGE = page("reader.rst")
 
 #: Defaults that are words in the table.
 IN_WORDS = {"client_id", "hostname", "user_agent", "max_frame_bytes"}
@@ -51,8 +50,7 @@ def test_every_hook_and_every_count_is_explained():
 
 
 def test_the_examples_compile():
-    blocks = re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", PAGE, re.MULTILINE)
-    assert len(blocks) >= 4
-    for block in blocks:
-        source = textwrap.dedent(block).replace("Reader(...,", "Reader(").replace(", ...)", ")")
+    assert len(blocks(PAGE)) >= 4
+    for block in blocks(PAGE):
+        source = block.replace("Reader(...,", "Reader(").replace(", ...)", ")")
         compile(source, "docs/reader.rst", "exec")

@@ -12,15 +12,13 @@ from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNs
 from gnsq_like.testing.plugin import KINDS
 from gnsq_like.testing.proxy import Direction
 from gnsq_like.testing.watched import Watched
+from tests.pages import blocks, page
 
 pytest_plugins = ["pytester"]
 
 ROOT = Path(gnsq_like.__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "testing.rst").read_text()
-BLOCKS = [
-    textwrap.dedent(block)
-    for block in re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", PAGE, re.MULTILINE)
-]
+PAGE = page("testing.rst")
+BLOCKS = blocks(PAGE)
 
 
 def test_the_tests_on_the_page_pass(pytester, monkeypatch):

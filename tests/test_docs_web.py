@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from prometheus_client import CollectorRegistry
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib import flask as contrib_flask
 from gnsq_like.contrib.prometheus import Metrics
+from tests.pages import blocks, page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "web.rst").read_text()
-BLOCKS = [
-    textwrap.dedent(block)
-    for block in re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", PAGE, re.MULTILINE)
-]
+PAGE = page("web.rst")
+BLOCKS = blocks(PAGE)
 
 
 def block(start: str) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from gnsq_like.errors import TLSError
 from gnsq_like.options import ConnectionOptions
+from tests.pages import blocks, page
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "security.rst").read_text()
+PAGE = page("security.rst")
 OPTIONS = [option.name for option in fields(ConnectionOptions)]
 
 
@@ -28,7 +27,6 @@ def test_every_kind_of_a_tls_error_is_explained() -> None:
 
 
 def test_the_examples_compile() -> None:
-    blocks = re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", PAGE, re.MULTILINE)
-    assert len(blocks) >= 4
-    for block in blocks:
-        compile(textwrap.dedent(block).replace("Reader(...,", "Reader("), "docs/security.rst", "exec")
+    assert len(blocks(PAGE)) >= 4
+    for block in blocks(PAGE):
+        compile(block.replace("Reader(...,", "Reader("), "docs/security.rst", "exec")

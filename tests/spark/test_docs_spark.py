@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from tests.daemons import Running, running_nsqd, wait_for
+from tests.pages import blocks, page, section
 
 pytest.importorskip("pyspark")
 
@@ -22,19 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.rst").read_text()
+PAGE = page("spark.rst")
 _UNITS = {"k": 1 << 10, "m": 1 << 20}
-
-
-def section(title: str) -> str:
-    found = re.search(rf"^{title}\n-+\n(.*?)(?=^[^\n]+\n---)", PAGE + "\nx\n---", re.MULTILINE | re.DOTALL)
-    assert found, title
-    return found[1]
-
-
-def blocks(text: str) -> list[str]:
-    found = re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-    return [textwrap.dedent(block) for block in found]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +35,7 @@ def nsqd() -> Iterator[Running]:
 def run(title: str, nsqd: Running, spark: SparkSession, **given: Any) -> dict[str, Any]:
     """The examples of a section, one after the other; what they defined."""
     names: dict[str, Any] = {"spark": spark, **given}
-    for block in blocks(section(title)):
+    for block in blocks(section(PAGE, title)):
         source = block.replace("127.0.0.1:4150", nsqd.tcp_address).replace("127.0.0.1:4151", nsqd.http_address)
         exec(compile(source, "docs/spark.rst", "exec"), names)
     return names
@@ -59,7 +48,7 @@ def test_all_examples_compile() -> None:
 
 
 def test_the_sink_s_options_and_their_defaults() -> None:
-    table = section("Writing").partition("Option  ")[2]
+    table = section(PAGE, "Writing").partition("Option  ")[2]
     lines = [line for line in table.splitlines() if re.match(r"``\w+``", line)]
     rows = {line[:24].strip(" `"): line[26:35].strip() for line in lines}
     named = {each.metadata["name"]: each for each in fields(SinkOptions) if "name" in each.metadata}

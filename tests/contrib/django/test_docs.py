@@ -3,18 +3,15 @@
 import re
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 from gnsq_like.contrib.django import checks, conf, signals
 from tests.contrib.web import ROOT
+from tests.pages import blocks, page
 
-PAGE = (ROOT / "docs" / "django.rst").read_text()
-BLOCKS = [
-    textwrap.dedent(block)
-    for block in re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", PAGE, re.MULTILINE)
-]
+PAGE = page("django.rst")
+BLOCKS = blocks(PAGE)
 
 
 @pytest.mark.parametrize("source", BLOCKS)
