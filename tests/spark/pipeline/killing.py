@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,17 +91,37 @@ spark.driver.host = "127.0.0.1"
     return path
 
 
-def start(config: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The command, in a session of its own: all its processes can be killed as one."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments],
-        cwd=config.parent,
-        env={**os.environ, **environment(), "PYTHONPATH": str(ROOT)},
+@contextmanager
+def running(
+    *command: str, cwd: Path, stderr: int = subprocess.STDOUT, **environ: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A command in a session of its own: all its processes can be killed as one, and are if the block leaves it."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment(), "PYTHONPATH": str(ROOT), **environ},
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         start_new_session=True,
         text=True,
     )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End the session of a running command."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The command that runs the pipeline."""
+    command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments]
+    return running(*command, cwd=config.parent)
 
 
 def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
@@ -107,24 +129,18 @@ def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> 
     said = []
     checkpoint = config.parent / "out" / "checkpoint"
     for _ in range(kills):
-        process = start(config, "--available-now")
-        before = _batches(checkpoint)
-        further = rng.randrange(1, 4)
-        deadline = time.monotonic() + timeout
-        while _batches(checkpoint) < before + further and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(rng.uniform(0.0, 2.0))
-        was_running = process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        with running_pipeline(config, "--available-now") as process:
+            before = _batches(checkpoint)
+            further = rng.randrange(1, 4)
+            deadline = time.monotonic() + timeout
+            while _batches(checkpoint) < before + further and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(rng.uniform(0.0, 2.0))
+            was_running = process.poll() is None
+            kill(process)
         said.append(f"killed after {_batches(checkpoint) - before} batches, running: {was_running}")
-    process = start(config, "--available-now")
-    try:
+    with running_pipeline(config, "--available-now") as process:
         output, _ = process.communicate(timeout=timeout)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
     assert process.returncode == 0, output[-5000:]
     return [*said, output.strip().splitlines()[-1]]
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.daemons import Kind, running_nsqd, wait_for
-from tests.spark.pipeline.killing import check, fill, read, run_killed, start, write_config
-from tests.spark.sessions import ROOT, environment
+from tests.spark.pipeline.killing import check, fill, read, run_killed, running, running_pipeline, write_config
+from tests.spark.sessions import ROOT
 
 pytest.importorskip("pyspark")
 
@@ -29,21 +29,8 @@ COUNT = 100_000
 
 def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subprocess.CompletedProcess[str]:
     """A command in a session of its own, none of which is left."""
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env={**os.environ, **environment(), "PYTHONPATH": str(ROOT), **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
-    try:
+    with running(*command, cwd=cwd, stderr=subprocess.PIPE, **environ) as process:
         output, errors = process.communicate(timeout=timeout)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -123,16 +110,11 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
     with running_nsqd("process") as nsqd:
         fill(nsqd, 5_000)
         config = write_config(nsqd, tmp_path, 1_000)
-        process = start(config)
-        try:
+        with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
             process.send_signal(number)
             output, _ = process.communicate(timeout=60)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
         assert process.returncode == 130
         assert f"Ended by {number.name}." in output and "Traceback" not in output
         assert run_killed(config, 0, random.Random(), 120)
@@ -144,19 +126,13 @@ def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, phase: flo
     with running_nsqd("process") as nsqd:
         fill(nsqd, 1_000)
         config = write_config(nsqd, tmp_path, 1_000)
-        process = start(config)
-        try:
+        with running_pipeline(config) as process:
             wait_for(lambda: (tmp_path / "out").exists(), "the beginning", 60)
             # Any moment of Spark's start will do.
-            began = time.monotonic()
-            while time.monotonic() < began + 10 * phase and not (tmp_path / "out" / "checkpoint").exists():
-                time.sleep(0.01)
+            until = time.monotonic() + 10 * phase
+            wait_for(lambda: time.monotonic() >= until or (tmp_path / "out" / "checkpoint").exists(), "the moment", 60)
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate(timeout=120)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
         assert process.returncode == 130, output
         assert "Ended by SIGINT." in output and "Traceback" not in output
 
@@ -165,17 +141,12 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
     with running_nsqd("process") as nsqd:
         fill(nsqd, 5_000)
         config = write_config(nsqd, tmp_path, 1_000)
-        process = start(config)
-        try:
+        with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
             second = run(sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), cwd=tmp_path)
             os.kill(java_of(process.pid), signal.SIGKILL)
             output, _ = process.communicate(timeout=60)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
         assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
         assert process.returncode == 1, output
         assert "Error: Spark's Java ended in the middle of it" in output
