@@ -53,12 +53,13 @@ def schema_of(spark: SparkSession, ddl: str) -> StructType:
     if not isinstance(schema, StructType) or not schema.fields:
         raise wrong(example)
     for each in _parts(schema):
-        if isinstance(each, StructType) and not each.fields:
-            raise wrong("a STRUCT needs a field")
         if isinstance(each, MapType) and not isinstance(each.keyType, StringType):
             raise wrong("the keys of a MAP are STRING, as JSON's are")
-        names = Counter(name.lower() for name in each.names) if isinstance(each, StructType) else Counter[str]()
-        for name, times in names.items():
+        if not isinstance(each, StructType):
+            continue
+        if not each.fields:
+            raise wrong("a STRUCT needs a field")
+        for name, times in Counter(name.lower() for name in each.names).items():
             if times > 1:
                 # Spark would write a table with both, and not read it.
                 raise wrong(f"the field {name} is there {times} times; upper and lower case are the same to Spark")
@@ -137,8 +138,5 @@ def _complete(value: Column, kind: DataType) -> Column:
 
 def _has_required(kind: DataType) -> bool:
     """Whether anything in it is NOT NULL."""
-    if isinstance(kind, StructType):
-        return any(not field.nullable or _has_required(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_required(kind.elementType)
-    return isinstance(kind, MapType) and _has_required(kind.valueType)
+    structs = [each for each in _parts(kind) if isinstance(each, StructType)]
+    return any(not field.nullable for each in structs for field in each.fields)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,47 +88,40 @@ def run_pipeline(
     :raises NotBegun: Spark does not start, or another run uses the checkpoint
     :raises PipelineFailed: it ended by itself before it should have
     """
+    stop = stop or _never
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()  # before Spark is started, which takes long
-    with claimed(pipeline.place("checkpoint")):
-        if spark is not None:
-            return _run(pipeline, spark, daemons, available_now, watch or _nobody, stop or _never)
-        own = _open_session(pipeline, master, log_level)
+    with (
+        claimed(pipeline.place("checkpoint")),
+        _own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
+    ):
+        if stop():
+            return Snapshot(is_over=True)
+        run = _Run(pipeline, session, daemons)
+        run.start(pipeline.available_now if available_now is None else available_now)
         try:
-            return _run(pipeline, own, daemons, available_now, watch or _nobody, stop or _never)
+            return run.follow(watch or _nobody, stop)
         finally:
-            with suppress(*spark_errors()):  # its Java may have ended before
-                own.stop()
+            run.end()
 
 
-def _open_session(pipeline: Pipeline, master: str | None, log_level: str) -> SparkSession:
+@contextmanager
+def _own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iterator[SparkSession]:
+    """A session that ends with the block; raises NotBegun."""
     from gnsq_like.spark.pipeline.session import open_session
 
     # OSError: its program, or the temporary directory.
     errors: tuple[type[Exception], ...] = (*spark_errors(), OSError)
     try:
-        return open_session(pipeline, master, log_level)
+        spark = open_session(pipeline, master, log_level)
     except errors as exc:
         on = f" on {master}" if master else ""
         raise NotBegun(f"Spark does not start{on}: {sentence(exc, pipeline.location)}") from exc
-
-
-def _run(
-    pipeline: Pipeline,
-    spark: SparkSession,
-    daemons: Daemons,
-    available_now: bool | None,
-    watch: Callable[[Snapshot], None],
-    stop: Callable[[], bool],
-) -> Snapshot:
-    if stop():
-        return Snapshot(is_over=True)
-    run = _Run(pipeline, spark, daemons)
-    run.start(pipeline.available_now if available_now is None else available_now)
     try:
-        return run.follow(watch, stop)
+        yield spark
     finally:
-        run.end()
+        with suppress(*spark_errors()):  # its Java may have ended before
+            spark.stop()
 
 
 def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
@@ -223,7 +216,10 @@ class _Run:
                 # Not awaitTermination: greenlets of the caller's go on meanwhile.
                 gevent.sleep(_LOOK_INTERVAL)
             exc = query.exception()
-            last = self._over(watch)
+            query.stop()
+            self._looked = 0.0
+            self._look()  # once more, at everything
+            last = self._told(watch)
         except spark_errors() as error:
             if stop():
                 # Who stops all processes of a service at once stops Spark's Java, too.
@@ -245,16 +241,6 @@ class _Run:
         if query is not None:
             with suppress(*spark_errors()):  # its Java may have ended before
                 query.stop()
-
-    def _over(self, watch: Callable[[Snapshot], None]) -> Snapshot:
-        query = self._query
-        if query is not None:
-            query.stop()
-        self._looked = 0.0
-        self._look()
-        if query is not None:
-            self._read_reports(query)
-        return self._told(watch)
 
     def _told(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         """The last snapshot, after ``watch`` has it."""

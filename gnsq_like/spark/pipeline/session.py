@@ -74,23 +74,22 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
     # Executors that come later fetch what is in it, too: it stays as long as this process.
     directory = Path(tempfile.mkdtemp(prefix="gnsq_like-pipeline-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    given = dict(pipeline.spark)
     if not submitted:
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J.format(level=log_level))
-        quiet = f"{pipeline.spark.get(_JAVA_OPTIONS, '')} -Dlog4j2.configurationFile={log4j.as_uri()}".strip()
-        builder = builder.config("spark.ui.showConsoleProgress", "false")
-    for name, value in pipeline.spark.items():
+        quiet = f"{given.get(_JAVA_OPTIONS, '')} -Dlog4j2.configurationFile={log4j.as_uri()}".strip()
+        given = {"spark.ui.showConsoleProgress": "false", **given, _JAVA_OPTIONS: quiet}
+    for name, value in given.items():
         builder = builder.config(name, value)
-    if not submitted:
-        builder = builder.config(_JAVA_OPTIONS, quiet)
     if chosen is not None:
         builder = builder.master(chosen)
     spark = _made(builder)
     context = spark.sparkContext
     context.setLogLevel(log_level)
-    given = context.getConf()
+    known = context.getConf()
     for name, value in {**_SETTINGS, "spark.sql.shuffle.partitions": str(context.defaultParallelism)}.items():
-        if not given.contains(name):
+        if not known.contains(name):
             spark.conf.set(name, value)
     if not str(context.master).startswith("local["):
         # Executors may have none of ours, or another version.
