@@ -149,8 +149,9 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
         else:
             system, path = fs.FileSystem.from_uri(url)
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-        files = _days_since([each.path for each in found if each.path.endswith(".parquet")], since)
-        files = [each for each in files if not re.search(r"/[._]", each.removeprefix(path))]
+        files = [each.path for each in found if each.path.endswith(".parquet")]
+        # What is hidden belongs to a batch that was not finished, and may be of a later day than all others.
+        files = _days_since([each for each in files if not re.search(r"/[._]", each.removeprefix(path))], since)
         if not files:
             return pa.table({name: [] for name in columns})
         table = dataset.dataset(files, filesystem=system, format="parquet", partitioning=None).to_table(columns=columns)

@@ -103,6 +103,14 @@ def test_the_last_time_reads_the_days_that_it_needs(tmp_path: Path) -> None:
     assert len(read_metrics(pipeline, last=15)) == 2
 
 
+def test_the_last_day_is_not_one_of_a_batch_that_was_not_finished(tmp_path: Path) -> None:
+    pipeline = written(tmp_path, *[batch(number) for number in (0, 1, 2)])
+    unfinished = Path(pipeline.place("metrics").removeprefix("file://")) / "_temporary" / "0" / "date=2026-11-22"
+    unfinished.mkdir(parents=True)
+    (unfinished / "part-0.parquet").write_bytes(b"PAR1")
+    assert len(read_metrics(pipeline, last=5)) == 1
+
+
 def test_a_rate_is_over_no_less_than_a_batch(tmp_path: Path) -> None:
     assert [span.length for span in spans_of(batch(0))] == [1]
     [row] = batch(0)
