@@ -353,6 +353,8 @@ def test_installing_installs_it_and_it_loads_next_to_nothing(pytester, monkeypat
             assert "ssl" not in sys.modules or "asyncio" in sys.modules  # which pytest loads on 3.14
         """
     )
+    loaded = "import sys, gnsq_like.testing.plugin; print({'gevent', 'greenlet', 'requests', 'ssl'} & set(sys.modules))"
+    assert pytester.run(sys.executable, "-c", loaded).stdout.str() == "set()"
     result = pytester.runpytest_subprocess("-W", "error", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1)
     listed = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider").stdout.str()
