@@ -104,8 +104,8 @@ def summary(rows: int, seconds: float) -> dict[str, Any]:
 
 
 def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    from gnsq_like.spark.segments import encode_segment
-    from gnsq_like.spark.store import PosixStore
+    from gnsq_like.spark.staging.segments import encode_segment
+    from gnsq_like.spark.staging.store import PosixStore
 
     store = PosixStore(Path(directory))
     store.make("stage")
@@ -137,9 +137,9 @@ def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str,
 
 
 def collect(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    from gnsq_like.spark.driver import Driver
-    from gnsq_like.spark.executor import read_part
     from gnsq_like.spark.options import SourceOptions, parse_options
+    from gnsq_like.spark.source.driver import Driver
+    from gnsq_like.spark.source.executor import read_part
 
     options = parse_options(SourceOptions, source_options(arguments, nsqd, directory))
     driver = Driver(options)

@@ -8,30 +8,33 @@ nothing in it monkey-patches.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gnsq_like._lazy import lazy_names
 from gnsq_like._version import __version__
 
 if TYPE_CHECKING:
     from gnsq_like import deadletter, errors
-    from gnsq_like.batch import Batch
-    from gnsq_like.connection import Connection
+    from gnsq_like.connection.connection import Connection
     from gnsq_like.deduplicate import Deduplicate
     from gnsq_like.errors import Requeue
     from gnsq_like.http.nsqd import NsqdHTTPClient
-    from gnsq_like.http.nsqlookupd import LookupdClient
-    from gnsq_like.message import Message
-    from gnsq_like.producer import Producer
-    from gnsq_like.reader import Reader
+    from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+    from gnsq_like.producer.producer import Producer
+    from gnsq_like.reader.batch import Batch
+    from gnsq_like.reader.message import Message
+    from gnsq_like.reader.reader import Reader
+    from gnsq_like.wire.negotiated import Authorized
 
 __all__ = [
+    "Authorized",
     "Batch",
     "Connection",
     "Deduplicate",
     "LookupdClient",
     "Message",
     "NsqdHTTPClient",
+    "NsqdNode",
     "Producer",
     "Reader",
     "Requeue",
@@ -40,31 +43,21 @@ __all__ = [
     "errors",
 ]
 
-_HOMES = {
-    "Batch": "gnsq_like.batch",
-    "Connection": "gnsq_like.connection",
-    "Deduplicate": "gnsq_like.deduplicate",
-    "LookupdClient": "gnsq_like.http.nsqlookupd",
-    "Message": "gnsq_like.message",
-    "NsqdHTTPClient": "gnsq_like.http.nsqd",
-    "Producer": "gnsq_like.producer",
-    "Reader": "gnsq_like.reader",
-    "Requeue": "gnsq_like.errors",
-}
-
-#: Modules that are public names themselves.
-_MODULES = ("deadletter", "errors")
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"gnsq_like.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Authorized": "gnsq_like.wire.negotiated",
+        "Batch": "gnsq_like.reader.batch",
+        "Connection": "gnsq_like.connection.connection",
+        "Deduplicate": "gnsq_like.deduplicate",
+        "LookupdClient": "gnsq_like.http.nsqlookupd",
+        "Message": "gnsq_like.reader.message",
+        "NsqdHTTPClient": "gnsq_like.http.nsqd",
+        "NsqdNode": "gnsq_like.http.nsqlookupd",
+        "Producer": "gnsq_like.producer.producer",
+        "Reader": "gnsq_like.reader.reader",
+        "Requeue": "gnsq_like.errors",
+        "deadletter": "gnsq_like.deadletter",
+        "errors": "gnsq_like.errors",
+    },
+)

@@ -33,8 +33,8 @@ from typing import Protocol
 from urllib.parse import quote
 
 from gnsq_like.errors import UsageError
-from gnsq_like.message import Message
-from gnsq_like.threadpool import call_in_thread
+from gnsq_like.reader.message import Message
+from gnsq_like.runtime.thread_pool import call_in_thread
 from gnsq_like.wire.names import encode_topic
 
 __all__ = ["DeadLetter", "ToDirectory", "ToLog", "ToTopic", "make_envelope", "open_envelope", "pack_envelope"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from gnsq_like.errors import InvalidOption, Requeue
-from gnsq_like.message import Message
+from gnsq_like.reader.message import Message
 
 logger = logging.getLogger(__name__)
 

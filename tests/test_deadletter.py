@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gnsq_like import Producer, Reader, deadletter
 from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_envelope, open_envelope
 from gnsq_like.errors import InvalidName, NotSent, UsageError
-from gnsq_like.message import Message
-from tests.daemons import KINDS, running_nsqd, wait_for
+from gnsq_like.reader.message import Message
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.test_main_line import channel_stats, finished
 
 

@@ -9,7 +9,7 @@ from gevent.event import Event
 from gnsq_like import Deduplicate, Producer, Reader, Requeue
 from gnsq_like.deduplicate import MemoryStore
 from gnsq_like.errors import InvalidOption
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 
 
 class Fake:

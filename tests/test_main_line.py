@@ -8,7 +8,7 @@ from gevent.event import Event
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader, Requeue
 from gnsq_like.errors import PublishRefused
-from tests.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 

@@ -70,9 +70,9 @@ def _last_port(first: int, daemons: int) -> int:
 
 def _run(options: dict[str, Any]) -> int:
     """Run the cluster; returns the exit status."""
-    from gnsq_like.cli.children import ChildFailed
     from gnsq_like.cli.cluster_run import ClusterRun
     from gnsq_like.cli.cluster_screen import make_view
+    from gnsq_like.cli.daemon_processes import ChildFailed
 
     run = ClusterRun(options, make_view())
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import gevent
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
-from gnsq_like.cli.children import Child, Cluster
 from gnsq_like.cli.cluster_screen import LookupdRow, NsqdRow, Snapshot, View
+from gnsq_like.cli.daemon_processes import Child, Cluster
 from gnsq_like.errors import HTTPError
 
 #: Seconds between two rounds of questions.

@@ -80,7 +80,7 @@ def demo(quiet: bool, **options: Any) -> None:
 
 def _run(quiet: bool, options: dict[str, Any]) -> int:
     """Run the demo and print what it found; returns the exit status."""
-    from gnsq_like.cli.children import ChildFailed
+    from gnsq_like.cli.daemon_processes import ChildFailed
     from gnsq_like.cli.demo_run import Demo, Plan, Recorder
     from gnsq_like.cli.screen import make_view
     from gnsq_like.errors import HTTPError

@@ -23,7 +23,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
-from gnsq_like.cli.children import Child, ChildFailed, Cluster
+from gnsq_like.cli.daemon_processes import Child, ChildFailed, Cluster
 from gnsq_like.cli.screen import ChannelRow, Snapshot, View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.errors import HTTPError, NotRunning, PublishError

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader
-from gnsq_like.cli.children import ChildFailed, Cluster
+from gnsq_like.cli.daemon_processes import ChildFailed, Cluster
 from gnsq_like.cli.pipeline_screen import View
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline, write_report

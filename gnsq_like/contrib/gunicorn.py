@@ -37,7 +37,7 @@ from importlib import import_module
 from typing import Any
 
 from gnsq_like import Reader
-from gnsq_like.contrib._readers import ReaderGroup
+from gnsq_like.contrib.shared.readers import ReaderGroup
 from gnsq_like.errors import NSQError
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gnsq_like import Producer, Reader
-from gnsq_like.contrib._extras import missing
+from gnsq_like.contrib.shared.extras import missing
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app

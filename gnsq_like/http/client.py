@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
 from gnsq_like.http import blocking
-from gnsq_like.http.shapes import Malformed, line_of, object_of, text_of, value_of
+from gnsq_like.http.decode import Malformed, line_of, object_of, text_of, value_of
 from gnsq_like.http.url import parse_base_url
 
 if TYPE_CHECKING:

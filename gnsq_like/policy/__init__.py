@@ -4,9 +4,9 @@ Nothing in this room does I/O, reads a clock, draws a random number or logs: `no
 and random numbers are parameters, so that every rule can be tested in virtual time. It imports nothing
 of ours but its own neighbours, and none of gevent, socket, ssl, time, random, logging.
 
-- `rdy`: how many messages each connection may hold (`plan`, from what `slot` knows of each)
+- `rdy`: how many messages each connection may hold (`plan`, from what `charge` knows of each)
 - `renewal`: RDY for ancient nsqds, which count it down
-- `level`: how much of that share to ask for just now, so that a trickle arrives at once
+- `adaptive_rdy`: how much of that share to ask for just now, so that a trickle arrives at once
 - `backoff`: the Reader's answer to failing handlers
-- `delay`: every other waiting time: requeue, redial, discovery
+- `delays`: every other waiting time: requeue, redial, discovery
 """

@@ -121,7 +121,7 @@ class Backoff:
     def stamp(self, key: Hashable, granted: bool) -> int:
         """The stamp of a message that just came from connection `key`.
 
-        `granted` says whether the plan lets that connection have messages (its slot's rdy is above 0). While
+        `granted` says whether the plan lets that connection have messages (its charge's rdy is above 0). While
         flowing the stamp of all messages is `epoch`; this needs calling only in the other modes.
         """
         if self.mode is Mode.FLOWING:

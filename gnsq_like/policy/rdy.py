@@ -1,6 +1,6 @@
 """Who may hold how many messages: the RDY plan.
 
-Theory. `slot` says what a connection can cost us, its *charge*. The plan never lets the sum of all charges
+Theory. `charge` says what a connection can cost us, its *charge*. The plan never lets the sum of all charges
 grow beyond max_in_flight; where a smaller max_in_flight or a late message made it larger, nothing is raised
 until it fits again, and RDY that is not used is taken back.
 
@@ -19,7 +19,7 @@ While backoff tests the water, handlers in time are an obstacle: RDY 1 brings no
 or overdue, and a higher one might bring several, since each answer reaches nsqd before the RDY that follows
 from it. So a test waits for them, unless another connection is free.
 
-Rules for editors. `plan` changes nothing: the Reader sends the changes and tells each slot by `sent`.
+Rules for editors. `plan` changes nothing: the Reader sends the changes and reports each to its charge by `sent`.
 Planned again at the same time it must find nothing to do, so no rule may depend on what `sent` alters at
 that moment (RDY itself, `coming`, `turn_at`, who is `ready`). A time that alone changes the plan belongs
 into `next_at`; an event that changes it makes `received` or `answered` return True.
@@ -31,9 +31,9 @@ import enum
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gnsq_like.policy.slot import NEVER, Settings, Slot
+from gnsq_like.policy.charge import NEVER, Charge, Settings
 
-__all__ = ["Mode", "Plan", "Settings", "Slot", "plan"]
+__all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
 
 #: Later than every monotonic time.
 FOREVER = float("inf")
@@ -58,7 +58,7 @@ class Plan:
 
 
 def plan(
-    slots: Iterable[Slot],
+    charges: Iterable[Charge],
     *,
     max_in_flight: int,
     now: float,
@@ -69,21 +69,21 @@ def plan(
     """Return the RDY changes that are due at `now`.
 
     `draw` returns a random float in [0, 1), for ties. Send the changes in their order, call `sent` of each
-    slot, and plan again at `next_at` and on every event: open, close, another max_in_flight or mode,
+    charge, and plan again at `next_at` and on every event: open, close, another max_in_flight or mode,
     `received` or `answered` returning True.
     """
-    everyone = list(slots)
-    open_slots = [slot for slot in everyone if not slot.closing]
+    everyone = list(charges)
+    open_charges = [charge for charge in everyone if not charge.closing]
     board = _Board(everyone, max_in_flight, now, settings, draw)
     if mode is Mode.BLOCKED or board.limit <= 0:
-        for slot in open_slots:
-            board.grant(slot, 0)
+        for charge in open_charges:
+            board.grant(charge, 0)
     elif mode is Mode.PROBING:
-        _take_turns(board, open_slots, seats=1, probing=True)
-    elif len(open_slots) > board.limit:
-        _take_turns(board, open_slots, seats=board.limit, probing=False)
-    elif open_slots:
-        _share(board, open_slots)
+        _take_turns(board, open_charges, seats=1, probing=True)
+    elif len(open_charges) > board.limit:
+        _take_turns(board, open_charges, seats=board.limit, probing=False)
+    elif open_charges:
+        _share(board, open_charges)
     return board.plan
 
 
@@ -91,29 +91,29 @@ class _Board:
     """The plan in the making."""
 
     def __init__(
-        self, slots: Sequence[Slot], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
+        self, charges: Sequence[Charge], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
     ) -> None:
-        self.slots = slots
+        self.charges = charges
         self.max_in_flight = max_in_flight
         self.now = now
         self.settings = settings
         self.draw = draw
         self.plan = Plan()
         #: what may be dealt out: not what hung handlers keep, nor what connections that are gone still hold
-        self.limit = max_in_flight - sum(slot.in_flight if slot.closing else slot.reserved for slot in slots)
+        self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
         #: what is left of max_in_flight; below 0 when it is exceeded
-        self.room = max_in_flight - sum(slot.charge(now) for slot in slots)
+        self.room = max_in_flight - sum(charge.at(now) for charge in charges)
         #: when the next lowered RDY has settled
-        self.settles_at = min((slot.settled_at for slot in slots if slot.is_settling(now)), default=FOREVER)
+        self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
 
-    def grant(self, slot: Slot, rdy: int) -> None:
+    def grant(self, charge: Charge, rdy: int) -> None:
         """Note the change, if it is one."""
-        if rdy == slot.rdy:
+        if rdy == charge.rdy:
             return
-        self.plan.changes.append((slot.key, rdy))
-        self.room += slot.charge(self.now) - slot.charge_after(rdy, self.now)
-        if slot.coming_after(rdy, self.now):
-            self.settles_at = min(self.settles_at, self.now + self.settings.settling(slot.round_trip))
+        self.plan.changes.append((charge.key, rdy))
+        self.room += charge.at(self.now) - charge.after(rdy, self.now)
+        if charge.coming_after(rdy, self.now):
+            self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
     def wake(self, at: float) -> None:
         """Ask again at `at`, if that is still to come."""
@@ -129,74 +129,74 @@ class _Board:
 # --- equal shares -----------------------------------------------------------------------------------------
 
 
-def _share(board: _Board, slots: Sequence[Slot]) -> None:
+def _share(board: _Board, charges: Sequence[Charge]) -> None:
     """limit >= connections: everybody has RDY, in equal shares or on loan."""
     now = board.now
-    goals = _within_limit(board, slots, _goals(board, slots))
-    lacking: list[Slot] = []
+    goals = _within_limit(board, charges, _goals(board, charges))
+    lacking: list[Charge] = []
     held: list[int] = []
     wants: list[int] = []
-    for slot, goal in zip(slots, goals, strict=True):
-        if goal < slot.rdy:
-            board.grant(slot, goal)
-        elif goal > slot.rdy:
+    for charge, goal in zip(charges, goals, strict=True):
+        if goal < charge.rdy:
+            board.grant(charge, goal)
+        elif goal > charge.rdy:
             # What it holds anyway it may be granted at no cost.
-            held.append(min(goal, slot.charge(now) - slot.reserved))
+            held.append(min(goal, charge.at(now) - charge.reserved))
             wants.append(goal - held[-1])
-            lacking.append(slot)
+            lacking.append(charge)
     if lacking and board.room <= 0:
         board.wait()
         return
     gifts = _lift(board, board.room, lacking, held, wants)
-    for slot, have, gift in zip(lacking, held, gifts, strict=True):
-        board.grant(slot, have + gift)
-        if have + gift and slot.is_fresh(now):
-            board.wake(now + board.settings.settling(slot.round_trip))
+    for charge, have, gift in zip(lacking, held, gifts, strict=True):
+        board.grant(charge, have + gift)
+        if have + gift and charge.is_fresh(now):
+            board.wake(now + board.settings.settling(charge.round_trip))
     if sum(gifts) < sum(wants):
         board.wait()
 
 
-def _within_limit(board: _Board, slots: Sequence[Slot], goals: Sequence[int]) -> Sequence[int]:
+def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
     """The goals, unless max_in_flight is exceeded (it was lowered, a message came late): then less.
 
     Those who hold more than they should cannot give it back; so the others hand in RDY they do not use.
     """
-    lowered = [min(slot.rdy, goal) for slot, goal in zip(slots, goals, strict=True)]
-    closing = sum(slot.firm(0) for slot in board.slots if slot.closing)
-    excess = closing + sum(slot.firm(rdy) for slot, rdy in zip(slots, lowered, strict=True)) - board.max_in_flight
+    lowered = [min(charge.rdy, goal) for charge, goal in zip(charges, goals, strict=True)]
+    closing = sum(charge.firm(0) for charge in board.charges if charge.closing)
+    excess = closing + sum(charge.firm(rdy) for charge, rdy in zip(charges, lowered, strict=True)) - board.max_in_flight
     if excess <= 0:
         return goals
-    used = [slot.in_time for slot in slots]
+    used = [charge.in_time for charge in charges]
     spare = [max(0, rdy - need) for rdy, need in zip(lowered, used, strict=True)]
-    left = _lift(board, sum(spare) - excess, slots, used, spare)
+    left = _lift(board, sum(spare) - excess, charges, used, spare)
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
 
 
-def _goals(board: _Board, slots: Sequence[Slot]) -> list[int]:
+def _goals(board: _Board, charges: Sequence[Charge]) -> list[int]:
     """What each should have. A connection idle for long keeps 1 and lends the rest to the others."""
     now, settings = board.now, board.settings
     busy: list[int] = []
     idle: list[int] = []
-    for index, slot in enumerate(slots):
-        since = now if slot.in_time else slot.idle_since
+    for index, charge in enumerate(charges):
+        since = now if charge.in_time else charge.idle_since
         lends_at = since + settings.low_rdy_idle_timeout
         (idle if lends_at <= now else busy).append(index)
-        if board.limit > len(slots) > 1:
+        if board.limit > len(charges) > 1:
             board.wake(lends_at)
     # Who has more keeps the remainder; else chance decides, lest all Readers favour the same nsqd.
-    rank = [(slot.is_fresh(now), -slot.rdy, board.draw()) for slot in slots]
-    goals = [0] * len(slots)
+    rank = [(charge.is_fresh(now), -charge.rdy, board.draw()) for charge in charges]
+    goals = [0] * len(charges)
     left = board.limit
     for group, kept_back in ((busy, len(idle)), (idle, 0)):
         group.sort(key=rank.__getitem__)
-        dealt = _deal(left - kept_back, [slots[index].max_rdy for index in group])
+        dealt = _deal(left - kept_back, [charges[index].max_rdy for index in group])
         for index, share in zip(group, dealt, strict=True):
             goals[index] = share
         left -= sum(dealt)
-    for index, slot in enumerate(slots):
-        if slot.is_fresh(now):
+    for index, charge in enumerate(charges):
+        if charge.is_fresh(now):
             goals[index] = min(goals[index], 1)
-            board.wake(slot.proven_at)
+            board.wake(charge.proven_at)
     return goals
 
 
@@ -215,7 +215,7 @@ def _deal(amount: int, caps: Sequence[int]) -> list[int]:
     return shares
 
 
-def _lift(board: _Board, room: int, slots: Sequence[Slot], held: Sequence[int], wants: Sequence[int]) -> list[int]:
+def _lift(board: _Board, room: int, charges: Sequence[Charge], held: Sequence[int], wants: Sequence[int]) -> list[int]:
     """Hand out the room so that the lowest rise first; of equals, who waited longest, then by chance."""
     room = max(0, room)
     if sum(wants) <= room:
@@ -230,7 +230,7 @@ def _lift(board: _Board, room: int, slots: Sequence[Slot], held: Sequence[int], 
     gifts = _gifts(low, held, wants)
     room -= sum(gifts)
     next_up = [index for index, want in enumerate(wants) if gifts[index] < want and held[index] <= low]
-    next_up.sort(key=lambda index: (slots[index].rdy > 0, slots[index].waiting_since, board.draw()))
+    next_up.sort(key=lambda index: (charges[index].rdy > 0, charges[index].waiting_since, board.draw()))
     for index in next_up[:room]:
         gifts[index] += 1
     return gifts
@@ -244,83 +244,93 @@ def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
 # --- turns ------------------------------------------------------------------------------------------------
 
 
-def _take_turns(board: _Board, slots: Sequence[Slot], *, seats: int, probing: bool) -> None:
+def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing: bool) -> None:
     """Fewer seats than connections: RDY 1 for each holder, passed on to whoever waited longest."""
     now, settings = board.now, board.settings
-    quick = probing or _has_traffic(slots, now, settings)
-    crowd = len(slots) / max(1, seats)
-    ends = {slot.key: _turn_ends(slot, now, settings, None if quick else crowd, probing) for slot in slots if slot.rdy}
+    quick = probing or _has_traffic(charges, now, settings)
+    crowd = len(charges) / max(1, seats)
+    ends = {
+        charge.key: _turn_ends(charge, now, settings, None if quick else crowd, probing)
+        for charge in charges
+        if charge.rdy
+    }
     # Whoever has just given up a seat, and may still get a message, is not yet ready for another.
-    idle = [slot for slot in slots if not slot.rdy and not slot.is_settling(now)]
-    ready = [slot for slot in idle if not slot.in_time]
-    kept, free = _seated(board, [slot for slot in slots if slot.rdy], seats, ends)
+    idle = [charge for charge in charges if not charge.rdy and not charge.is_settling(now)]
+    ready = [charge for charge in idle if not charge.in_time]
+    kept, free = _seated(board, [charge for charge in charges if charge.rdy], seats, ends)
 
     # A turn that is over goes on until somebody is ready to take it.
-    takers = len(ready) - free - (0 if probing else _promised(slots, now, settings))
-    over = [slot for slot in kept if ends[slot.key] <= now]
-    over.sort(key=lambda slot: (slot.in_time > 0, slot.turn_at, board.draw()))
-    leaving = {slot.key for slot in over[: max(0, takers)]}
-    kept = [slot for slot in kept if slot.key not in leaving]
+    takers = len(ready) - free - (0 if probing else _promised(charges, now, settings))
+    over = [charge for charge in kept if ends[charge.key] <= now]
+    over.sort(key=lambda charge: (charge.in_time > 0, charge.turn_at, board.draw()))
+    leaving = {charge.key for charge in over[: max(0, takers)]}
+    kept = [charge for charge in kept if charge.key not in leaving]
 
-    staying = {slot.key for slot in kept}
-    for slot in slots:
-        if slot.rdy:
-            board.grant(slot, int(slot.key in staying))
+    staying = {charge.key for charge in kept}
+    for charge in charges:
+        if charge.rdy:
+            board.grant(charge, int(charge.key in staying))
     # One test message at a time: none may still be on its way when the next probe starts.
     free = 0 if probing and board.settles_at != FOREVER else min(seats - len(kept), board.room)
-    ready.sort(key=lambda slot: (slot.waiting_since, slot.reserved > 0, board.draw()))
-    for slot in ready[: max(0, free)]:
-        board.grant(slot, 1)
-        kept.append(slot)
-    if len(kept) < len(slots):
+    ready.sort(key=lambda charge: (charge.waiting_since, charge.reserved > 0, board.draw()))
+    for charge in ready[: max(0, free)]:
+        board.grant(charge, 1)
+        kept.append(charge)
+    if len(kept) < len(charges):
         board.wait()
-    if len(slots) > seats:
-        for slot in kept:
-            patience = settings.quick(slot.round_trip)
-            ends_at = ends.get(slot.key, now + patience)
+    if len(charges) > seats:
+        for charge in kept:
+            patience = settings.quick(charge.round_trip)
+            ends_at = ends.get(charge.key, now + patience)
             board.wake(ends_at if ends_at > now else now + patience)
 
 
-def _seated(board: _Board, holders: Sequence[Slot], seats: int, ends: dict[Hashable, float]) -> tuple[list[Slot], int]:
+def _seated(
+    board: _Board, holders: Sequence[Charge], seats: int, ends: dict[Hashable, float]
+) -> tuple[list[Charge], int]:
     """The holders that may stay, and the seats free beside them.
 
     All of them, unless there are fewer seats than before, or a late message needs room.
     """
-    others = sum(slot.firm(slot.rdy) for slot in board.slots) - sum(slot.firm(slot.rdy) for slot in holders)
-    room = board.max_in_flight - others - sum(slot.firm(0) for slot in holders)
+    others = sum(charge.firm(charge.rdy) for charge in board.charges) - sum(
+        charge.firm(charge.rdy) for charge in holders
+    )
+    room = board.max_in_flight - others - sum(charge.firm(0) for charge in holders)
     first = sorted(
         holders,
-        key=lambda slot: (
-            ends[slot.key] <= board.now,
-            not slot.in_time,
-            -slot.last_message_at,
+        key=lambda charge: (
+            ends[charge.key] <= board.now,
+            not charge.in_time,
+            -charge.last_message_at,
             board.draw(),
         ),
     )
-    kept: list[Slot] = []
-    for slot in first:
-        cost = slot.firm(1) - slot.firm(0)
+    kept: list[Charge] = []
+    for charge in first:
+        cost = charge.firm(1) - charge.firm(0)
         if len(kept) < seats and cost <= max(0, room):
-            kept.append(slot)
+            kept.append(charge)
             room -= cost
     return kept, max(0, min(seats - len(kept), room))
 
 
-def _has_traffic(slots: Sequence[Slot], now: float, settings: Settings) -> bool:
+def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> bool:
     """Whether it is worth while to hurry: somebody delivered in his last turn or lately, or has had none yet."""
     return any(
-        slot.delivered or slot.turn_at == NEVER or now - slot.last_message_at < settings.low_rdy_timeout
-        for slot in slots
+        charge.delivered or charge.turn_at == NEVER or now - charge.last_message_at < settings.low_rdy_timeout
+        for charge in charges
     )
 
 
-def _turn_ends(slot: Slot, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
+def _turn_ends(charge: Charge, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
     """When a holder has to give up his seat, as things stand; `crowd` is None while there is traffic."""
-    patience = settings.quick(slot.round_trip) if crowd is None else settings.slow(slot.round_trip, crowd)
-    silent_at = (now if slot.in_time else max(slot.idle_since, slot.turn_at)) + patience
-    return silent_at if probing else min(silent_at, slot.turn_at + settings.low_rdy_timeout)
+    patience = settings.quick(charge.round_trip) if crowd is None else settings.slow(charge.round_trip, crowd)
+    silent_at = (now if charge.in_time else max(charge.idle_since, charge.turn_at)) + patience
+    return silent_at if probing else min(silent_at, charge.turn_at + settings.low_rdy_timeout)
 
 
-def _promised(slots: Sequence[Slot], now: float, settings: Settings) -> int:
+def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> int:
     """Seats given up that come free with an answer. One that takes longer than a turn is not waited for."""
-    return sum(slot.in_time for slot in slots if not slot.rdy and now - slot.waiting_since < settings.low_rdy_timeout)
+    return sum(
+        charge.in_time for charge in charges if not charge.rdy and now - charge.waiting_since < settings.low_rdy_timeout
+    )

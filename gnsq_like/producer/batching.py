@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gnsq_like.errors import PublishRefused
-from gnsq_like.producer.encode import COUNT_BYTES, SIZE_BYTES, Encoder
-from gnsq_like.producer.pending import Publish
+from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
 from gnsq_like.producer.pool import Pool
+from gnsq_like.producer.publish import Publish
 from gnsq_like.wire.names import encode_topic
 
 #: So many go at once where nothing is on its way, although more may come at the same moment: nsqd then works on

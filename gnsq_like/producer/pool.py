@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
-from gnsq_like.home import Home
-from gnsq_like.hooks import Hooks
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
-from gnsq_like.producer.pending import Publish
-from gnsq_like.producer.target import Target
-from gnsq_like.reply import Reply
+from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.hook_runner import HookRunner
+from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
 if TYPE_CHECKING:
-    from gnsq_like.discovery import Discovery
+    from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class PoolHooks:
         self.on_disconnect = on_disconnect
         self.on_error = on_error
         self.on_auth = on_auth
-        self.calls = Hooks()
+        self.calls = HookRunner()
 
 
 class Pool:
@@ -70,14 +70,14 @@ class Pool:
         lookupds: list[str],
         options: ProducerOptions,
         hooks: PoolHooks,
-        home: Home,
+        hub_handle: HubHandle,
     ) -> None:
         self.options = options
-        self.hub = home.hub
-        self._loop = home.hub.loop
+        self.hub = hub_handle.hub
+        self._loop = hub_handle.hub.loop
         self._hooks = hooks
         self._fixed = tuple(addresses)
-        self.targets: list[Target] = [Target(address, self) for address in self._fixed]
+        self.destinations: list[Destination] = [Destination(address, self) for address in self._fixed]
         #: Where the search for the next target begins.
         self._turn = 0
         #: Publishes that wait for a connection or for room, oldest first.
@@ -89,12 +89,12 @@ class Pool:
         #: Done publishes whose greenlets are woken when the hub comes round.
         self._woken: list[Publish] = []
         #: Those who wait for room in the queue, and those who wait until nothing is pending.
-        self._room: deque[Reply] = deque()
-        self._drained: list[Reply] = []
+        self._room: deque[PendingReply] = deque()
+        self._drained: list[PendingReply] = []
         #: What is pending outside the queue and the connections: open batches.
         self.held: Callable[[], int] = int
         self._lookupds = lookupds
-        self._discovery: Discovery | None = None
+        self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
         self.stopped = False
         #: Messages confirmed, refused, of unknown outcome and not sent, since the start.
@@ -110,9 +110,9 @@ class Pool:
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
         if not self._queue or publish.group is not None:
-            target = self._choose(publish, now)
-            if target is not None:
-                target.send(publish)
+            destination = self._choose(publish, now)
+            if destination is not None:
+                destination.send(publish)
                 return
         self._enqueue(publish)
 
@@ -126,23 +126,23 @@ class Pool:
             self._discover()
         self._arm_retry()
 
-    def _choose(self, publish: Publish, now: float) -> Target | None:
+    def _choose(self, publish: Publish, now: float) -> Destination | None:
         """The next target in turn that is ready for this publish. Never switches."""
-        targets = self.targets
-        count = len(targets)
+        destinations = self.destinations
+        count = len(destinations)
         if count == 1 and publish.group is None:
-            return targets[0] if targets[0].ready(now) else None
+            return destinations[0] if destinations[0].ready(now) else None
         taken = publish.group.taken if publish.group is not None else ()
         doubted = None
         for step in range(count):
             position = (self._turn + step) % count
-            target = targets[position]
-            if target not in taken and target.ready(now):
-                if target.doubted:
-                    doubted = doubted or target
+            destination = destinations[position]
+            if destination not in taken and destination.ready(now):
+                if destination.doubted:
+                    doubted = doubted or destination
                     continue
                 self._turn = position + 1
-                return target
+                return destination
         return doubted
 
     def failed(self, publish: Publish, error: Exception) -> None:
@@ -187,10 +187,10 @@ class Pool:
         while queue:
             publish = queue[0]
             if not publish.done:
-                target = self._choose(publish, now)
-                if target is not None:
+                destination = self._choose(publish, now)
+                if destination is not None:
                     queue.popleft()
-                    target.send(publish)
+                    destination.send(publish)
                     continue
                 if publish.group is None:
                     break
@@ -206,7 +206,7 @@ class Pool:
         """Have the queue looked at again when connecting is due somewhere. Never switches."""
         if not self._queue or self._retry_timer is not None:
             return
-        due = [at for target in self.targets if (at := target.retry_at) is not None]
+        due = [at for destination in self.destinations if (at := destination.retry_at) is not None]
         if due:
             self._retry_timer = self._loop.timer(max(0.0, min(due) - time.monotonic()))
             self._retry_timer.start(self._retry)
@@ -229,21 +229,21 @@ class Pool:
 
     def expired(self, address: str) -> None:
         """A publish to this nsqd was not answered in time. Never switches."""
-        for target in self.targets:
-            if target.name == address:
-                target.doubt()
+        for destination in self.destinations:
+            if destination.name == address:
+                destination.doubt()
 
     def why(self) -> str:
         """Why nothing could be sent, for an error's text."""
-        if not self.targets:
+        if not self.destinations:
             return "no nsqd was found yet" if not self._discovered else "nsqlookupd knows no nsqd"
         return "; ".join(
-            str(target.failure)
-            if target.failure is not None
-            else f"nsqd at {target.address} has no room for more"
-            if target.connected
-            else f"no connection to {target.address} yet"
-            for target in self.targets
+            str(destination.failure)
+            if destination.failure is not None
+            else f"nsqd at {destination.address} has no room for more"
+            if destination.connected
+            else f"no connection to {destination.address} yet"
+            for destination in self.destinations
         )
 
     # -- waking -------------------------------------------------------------------------------------
@@ -275,9 +275,9 @@ class Pool:
 
     # -- room, and the end --------------------------------------------------------------------------
 
-    def room(self) -> Reply:
+    def room(self) -> PendingReply:
         """Settled when the queue has room. Never switches."""
-        reply = Reply()
+        reply = PendingReply()
         self._room.append(reply)
         self.changed()
         return reply
@@ -295,16 +295,20 @@ class Pool:
     @property
     def unanswered_count(self) -> int:
         """Commands that were sent and wait for their answers."""
-        return sum(target.connection.unanswered_count for target in self.targets if target.connection is not None)
+        return sum(
+            destination.connection.unanswered_count
+            for destination in self.destinations
+            if destination.connection is not None
+        )
 
     @property
     def draining(self) -> bool:
         """Whether somebody waits until nothing is pending."""
         return bool(self._drained)
 
-    def drained(self) -> Reply:
+    def drained(self) -> PendingReply:
         """Settled when nothing is pending. Never switches."""
-        reply = Reply()
+        reply = PendingReply()
         self._drained.append(reply)
         self.changed()
         return reply
@@ -329,16 +333,16 @@ class Pool:
             reply.settle(NotRunning("the Producer is closed"))
         self._room.clear()
         self._drained.clear()
-        for target in self.targets:
-            target.close()
+        for destination in self.destinations:
+            destination.close()
         self.deadlines.close()
         self._hooks.calls.join(1.0)
 
     def settle_down(self) -> bool:
         """Connect no more; whether a connection is open and something pending. Never switches."""
-        for target in self.targets:
-            target.wanted = target.connected
-        return bool(self.pending_count) and any(target.connected for target in self.targets)
+        for destination in self.destinations:
+            destination.wanted = destination.connected
+        return bool(self.pending_count) and any(destination.connected for destination in self.destinations)
 
     def inherited(self) -> None:
         """In a forked child: let nothing of the parent's go on here. Never switches."""
@@ -348,27 +352,29 @@ class Pool:
         self._queue.clear()
         if self._discovery is not None:
             self._discovery.inherited()
-        for target in self.targets:
-            target.inherited()
+        for destination in self.destinations:
+            destination.inherited()
 
     # -- nsqds come and go --------------------------------------------------------------------------
 
     def _discover(self) -> None:
         # At first use: the HTTP client must not be loaded before an application has patched.
-        from gnsq_like.discovery import make_discovery
+        from gnsq_like.discovery.lookupd_poller import make_poller
 
-        self._discovery = make_discovery(self._lookupds, None, self.options, self._found, self.report)
+        self._discovery = make_poller(self._lookupds, None, self.options, self._found, self.report)
         self._discovery.start()
 
     def _found(self, addresses: list[Address], complete: bool) -> None:
         self._discovered = True
         found = dict.fromkeys((*self._fixed, *addresses))
-        known = {target.address for target in self.targets}
-        for target in self.targets:
-            target.wanted = target.address in found or (target.wanted and not complete)
+        known = {destination.address for destination in self.destinations}
+        for destination in self.destinations:
+            destination.wanted = destination.address in found or (destination.wanted and not complete)
         # One that is not listed any more is used while its connection stands, and not dialled again.
-        self.targets = [target for target in self.targets if target.wanted or target.connected]
-        self.targets += [Target(address, self) for address in found if address not in known]
+        self.destinations = [
+            destination for destination in self.destinations if destination.wanted or destination.connected
+        ]
+        self.destinations += [Destination(address, self) for address in found if address not in known]
         self.changed()
 
     def connected(self, address: str) -> None:
@@ -379,12 +385,12 @@ class Pool:
         """nsqd took the secret."""
         self._hooks.calls.call(self._hooks.on_auth, address, authorized)
 
-    def lost(self, target: Target, error: NSQError | None) -> None:
+    def lost(self, destination: Destination, error: NSQError | None) -> None:
         """A connection is gone; its unanswered publishes were settled before."""
-        self._hooks.calls.call(self._hooks.on_disconnect, target.name, error)
+        self._hooks.calls.call(self._hooks.on_disconnect, destination.name, error)
         if not self.stopped:
-            if not target.wanted:
-                self.targets = [each for each in self.targets if each is not target]
+            if not destination.wanted:
+                self.destinations = [each for each in self.destinations if each is not destination]
             if self._discovery is not None:
                 self._discovery.hurry()
         self.changed()

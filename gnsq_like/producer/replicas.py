@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.pending import Publish
+from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.target import Target
+from gnsq_like.producer.publish import Publish
 
 
 class Copy(Publish):
@@ -52,12 +52,12 @@ class Group:
         self._copies = [Copy(pool, self) for _ in range(replicas)]
 
     @property
-    def taken(self) -> AbstractSet[Target]:
+    def taken(self) -> AbstractSet[Destination]:
         """The nsqds that have a copy, or may have."""
         used = {copy.sent_to for copy in self._copies} | {
             copy.doubt.address for copy in self._copies if copy.doubt is not None
         }
-        return {target for target in self._pool.targets if target.name in used}
+        return {destination for destination in self._pool.destinations if destination.name in used}
 
     def send(self, now: float) -> None:
         """Send the copies. Never switches."""

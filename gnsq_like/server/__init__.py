@@ -16,8 +16,25 @@ the files of NSQ's own nsqd. Without, all is in memory.
 They run on gevent in the thread that starts them, patched or not; nothing here patches anything.
 """
 
-from gnsq_like.server.lookupd import Nsqlookupd
-from gnsq_like.server.nsqd import Nsqd
-from gnsq_like.server.options import NsqdOptions, NsqlookupdOptions
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnsq_like.server.nsqd.nsqd import Nsqd
+    from gnsq_like.server.nsqlookupd.nsqlookupd import Nsqlookupd
+    from gnsq_like.server.options import NsqdOptions, NsqlookupdOptions
 
 __all__ = ["Nsqd", "NsqdOptions", "Nsqlookupd", "NsqlookupdOptions"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Nsqd": "gnsq_like.server.nsqd.nsqd",
+        "NsqdOptions": "gnsq_like.server.options",
+        "Nsqlookupd": "gnsq_like.server.nsqlookupd.nsqlookupd",
+        "NsqlookupdOptions": "gnsq_like.server.options",
+    },
+)

@@ -18,7 +18,7 @@ __all__ = ["py_files", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make the format ``nsq`` known to a session; fine where it is known already."""
-    from gnsq_like.spark.source import NsqDataSource
+    from gnsq_like.spark.source.data_source import NsqDataSource
 
     spark.dataSource.register(NsqDataSource)
 

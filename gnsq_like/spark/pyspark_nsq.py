@@ -4,6 +4,6 @@ Spark imports every top-level module of the name pyspark_* when a session first 
 that is. So this must load quickly and without fail: ``source`` loads nothing heavy before it is used.
 """
 
-from gnsq_like.spark.source import NsqDataSource as DefaultSource
+from gnsq_like.spark.source.data_source import NsqDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

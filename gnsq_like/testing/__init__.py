@@ -15,8 +15,9 @@ any thread. The names are loaded at first use; until then neither gevent nor the
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnsq_like.testing.clock import Clock
@@ -45,31 +46,22 @@ __all__ = [
     "wait_until",
 ]
 
-_HOMES = {
-    "ChannelState": "states",
-    "Clock": "clock",
-    "FaultProxy": "proxy",
-    "Published": "recording",
-    "RecordingProducer": "recording",
-    "RunningCluster": "cluster",
-    "RunningNsqd": "running",
-    "RunningNsqlookupd": "running",
-    "TakenMessage": "take",
-    "TopicState": "states",
-    "running_cluster": "cluster",
-    "running_nsqd": "running",
-    "running_nsqlookupd": "running",
-    "wait_until": "waiting",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "ChannelState": "gnsq_like.testing.states",
+        "Clock": "gnsq_like.testing.clock",
+        "FaultProxy": "gnsq_like.testing.proxy",
+        "Published": "gnsq_like.testing.recording",
+        "RecordingProducer": "gnsq_like.testing.recording",
+        "RunningCluster": "gnsq_like.testing.cluster",
+        "RunningNsqd": "gnsq_like.testing.running",
+        "RunningNsqlookupd": "gnsq_like.testing.running",
+        "TakenMessage": "gnsq_like.testing.take",
+        "TopicState": "gnsq_like.testing.states",
+        "running_cluster": "gnsq_like.testing.cluster",
+        "running_nsqd": "gnsq_like.testing.running",
+        "running_nsqlookupd": "gnsq_like.testing.running",
+        "wait_until": "gnsq_like.testing.waiting",
+    },
+)

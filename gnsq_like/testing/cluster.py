@@ -11,7 +11,7 @@ from gnsq_like.testing.clock import Clock
 from gnsq_like.testing.daemons import Kind
 from gnsq_like.testing.running import RunningNsqd, RunningNsqlookupd
 from gnsq_like.testing.states import Topics, add_up
-from gnsq_like.testing.watched import Watched
+from gnsq_like.testing.waits import Watched
 
 
 class RunningCluster(Watched):

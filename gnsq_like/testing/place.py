@@ -18,8 +18,8 @@ from typing import Any, Self
 import gevent
 from gevent import monkey
 
-from gnsq_like.home import Home, allocate_lock, home_here
-from gnsq_like.reply import Reply
+from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock, handle_here
+from gnsq_like.runtime.pending_reply import PendingReply
 
 _start_new_thread = monkey.get_original("_thread", "start_new_thread")
 
@@ -35,9 +35,9 @@ class Place:
 
     def __init__(self, own_thread: bool | None = None) -> None:
         self._own_thread = own_thread
-        self._home: Home | None = None
+        self._home: HubHandle | None = None
         #: Only of a thread of its own: ends it, and is released when it has ended.
-        self._end: Reply | None = None
+        self._end: PendingReply | None = None
         self._ended: Any = None
         #: Where threading is not patched.
         self._thread: threading.Thread | None = None
@@ -50,7 +50,7 @@ class Place:
         if own_thread is None:
             own_thread = not monkey.is_module_patched("socket")
         if not own_thread:
-            self._home = home_here(make_hub=True)
+            self._home = handle_here(make_hub=True)
             return
         started = allocate_lock()
         started.acquire()
@@ -72,8 +72,8 @@ class Place:
         stay = hub.loop.async_()
         stay.start(lambda: None)  # a hub with nothing to wait for would end
         try:
-            self._end = Reply()
-            self._home = home_here()
+            self._end = PendingReply()
+            self._home = handle_here()
             started.release()
             self._end.wait()
         finally:

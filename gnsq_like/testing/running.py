@@ -22,7 +22,7 @@ from gnsq_like.testing.daemons import InProcess, Kind, Process, make_daemon
 from gnsq_like.testing.states import Topics, Wanted, read_stats
 from gnsq_like.testing.take import TakenMessage, take
 from gnsq_like.testing.waiting import TIMEOUT, wait_until
-from gnsq_like.testing.watched import Watched
+from gnsq_like.testing.waits import Watched
 
 #: The channel that :meth:`RunningNsqd.messages` makes for itself.
 OWN_CHANNEL = "gnsq_like.testing"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from uuid import uuid4
 
-from gnsq_like.connection import Connection
+from gnsq_like.connection.connection import Connection
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.testing.place import Place
 from gnsq_like.testing.waiting import INTERVAL, sleep

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 
-from gnsq_like.transport.layers import Layers
+from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.tcp import TcpTransport, give_way
 
 _NOTHING = memoryview(b"")
@@ -22,7 +22,7 @@ _NOTHING = memoryview(b"")
 class LayeredTransport:
     """A connected socket's bytes, encoded and decoded."""
 
-    def __init__(self, tcp: TcpTransport, layers: Layers) -> None:
+    def __init__(self, tcp: TcpTransport, layers: CodecStack) -> None:
         self._tcp = tcp
         self.layers = layers
         #: Encoded bytes that the kernel has not taken yet.

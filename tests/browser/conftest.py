@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.contrib.web import ROOT, running
+from tests.support.web import ROOT, running
 
 #: A bare browser: what it fetches on its own account would only fail in a closed network, and tell of errors.
 FLAGS = [

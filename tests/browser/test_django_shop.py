@@ -5,7 +5,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.daemons import wait_for
+from tests.support.daemons import wait_for
 
 pytestmark = pytest.mark.browser
 

@@ -16,7 +16,7 @@ from gnsq_like.cli.self_signed import SelfSigned, how_to_trust, names_for, self_
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.transport.tls import Tls
 from tests.cli.test_main import WITHOUT, run
-from tests.daemons import Process
+from tests.support.daemons import Process
 
 
 def names_of(made: SelfSigned) -> set[str]:

@@ -3,8 +3,8 @@
 import pytest
 
 from gnsq_like import Producer, Reader
-from tests.contrib.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
-from tests.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
 
 NAMES = [f"n{number}" for number in range(5000)]
 
@@ -77,7 +77,7 @@ def test_a_worker_without_readers_says_what_to_do(tmp_path):
         assert 'WorkerReaders("module:function")' in server.log
 
 
-@pytest.mark.parametrize("source", ["tests.contrib.clicks_app:nsq", "tests.contrib.clicks_app:readers_of_one_channel"])
+@pytest.mark.parametrize("source", ["tests.support.clicks_app:nsq", "tests.support.clicks_app:readers_of_one_channel"])
 def test_readers_from_a_place_of_their_own(tmp_path, source):
     conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
     with (

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from gnsq_like import Producer, Reader
-from tests.contrib.web import (
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import (
     CLOSING,
     CONF,
     UP,
@@ -19,7 +20,6 @@ from tests.contrib.web import (
     publish_from,
     thorough,
 )
-from tests.daemons import running_nsqd, wait_for
 
 #: Seconds: long enough that only a worker which waits for nothing but the time takes so long.
 GRACEFUL = 20

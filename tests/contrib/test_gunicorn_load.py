@@ -6,8 +6,8 @@ import gevent
 import pytest
 
 from gnsq_like import Reader
-from tests.contrib.web import CONF, WORKER_KINDS, WORKERS, Consumed, Load, gunicorn
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, Load, gunicorn
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])

@@ -7,8 +7,8 @@ import pytest
 
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.health import Health, report
-from tests.daemons import running_nsqd, running_nsqlookupd, wait_for
-from tests.peer import scripted_nsqd
+from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.peer import scripted_nsqd
 
 NOWHERE = "127.0.0.1:1"
 

@@ -11,8 +11,8 @@ from prometheus_client.exposition import generate_latest
 from gnsq_like import Batch, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.errors import NotSent
-from tests.contrib.web import CONF, UP, get, gunicorn, publish_from
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import CONF, UP, get, gunicorn, publish_from
 
 #: Serves what is counted in all workers, and forgets the gauges of a worker that went.
 METRICS_CONF = (

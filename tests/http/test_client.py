@@ -13,9 +13,9 @@ import pytest
 from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
 from gnsq_like.http import client as client_module
-from tests.http.places import Place, in_plain_thread
-from tests.http.scripted import Asked, Peer, always, response, scripted
-from tests.transport.certificates import write_ca
+from tests.support.certificates import write_ca
+from tests.support.places import Place, in_plain_thread
+from tests.support.scripted_http import Asked, Peer, always, response, scripted
 
 # --- arguments ---
 

@@ -16,9 +16,9 @@ import pytest
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError
 from gnsq_like.http.client import DEFAULT_MAX_ANSWER_BYTES
-from tests.http.places import Place
-from tests.http.scripted import Peer, always, response, scripted
-from tests.transport.certificates import write_ca
+from tests.support.certificates import write_ca
+from tests.support.places import Place
+from tests.support.scripted_http import Peer, always, response, scripted
 
 #: Far above what a loaded machine adds to a deadline, far below what the servers here would take.
 LATE = 4.0

@@ -13,8 +13,8 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidBody, InvalidName, InvalidOption
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import OK, Frame, FrameDecoder
-from tests.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
-from tests.http.scripted import always, response, scripted
+from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.scripted_http import always, response, scripted
 
 #: For what ours does not have: /config comes with the whole of its HTTP API, Go's profiler never.
 only_real = pytest.mark.parametrize("kind", [KINDS[-1]], indirect=True)

@@ -10,8 +10,8 @@ import pytest
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidAddress, InvalidName
 from gnsq_like.http.nsqlookupd import LookupResult, NsqdNode
-from tests.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
-from tests.http.scripted import always, response, scripted
+from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.scripted_http import always, response, scripted
 
 
 @pytest.fixture(params=KINDS)

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import pytest
 import trustme
 
-from tests.daemons import Running, running_nsqd, wait_for
+from tests.support.daemons import Running, running_nsqd, wait_for
 
 pytestmark = pytest.mark.peers
 

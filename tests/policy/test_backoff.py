@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import STALE, Backoff, exponential, full_jitter
 from gnsq_like.policy.rdy import Mode
-from tests.policy.scale import examples
+from tests.support.scale import examples
 
 
 def blocked(level: int = 1, **options: float) -> Backoff:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.rdy import Mode, Plan, Settings, Slot, plan
-from tests.policy.scale import examples
-from tests.policy.simulation import check_plan
+from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
+from tests.support.scale import examples
+from tests.support.simulation import check_plan
 
 SETTINGS = Settings()
 LONG_AGO = -1000.0
 
 
-def slot(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, **attributes: object) -> Slot:
+def charge(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, **attributes: object) -> Charge:
     """A slot opened long ago whose turn began and whose last message came at `seen`."""
-    made = Slot(key, LONG_AGO, SETTINGS)
+    made = Charge(key, LONG_AGO, SETTINGS)
     made.rdy, made.in_flight = rdy, in_flight
     made.turn_at = seen
     made.idle_since = made.last_message_at = seen
@@ -28,39 +28,39 @@ def slot(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, **
     return made
 
 
-def ask(slots: list[Slot], max_in_flight: int, now: float = 0.0, mode: Mode = Mode.FLOWING, seed: int = 1) -> Plan:
+def ask(charges: list[Charge], max_in_flight: int, now: float = 0.0, mode: Mode = Mode.FLOWING, seed: int = 1) -> Plan:
     return plan(
-        slots, max_in_flight=max_in_flight, now=now, mode=mode, settings=SETTINGS, draw=random.Random(seed).random
+        charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=SETTINGS, draw=random.Random(seed).random
     )
 
 
-def changes(slots: list[Slot], max_in_flight: int, **more: object) -> dict[object, int]:
-    return dict(ask(slots, max_in_flight, **more).changes)  # type: ignore[arg-type]
+def changes(charges: list[Charge], max_in_flight: int, **more: object) -> dict[object, int]:
+    return dict(ask(charges, max_in_flight, **more).changes)  # type: ignore[arg-type]
 
 
 # --- equal shares
 
 
 def test_equal_shares_with_the_remainder_dealt_out() -> None:
-    got = changes([slot("a"), slot("b"), slot("c")], 11)
+    got = changes([charge("a"), charge("b"), charge("c")], 11)
     assert sorted(got.values()) == [3, 4, 4]
 
 
 def test_the_remainder_stays_where_it_is() -> None:
-    assert changes([slot("a", rdy=3), slot("b", rdy=4), slot("c", rdy=4)], 11) == {}
+    assert changes([charge("a", rdy=3), charge("b", rdy=4), charge("c", rdy=4)], 11) == {}
 
 
 def test_chance_decides_who_gets_the_remainder() -> None:
-    winners = {max(got, key=got.get) for got in (changes([slot("a"), slot("b")], 3, seed=n) for n in range(20))}  # type: ignore[arg-type]
+    winners = {max(got, key=got.get) for got in (changes([charge("a"), charge("b")], 3, seed=n) for n in range(20))}  # type: ignore[arg-type]
     assert winners == {"a", "b"}
 
 
 def test_never_above_what_nsqd_allows_and_the_rest_goes_to_others() -> None:
-    assert changes([slot("a", max_rdy=10), slot("b", max_rdy=2500)], 100) == {"a": 10, "b": 90}
+    assert changes([charge("a", max_rdy=10), charge("b", max_rdy=2500)], 100) == {"a": 10, "b": 90}
 
 
 def test_a_new_connection_starts_at_rdy_1_and_has_its_share_when_that_worked() -> None:
-    new = Slot("new", 0.0, SETTINGS)
+    new = Charge("new", 0.0, SETTINGS)
     first = ask([new], 10)
     assert first.changes == [("new", 1)]
     assert first.next_at == pytest.approx(0.005)
@@ -70,14 +70,14 @@ def test_a_new_connection_starts_at_rdy_1_and_has_its_share_when_that_worked() -
 
 
 def test_the_first_message_of_a_new_connection_brings_its_share() -> None:
-    new = Slot("new", 0.0, SETTINGS)
+    new = Charge("new", 0.0, SETTINGS)
     new.sent(1, 0.0)
     assert new.received(1, 0.001)
     assert changes([new], 10, now=0.001) == {"new": 10}
 
 
 def test_a_new_connection_waits_while_the_window_is_full() -> None:
-    old, new = slot("old", rdy=10, in_flight=10), Slot("new", 0.0, SETTINGS)
+    old, new = charge("old", rdy=10, in_flight=10), Charge("new", 0.0, SETTINGS)
     asked = ask([old, new], 10)
     assert asked.changes == [("old", 5)]
     old.sent(5, 0.0)
@@ -86,7 +86,7 @@ def test_a_new_connection_waits_while_the_window_is_full() -> None:
 
 
 def test_lowering_a_connection_that_is_not_full_frees_after_the_settling_time() -> None:
-    old, other = slot("old", rdy=10), slot("other")
+    old, other = charge("old", rdy=10), charge("other")
     asked = ask([old, other], 10)
     assert asked.changes == [("old", 5)]
     assert asked.next_at == pytest.approx(0.005)
@@ -96,28 +96,28 @@ def test_lowering_a_connection_that_is_not_full_frees_after_the_settling_time() 
 
 
 def test_a_message_that_comes_while_settling_stays_charged() -> None:
-    old, other = slot("old", rdy=10), slot("other")
+    old, other = charge("old", rdy=10), charge("other")
     old.sent(5, 0.0)
     old.received(7, 0.004)
     assert changes([old, other], 10, now=0.005) == {"other": 3}
 
 
 def test_settling_takes_two_round_trips_where_they_are_long() -> None:
-    old, other = slot("old", rdy=10, round_trip=0.1), slot("other")
+    old, other = charge("old", rdy=10, round_trip=0.1), charge("other")
     old.sent(5, 0.0)
     assert changes([old, other], 10, now=0.19) == {}
     assert changes([old, other], 10, now=0.2) == {"other": 5}
 
 
 def test_an_idle_connection_keeps_1_and_lends_the_rest() -> None:
-    idle, busy = slot("idle", rdy=50, seen=-10.0), slot("busy", rdy=50)
+    idle, busy = charge("idle", rdy=50, seen=-10.0), charge("busy", rdy=50)
     assert changes([idle, busy], 100) == {"idle": 1}
     idle.sent(1, 0.0)
     assert changes([idle, busy], 100, now=0.005) == {"busy": 99}
 
 
 def test_a_lender_gets_its_share_back_with_its_first_message() -> None:
-    idle, busy = slot("idle", rdy=1, seen=-20.0), slot("busy", rdy=99)
+    idle, busy = charge("idle", rdy=1, seen=-20.0), charge("busy", rdy=99)
     assert idle.received(1, 0.0), "the first message after a long silence says: plan"
     assert changes([idle, busy], 100) == {"busy": 50}
     busy.sent(50, 0.0)
@@ -125,30 +125,30 @@ def test_a_lender_gets_its_share_back_with_its_first_message() -> None:
 
 
 def test_nobody_lends_when_all_are_idle() -> None:
-    assert changes([slot("a", rdy=50, seen=-99.0), slot("b", rdy=50, seen=-99.0)], 100) == {}
+    assert changes([charge("a", rdy=50, seen=-99.0), charge("b", rdy=50, seen=-99.0)], 100) == {}
 
 
 def test_a_connection_with_a_running_handler_is_not_idle() -> None:
-    assert changes([slot("a", rdy=50, seen=-99.0, in_flight=1), slot("b", rdy=50)], 100) == {}
+    assert changes([charge("a", rdy=50, seen=-99.0, in_flight=1), charge("b", rdy=50)], 100) == {}
 
 
 def test_the_time_of_lending_is_announced() -> None:
-    assert ask([slot("a", rdy=50, seen=-4.0), slot("b", rdy=50, in_flight=3)], 100).next_at == pytest.approx(6.0)
+    assert ask([charge("a", rdy=50, seen=-4.0), charge("b", rdy=50, in_flight=3)], 100).next_at == pytest.approx(6.0)
 
 
 def test_lowered_max_in_flight_takes_rdy_from_those_who_do_not_use_it() -> None:
-    full, spare = slot("full", rdy=50, in_flight=50), slot("spare", rdy=50)
+    full, spare = charge("full", rdy=50, in_flight=50), charge("spare", rdy=50)
     assert changes([full, spare], 10) == {"full": 5, "spare": 0}
 
 
 def test_closing_connections_get_nothing_but_what_they_hold_is_charged() -> None:
-    gone, stays = slot("gone", rdy=5, in_flight=3), slot("stays", rdy=5)
+    gone, stays = charge("gone", rdy=5, in_flight=3), charge("stays", rdy=5)
     gone.close(-1.0)
     assert changes([gone, stays], 10) == {"stays": 7}
 
 
 def test_a_lost_connection_is_charged_for_its_running_handlers_only() -> None:
-    gone, stays = slot("gone", rdy=5, in_flight=1), slot("stays", rdy=5)
+    gone, stays = charge("gone", rdy=5, in_flight=1), charge("stays", rdy=5)
     gone.lost(0.0)
     assert changes([gone, stays], 10) == {"stays": 9}
 
@@ -157,19 +157,19 @@ def test_a_lost_connection_is_charged_for_its_running_handlers_only() -> None:
 
 
 def test_an_overdue_handler_keeps_its_slot() -> None:
-    late = slot("late", rdy=3, in_flight=3)
+    late = charge("late", rdy=3, in_flight=3)
     late.reserve()
     assert changes([late], 3) == {"late": 2}
     late.sent(2, 0.0)
     late.answered(2, 1.0)
-    assert late.charge(1.0) == 3
+    assert late.at(1.0) == 3
     assert changes([late], 3, now=1.0) == {}
     assert late.answered(1, 2.0, reserved=1)
     assert changes([late], 3, now=2.0) == {"late": 3}
 
 
 def test_an_overdue_handler_at_max_in_flight_1_stops_everything() -> None:
-    late, other = slot("late", rdy=1, in_flight=1), slot("other")
+    late, other = charge("late", rdy=1, in_flight=1), charge("other")
     late.reserve()
     assert changes([late, other], 1) == {"late": 0}
     late.sent(0, 0.0)
@@ -179,7 +179,7 @@ def test_an_overdue_handler_at_max_in_flight_1_stops_everything() -> None:
 
 
 def test_what_hung_handlers_leave_is_shared_by_all() -> None:
-    late, *others = (slot(name, rdy=10) for name in "abc")
+    late, *others = (charge(name, rdy=10) for name in "abc")
     late.in_flight = 10
     late.reserve(10)
     got = changes([late, *others], 30)
@@ -188,7 +188,7 @@ def test_what_hung_handlers_leave_is_shared_by_all() -> None:
 
 
 def test_where_others_are_full_the_one_with_hung_handlers_gets_its_share_as_they_answer() -> None:
-    late, busy = slot("late", rdy=4, in_flight=4), slot("busy", rdy=4, in_flight=4)
+    late, busy = charge("late", rdy=4, in_flight=4), charge("busy", rdy=4, in_flight=4)
     late.reserve(4)
     assert changes([late, busy], 8) == {"late": 0, "busy": 2}
     late.sent(0, 0.0)
@@ -201,13 +201,13 @@ def test_where_others_are_full_the_one_with_hung_handlers_gets_its_share_as_they
 
 
 def test_a_connection_with_nothing_but_hung_handlers_lends_like_an_idle_one() -> None:
-    late, busy = slot("late", rdy=8, in_flight=2, seen=-20.0), slot("busy", rdy=8, in_flight=8)
+    late, busy = charge("late", rdy=8, in_flight=2, seen=-20.0), charge("busy", rdy=8, in_flight=8)
     late.reserve(2)
     assert changes([late, busy], 16) == {"late": 1}
 
 
 def test_handlers_of_a_lost_connection_leave_its_successor_a_share() -> None:
-    gone, other, again = slot("gone", rdy=5, in_flight=5), slot("other", rdy=5), Slot("again", 0.0, SETTINGS)
+    gone, other, again = charge("gone", rdy=5, in_flight=5), charge("other", rdy=5), Charge("again", 0.0, SETTINGS)
     gone.lost(0.0)
     assert changes([gone, other, again], 10) == {"other": 3}
     other.sent(3, 0.0)
@@ -217,7 +217,7 @@ def test_handlers_of_a_lost_connection_leave_its_successor_a_share() -> None:
 
 
 def test_where_hung_handlers_leave_less_than_one_each_they_take_turns() -> None:
-    late, b, c = slot("late", in_flight=1, reserved=1), slot("b", rdy=1, seen=-0.1), slot("c", rdy=1, seen=-2.0)
+    late, b, c = charge("late", in_flight=1, reserved=1), charge("b", rdy=1, seen=-0.1), charge("c", rdy=1, seen=-2.0)
     assert changes([late, b, c], 3) == {"c": 0}
     c.sent(0, 0.0)
     assert changes([late, b, c], 3, now=0.004) == {}
@@ -228,17 +228,17 @@ def test_where_hung_handlers_leave_less_than_one_each_they_take_turns() -> None:
 
 
 def test_one_slot_each_and_the_longest_waiting_first() -> None:
-    slots = [slot(name, waiting_since=since) for name, since in (("a", -1.0), ("b", -3.0), ("c", -2.0))]
-    assert changes(slots, 2) == {"b": 1, "c": 1}
+    charges = [charge(name, waiting_since=since) for name, since in (("a", -1.0), ("b", -3.0), ("c", -2.0))]
+    assert changes(charges, 2) == {"b": 1, "c": 1}
 
 
 def test_ties_are_broken_by_chance() -> None:
-    first = {next(iter(changes([slot("a"), slot("b"), slot("c")], 1, seed=n))) for n in range(30)}
+    first = {next(iter(changes([charge("a"), charge("b"), charge("c")], 1, seed=n))) for n in range(30)}
     assert first == {"a", "b", "c"}
 
 
 def test_a_silent_holder_gives_up_after_the_probe_timeout_while_there_is_traffic() -> None:
-    holder, other = slot("holder", rdy=1, seen=-0.24, delivered=0), slot("other", seen=-20.0)
+    holder, other = charge("holder", rdy=1, seen=-0.24, delivered=0), charge("other", seen=-20.0)
     asked = ask([holder, other], 1)
     assert asked.changes == []
     assert asked.next_at == pytest.approx(0.01)
@@ -246,15 +246,15 @@ def test_a_silent_holder_gives_up_after_the_probe_timeout_while_there_is_traffic
 
 
 def test_the_probe_timeout_is_at_least_four_round_trips() -> None:
-    holder, other = slot("holder", rdy=1, seen=-0.5, round_trip=0.2), slot("other", seen=-20.0)
+    holder, other = charge("holder", rdy=1, seen=-0.5, round_trip=0.2), charge("other", seen=-20.0)
     assert changes([holder, other], 1) == {}
     assert changes([holder, other], 1, now=0.31) == {"holder": 0}
 
 
 def test_a_silent_holder_keeps_its_slot_longer_when_nobody_has_traffic() -> None:
     """Everybody has a turn within half of low_rdy_idle_timeout: 2.5 s each of two, 1 s each of five."""
-    holder = slot("holder", rdy=1, seen=-0.9, delivered=0, last_message_at=-100.0, turn_at=-0.9)
-    others = [slot(n, seen=-100.0, delivered=0) for n in range(4)]
+    holder = charge("holder", rdy=1, seen=-0.9, delivered=0, last_message_at=-100.0, turn_at=-0.9)
+    others = [charge(n, seen=-100.0, delivered=0) for n in range(4)]
     assert changes([holder, *others], 1) == {}
     assert changes([holder, *others], 1, now=0.11) == {"holder": 0}
     assert changes([holder, others[0]], 1, now=1.5) == {}
@@ -262,7 +262,7 @@ def test_a_silent_holder_keeps_its_slot_longer_when_nobody_has_traffic() -> None
 
 
 def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_answer() -> None:
-    holder, other = slot("holder", rdy=1, in_flight=1, turn_at=-30.0), slot("other")
+    holder, other = charge("holder", rdy=1, in_flight=1, turn_at=-30.0), charge("other")
     assert changes([holder, other], 1) == {"holder": 0}
     holder.sent(0, 0.0)
     assert changes([holder, other], 1, now=5.0) == {}
@@ -271,18 +271,18 @@ def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_a
 
 
 def test_a_busy_holder_within_its_turn_stays() -> None:
-    assert changes([slot("holder", rdy=1, in_flight=1, turn_at=-29.9), slot("other")], 1) == {}
+    assert changes([charge("holder", rdy=1, in_flight=1, turn_at=-29.9), charge("other")], 1) == {}
 
 
 def test_only_as_many_give_up_as_others_wait() -> None:
-    holders = [slot(n, rdy=1, in_flight=1, turn_at=-31.0 - n) for n in range(5)]
-    assert changes([*holders, slot("other")], 5) == {4: 0}
+    holders = [charge(n, rdy=1, in_flight=1, turn_at=-31.0 - n) for n in range(5)]
+    assert changes([*holders, charge("other")], 5) == {4: 0}
     holders[4].sent(0, 0.0)
-    assert changes([*holders, slot("other")], 5, now=1.0) == {}, "the slot under way is enough"
+    assert changes([*holders, charge("other")], 5, now=1.0) == {}, "the slot under way is enough"
 
 
 def test_the_slot_never_returns_to_the_one_that_gave_it_up() -> None:
-    holder, other = slot("holder", rdy=1, seen=-1.0), slot("other", waiting_since=-0.1)
+    holder, other = charge("holder", rdy=1, seen=-1.0), charge("other", waiting_since=-0.1)
     for now in (0.0, 0.006):
         for key, rdy in ask([holder, other], 1, now=now).changes:
             {"holder": holder, "other": other}[str(key)].sent(rdy, now)
@@ -290,27 +290,27 @@ def test_the_slot_never_returns_to_the_one_that_gave_it_up() -> None:
 
 
 def test_fewer_seats_than_before_leave_those_at_work_their_rdy() -> None:
-    slots = [slot(n, rdy=2, in_flight=int(n == 2)) for n in range(4)]
-    assert changes(slots, 1) == {0: 0, 1: 0, 2: 1, 3: 0}
+    charges = [charge(n, rdy=2, in_flight=int(n == 2)) for n in range(4)]
+    assert changes(charges, 1) == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
 # --- modes
 
 
 def test_blocked_is_rdy_0_everywhere() -> None:
-    assert changes([slot("a", rdy=5), slot("b", rdy=5, in_flight=2)], 10, mode=Mode.BLOCKED) == {"a": 0, "b": 0}
+    assert changes([charge("a", rdy=5), charge("b", rdy=5, in_flight=2)], 10, mode=Mode.BLOCKED) == {"a": 0, "b": 0}
 
 
 def test_max_in_flight_0_is_rdy_0_everywhere() -> None:
-    assert changes([slot("a", rdy=5), slot("b", rdy=1)], 0) == {"a": 0, "b": 0}
+    assert changes([charge("a", rdy=5), charge("b", rdy=1)], 0) == {"a": 0, "b": 0}
 
 
 def test_probing_is_one_rdy_1() -> None:
-    assert list(changes([slot("a"), slot("b"), slot("c")], 50, mode=Mode.PROBING).values()) == [1]
+    assert list(changes([charge("a"), charge("b"), charge("c")], 50, mode=Mode.PROBING).values()) == [1]
 
 
 def test_a_probe_without_a_message_moves_to_the_longest_waiting() -> None:
-    probe, b, c = slot("probe", rdy=1, seen=-0.25), slot("b", waiting_since=-1.0), slot("c", waiting_since=-2.0)
+    probe, b, c = charge("probe", rdy=1, seen=-0.25), charge("b", waiting_since=-1.0), charge("c", waiting_since=-2.0)
     assert changes([probe, b, c], 50, mode=Mode.PROBING) == {"probe": 0}
     probe.sent(0, 0.0)
     assert changes([probe, b, c], 50, mode=Mode.PROBING, now=0.004) == {}, "one test message at a time"
@@ -318,46 +318,46 @@ def test_a_probe_without_a_message_moves_to_the_longest_waiting() -> None:
 
 
 def test_a_probe_with_its_message_stays_however_long_it_takes() -> None:
-    probe = slot("probe", rdy=1, seen=-999.0, in_flight=1)
-    assert changes([probe, slot("b")], 50, mode=Mode.PROBING) == {}
+    probe = charge("probe", rdy=1, seen=-999.0, in_flight=1)
+    assert changes([probe, charge("b")], 50, mode=Mode.PROBING) == {}
 
 
 def test_a_probe_may_go_beside_an_overdue_handler() -> None:
-    late = slot("late", in_flight=1, reserved=1)
+    late = charge("late", in_flight=1, reserved=1)
     assert changes([late], 10, mode=Mode.PROBING) == {"late": 1}
     late.sent(1, 0.0)
     assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}
     late.received(1, 9.0)
     assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}, "two in flight, one of them for nsqd"
-    assert late.charge(9.0) == 2
+    assert late.at(9.0) == 2
 
 
 def test_a_probe_whose_test_message_is_overdue_stays_for_the_next_while_there_is_room() -> None:
     for max_in_flight, expected in ((1, {"late": 0}), (2, {})):
-        late = slot("late", rdy=1, in_flight=1)
+        late = charge("late", rdy=1, in_flight=1)
         late.reserve()
         assert changes([late], max_in_flight, mode=Mode.PROBING) == expected
 
 
 def test_overdue_handlers_that_fill_max_in_flight_leave_no_room_for_a_probe() -> None:
     for count in (1, 3):
-        late, other = slot("late", in_flight=count, reserved=count), slot("other")
+        late, other = charge("late", in_flight=count, reserved=count), charge("other")
         assert changes([late, other], count, mode=Mode.PROBING) == {}
         assert late.answered(1, 1.0, reserved=1)
         assert list(changes([late, other], count, mode=Mode.PROBING, now=1.0).values()) == [1]
 
 
 def test_a_probe_waits_for_handlers_that_still_run() -> None:
-    at_work = slot("at work", in_flight=2, reserved=1)
+    at_work = charge("at work", in_flight=2, reserved=1)
     assert changes([at_work], 50, mode=Mode.PROBING) == {}
     at_work.reserve()
     assert changes([at_work], 50, mode=Mode.PROBING) == {"at work": 1}
-    assert changes([at_work, slot("free")], 1, mode=Mode.PROBING) == {}
+    assert changes([at_work, charge("free")], 1, mode=Mode.PROBING) == {}
 
 
 def test_a_probe_prefers_a_connection_with_nothing_in_flight_to_one_that_waited_as_long() -> None:
     for seed in range(10):
-        late, free = slot("late", in_flight=1, reserved=1), slot("free")
+        late, free = charge("late", in_flight=1, reserved=1), charge("free")
         late.waiting_since = free.waiting_since = -1.0
         assert changes([late, free], 10, mode=Mode.PROBING, seed=seed) == {"free": 1}
         late.waiting_since = -2.0
@@ -365,7 +365,7 @@ def test_a_probe_prefers_a_connection_with_nothing_in_flight_to_one_that_waited_
 
 
 def test_a_probe_beside_an_overdue_handler_moves_on_like_any_other() -> None:
-    late, free = slot("late", rdy=1, in_flight=1, reserved=1, seen=-0.25), slot("free")
+    late, free = charge("late", rdy=1, in_flight=1, reserved=1, seen=-0.25), charge("free")
     assert changes([late, free], 10, mode=Mode.PROBING) == {"late": 0}
     late.sent(0, 0.0)
     assert changes([late, free], 10, mode=Mode.PROBING, now=0.004) == {}
@@ -381,13 +381,13 @@ def test_nothing_open() -> None:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> tuple[list[Slot], int, Mode, int]:
+def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, Mode, int]:
     """Slots as events could have left them, or worse; times around 0."""
     rng = random.Random(draw(st.integers(0, 1 << 48)))
     count = draw(st.integers(0, 12))
-    slots = []
+    charges = []
     for key in range(count):
-        made = Slot(key, -rng.choice([0.0, 0.003, 1.0, 40.0]), SETTINGS)
+        made = Charge(key, -rng.choice([0.0, 0.003, 1.0, 40.0]), SETTINGS)
         made.max_rdy = rng.choice([1, 3, 2500])
         made.round_trip = rng.choice([0.0, 0.0002, 0.05])
         if rng.random() < 0.8:
@@ -405,34 +405,34 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Slot], int, Mode, int]:
         made.closing = rng.random() < 0.1
         if made.closing:
             made.rdy = 0
-        slots.append(made)
+        charges.append(made)
     max_in_flight = draw(st.integers(0, 16) | st.sampled_from([50, 300, 5000]))
-    return slots, max_in_flight, draw(st.sampled_from([Mode.FLOWING, Mode.FLOWING, *Mode])), draw(st.integers(0, 99))
+    return charges, max_in_flight, draw(st.sampled_from([Mode.FLOWING, Mode.FLOWING, *Mode])), draw(st.integers(0, 99))
 
 
 @examples(60)
 @given(snapshots())
-def test_every_promise_on_random_snapshots(snapshot: tuple[list[Slot], int, Mode, int]) -> None:
-    slots, max_in_flight, mode, seed = snapshot
-    check_plan(slots, max_in_flight=max_in_flight, now=0.0, mode=mode, settings=SETTINGS, rng=random.Random(seed))
+def test_every_promise_on_random_snapshots(snapshot: tuple[list[Charge], int, Mode, int]) -> None:
+    charges, max_in_flight, mode, seed = snapshot
+    check_plan(charges, max_in_flight=max_in_flight, now=0.0, mode=mode, settings=SETTINGS, rng=random.Random(seed))
 
 
 @examples(5)
 @given(snapshots())
 def test_when_all_but_hung_handlers_answered_and_all_is_settled_what_they_leave_is_used(
-    snapshot: tuple[list[Slot], int, Mode, int],
+    snapshot: tuple[list[Charge], int, Mode, int],
 ) -> None:
-    slots, max_in_flight, _, seed = snapshot
-    for each in slots:
+    charges, max_in_flight, _, seed = snapshot
+    for each in charges:
         each.in_flight = each.reserved
         each.coming = 0
         each.last_message_at = -1.0
-    open_slots = [each for each in slots if not each.closing]
-    limit = max_in_flight - sum(each.reserved for each in slots)
+    open_slots = [each for each in charges if not each.closing]
+    limit = max_in_flight - sum(each.reserved for each in charges)
     now, used = 0.0, []
     for _ in range(8):
         asked = check_plan(
-            slots, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=SETTINGS, rng=random.Random(seed)
+            charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=SETTINGS, rng=random.Random(seed)
         )
         used.append(sum(each.rdy for each in open_slots))
         now = min(now + 0.11, asked.next_at or now + 0.11)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.renewal import Renewal
-from tests.policy.scale import examples
+from tests.support.scale import examples
 
 
 def test_renewed_at_a_quarter() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Backoff, exponential, full_jitter
 from gnsq_like.policy.rdy import Mode, Settings
-from tests.policy.scale import examples
-from tests.policy.simulation import Cluster, Connection, Reader
-from tests.policy.virtual_nsqd import Clock, Message, Nsqd
+from tests.support.scale import examples
+from tests.support.simulation import Cluster, Connection, Reader
+from tests.support.virtual_nsqd import Clock, Message, Nsqd
 
 #: Short times, so that much happens in few seconds.
 HASTY = Settings(low_rdy_idle_timeout=1.0, low_rdy_timeout=2.0)
@@ -53,7 +53,7 @@ class World:
         nsqd.publish(messages)
 
     def pick(self, index: int) -> Connection | None:
-        alive = [each for each in self.cluster.reader.connections if not each.slot.closing]
+        alive = [each for each in self.cluster.reader.connections if not each.charge.closing]
         return alive[index % len(alive)] if alive else None
 
     def do(self, name: str, argument: float) -> None:
@@ -124,7 +124,7 @@ def test_whatever_happens(
         cluster.reader.set_max_in_flight(1)
     for _ in range(100):
         clock.run(3.0)
-        connected = [each.nsqd for each in cluster.reader.connections if each.alive and not each.slot.closing]
+        connected = [each.nsqd for each in cluster.reader.connections if each.alive and not each.charge.closing]
         left = sum(len(nsqd.queue) + len(nsqd.in_flight) for nsqd in connected)
         if not left:
             break
@@ -194,8 +194,8 @@ def test_every_connection_gets_a_turn_in_bounded_time(
     for _ in range(60):
         clock.run(0.5)
         for each in cluster.reader.connections:
-            slot = each.slot
-            assert slot.rdy or slot.in_flight or clock.now - slot.waiting_since <= bound
+            charge = each.charge
+            assert charge.rdy or charge.in_flight or clock.now - charge.waiting_since <= bound
 
 
 def flow(clock: Clock, nsqd: Nsqd, rate: float, rng: random.Random) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from gnsq_like.policy.backoff import Backoff, exponential
 from gnsq_like.policy.rdy import Mode, Settings
-from tests.policy.simulation import Cluster, Connection, Reader
-from tests.policy.virtual_nsqd import Clock, Message, Nsqd
+from tests.support.simulation import Cluster, Connection, Reader
+from tests.support.virtual_nsqd import Clock, Message, Nsqd
 
 SOON = 0.05  # seconds: several round trips and settling times
 

@@ -7,9 +7,9 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
-from tests.daemons import KINDS, running_nsqd
-from tests.peer import OK, PATIENCE, scripted_nsqd
-from tests.producer.places import identified
+from tests.support.daemons import KINDS, running_nsqd
+from tests.support.nsqds import identified
+from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
 @pytest.fixture

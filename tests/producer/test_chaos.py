@@ -15,7 +15,7 @@ from gevent.event import Event
 from gnsq_like import NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 
 COUNT = int(os.environ.get("GNSQ_LIKE_CHAOS", "4000"))
 GREENLETS = 100

@@ -7,7 +7,7 @@ import gevent
 import pytest
 
 from gnsq_like.producer.deadlines import Deadlines
-from tests.daemons import wait_for
+from tests.support.daemons import wait_for
 
 
 class Thing:

@@ -5,8 +5,8 @@ import pytest
 
 from gnsq_like import LookupdClient, Producer
 from gnsq_like.errors import NotSent
-from tests.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
-from tests.peer import PATIENCE, free_port
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.peer import PATIENCE, free_port
 
 
 @pytest.mark.parametrize("own_thread", [False, True])

@@ -8,9 +8,9 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotRunning, NotSent, OutcomeUnknown, PublishRefused
-from tests.daemons import KINDS, running_nsqd, wait_for
-from tests.peer import OK, PATIENCE, free_port, scripted_nsqd
-from tests.producer.places import answer_all, good_nsqd, identified
+from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.nsqds import answer_all, good_nsqd, identified
+from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
 
 # The connections in the hub of the test, and in a thread of their own.
 pytestmark = pytest.mark.parametrize("own_thread", [False, True])

@@ -5,9 +5,9 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
-from tests.daemons import wait_for
-from tests.peer import OK, PATIENCE, free_port, scripted_nsqd
-from tests.producer.places import good_nsqd, identified
+from tests.support.daemons import wait_for
+from tests.support.nsqds import good_nsqd, identified
+from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
 
 
 def nowhere():

@@ -6,7 +6,7 @@ import pytest
 
 from gnsq_like import Producer, Reader
 from gnsq_like.errors import NSQError
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 
 #: More than any publish switches; a bound on the search.
 MANY = 50

@@ -4,8 +4,8 @@ import gevent
 import pytest
 
 from gnsq_like import NsqdHTTPClient
-from tests.daemons import KINDS, running_nsqd, wait_for
-from tests.producer.scripts import run_script
+from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.scripts import run_script
 
 
 @pytest.fixture(params=KINDS)

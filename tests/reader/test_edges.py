@@ -11,10 +11,10 @@ from gevent.event import Event
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.errors import HTTPError, InvalidAddress
-from tests.daemons import running_nsqd, wait_for
-from tests.peer import OK, PATIENCE, free_port, scripted_nsqd
-from tests.reader.test_discovery import FAST, Lookupd, serve
+from tests.discovery.test_lookupd_poller import FAST, Lookupd, serve
 from tests.reader.test_scripted import ID, Gate, answer_cls, reading
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from gevent.queue import Empty
 
 from gnsq_like import Producer, Reader
 from gnsq_like.errors import ConnectionFailed, InvalidAddress, InvalidName, InvalidOption, NotRunning
-from tests.daemons import KINDS, running_nsqd, wait_for
-from tests.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
+from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
 
 ID = b"0123456789abcde%d"
 

@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import NsqdHTTPClient, Producer, Reader
-from tests.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 
 
 def finished(nsqd):

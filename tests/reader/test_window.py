@@ -10,7 +10,7 @@ from gevent.event import Event
 
 from gnsq_like import NsqdHTTPClient, Producer, Reader
 from gnsq_like.testing import FaultProxy
-from tests.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 

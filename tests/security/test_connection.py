@@ -14,7 +14,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like.connection import Connection
+from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -25,14 +25,14 @@ from gnsq_like.errors import (
     is_incurable,
 )
 from gnsq_like.options import ConnectionOptions
+from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Deflate, Snappy
-from gnsq_like.transport.layers import Layers
 from gnsq_like.transport.tls import Tls
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RESPONSE, RawMessage, encode_frame, encode_message
-from tests.daemons import wait_for
-from tests.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
-from tests.transport.certificates import client_context, server_context, stranger
+from tests.support.certificates import client_context, server_context, stranger
+from tests.support.daemons import wait_for
+from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
 
 MESSAGE: RawMessage = (1_000_000_000, 1, b"0123456789abcdef", b"body")
 CODECS = {"snappy": Snappy, "deflate": Deflate}
@@ -84,28 +84,28 @@ def take_identify(peer: Peer) -> dict[str, Any]:
     return fields
 
 
-def receive(peer: Peer, layers: Layers, count: int) -> bytes:
+def receive(peer: Peer, layers: CodecStack, count: int) -> bytes:
     data = b""
     while len(data) < count:
         data += layers.decode(b"" if layers.pending else peer.sock.recv(65536))
     return data
 
 
-def start_tls(peer: Peer, context: ssl.SSLContext | None = None) -> Layers:
+def start_tls(peer: Peer, context: ssl.SSLContext | None = None) -> CodecStack:
     tls = Tls(context or server_context(), server_side=True)
     while not tls.handshake(peer.sock.recv(65536)):
         peer.send(tls.take_output())
-    layers = Layers()
+    layers = CodecStack()
     layers.put_tls(tls)
     return layers
 
 
-def upgraded(nsqd: ScriptedNsqd, codec: str, **options: Any) -> tuple[Client, Peer, Layers]:
+def upgraded(nsqd: ScriptedNsqd, codec: str, **options: Any) -> tuple[Client, Peer, CodecStack]:
     """A connection with a codec, and nsqd's side of it."""
     client = Client(nsqd, **{codec: True}, **options)
     peer = nsqd.accept()
     assert take_identify(peer)[codec] is True
-    layers = Layers()
+    layers = CodecStack()
     layers.put_codec(CODECS[codec]())
     peer.send(answer(**{codec: True}) + layers.encode(OK))
     client.connected()
@@ -117,7 +117,7 @@ def test_answer_ok_and_more_in_one_piece(nsqd: ScriptedNsqd, codec: str) -> None
     client = Client(nsqd, **{codec: True})
     peer = nsqd.accept()
     take_identify(peer)
-    layers = Layers()
+    layers = CodecStack()
     layers.put_codec(CODECS[codec]())
     peer.send(answer(**{codec: True}) + layers.encode(OK + HEARTBEAT))
     connection = client.connected()
@@ -152,7 +152,7 @@ def test_auth_after_the_upgrades_and_messages_behind_its_answer(nsqd: ScriptedNs
     client = Client(nsqd, snappy=True, auth_secret="secret")
     peer = nsqd.accept()
     take_identify(peer)
-    layers = Layers()
+    layers = CodecStack()
     layers.put_codec(Snappy())
     peer.send(answer(snappy=True, auth_required=True) + layers.encode(OK))
     command = commands.auth("secret")

@@ -22,10 +22,10 @@ from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
 from gnsq_like.testing import FaultProxy
 from gnsq_like.wire.negotiated import Authorized
-from tests.daemons import KINDS, Kind, Running, running_nsqd, wait_for
-from tests.security.auth_server import running_auth_server
-from tests.security.dripping import dripping
-from tests.transport.certificates import client_context, stranger, write_ca, write_certificate
+from tests.support.auth_server import running_auth_server
+from tests.support.certificates import client_context, stranger, write_ca, write_certificate
+from tests.support.daemons import KINDS, Kind, Running, running_nsqd, wait_for
+from tests.support.dripping import dripping
 
 BODIES = [
     b"x",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd
 
 
 @pytest.fixture(scope="module", params=KINDS)

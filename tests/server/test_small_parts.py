@@ -3,11 +3,11 @@
 import pytest
 
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.server import gotext
-from gnsq_like.server.http_face import Problem, parse_query
-from gnsq_like.server.listen import port_of, split_address
-from gnsq_like.server.message_ids import MessageIds
-from gnsq_like.server.registry import Producer, Registry
+from gnsq_like.server.broker.message_ids import MessageIds
+from gnsq_like.server.nsqlookupd.registry import Producer, Registry
+from gnsq_like.server.shared import gotext
+from gnsq_like.server.shared.listen import port_of, split_address
+from gnsq_like.server.shared.wsgi import Problem, parse_query
 
 TICK_NS = 1 << 20
 NOW_NS = 1_795_230_760 * 10**9

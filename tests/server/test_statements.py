@@ -1,6 +1,6 @@
 """NSQ.md section 8: every one of its 58 statements has a test of its number, and a line in docs/statements.rst.
 
-The tests stand in the modules beside this one, with what they belong to: ``test_07_...`` is of statement 7, and
+The tests stand in the modules of this room, with what they belong to: ``test_07_...`` is of statement 7, and
 ``test_38_41_53_...`` of three. What fits nowhere else is here.
 """
 
@@ -9,8 +9,8 @@ import re
 import struct
 from pathlib import Path
 
-from tests.daemons import Kind, running_nsqd
-from tests.server.raw import Client, sized
+from tests.support.daemons import Kind, running_nsqd
+from tests.support.raw import Client, sized
 
 HERE = Path(__file__).parent
 TABLE = HERE.parents[1] / "docs" / "statements.rst"
@@ -20,7 +20,7 @@ STATEMENTS = range(1, 59)
 def numbered_tests() -> dict[str, set[int]]:
     """The tests of this directory that have numbers, with these."""
     found = {}
-    for path in HERE.glob("test_*.py"):
+    for path in HERE.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and (match := re.match(r"test_((?:\d\d_)+)", node.name)):
                 found[node.name] = {int(number) for number in match[1].split("_") if number}

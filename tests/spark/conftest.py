@@ -10,7 +10,7 @@ import pytest
 
 from gnsq_like.spark import register
 from gnsq_like.spark.java import JavaNotFound
-from tests.spark.sessions import environment, session
+from tests.support.spark_sessions import environment, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

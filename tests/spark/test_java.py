@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gnsq_like.spark.java import JavaNotFound, use_java
-from tests.spark.sessions import ROOT, run_program
+from tests.support.spark_sessions import ROOT, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 
 from gnsq_like.spark import py_files
-from tests.daemons import running_nsqd
-from tests.spark.sessions import ROOT, run_program
+from tests.support.daemons import running_nsqd
+from tests.support.spark_sessions import ROOT, run_program
 
 #: What executors need beside gnsq_like, by the names of the modules; with what those need themselves.
 NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer"]
@@ -45,7 +45,7 @@ def test_looking_for_formats_loads_little() -> None:
         PYTHONPATH=f"{ROOT}:{ROOT / 'gnsq_like' / 'spark'}",
     ).split()
     assert {name for name in loaded if not name.startswith("gnsq_like")} <= {"pyspark_nsq", "contextlib", "pathlib"}
-    assert "gnsq_like.spark.source" in loaded
+    assert "gnsq_like.spark.source.data_source" in loaded
 
 
 @pytest.mark.usefixtures("java")
@@ -53,7 +53,7 @@ def test_looking_for_formats_loads_little() -> None:
 def test_a_python_that_lacks_something_is_named_with_it(package: str) -> None:
     said = run_python(
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from gnsq_like.spark.source import NsqDataSource\n"
+        "from gnsq_like.spark.source.data_source import NsqDataSource\n"
         "try:\n    NsqDataSource({}).streamReader(None)\nexcept Exception as exc:\n    print(type(exc).__name__, exc)",
         PYTHONPATH=str(ROOT),
     )
@@ -68,7 +68,7 @@ def test_importing_the_room_needs_no_pyspark() -> None:
 def test_py_files_holds_the_package(tmp_path: Path) -> None:
     path = py_files(tmp_path / "gnsq_like.zip")
     names = ZipFile(path).namelist()
-    assert {"gnsq_like/__init__.py", "gnsq_like/spark/source.py", "gnsq_like/wire/frames.py"} <= set(names)
+    assert {"gnsq_like/__init__.py", "gnsq_like/spark/source/driver.py", "gnsq_like/wire/frames.py"} <= set(names)
     assert all(name.startswith("gnsq_like/") and name.endswith(".py") for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnsq_like import NsqdHTTPClient
-from tests.daemons import Kind, running_nsqd
-from tests.spark.sessions import run_program
+from tests.support.daemons import Kind, running_nsqd
+from tests.support.spark_sessions import run_program
 
 if TYPE_CHECKING:
     from pathlib import Path

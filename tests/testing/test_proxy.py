@@ -15,7 +15,7 @@ from gevent import socket as gevent_socket
 
 from gnsq_like import Producer
 from gnsq_like.testing import FaultProxy, running_nsqd, wait_until
-from tests.peer import PATIENCE, scripted_nsqd
+from tests.support.peer import PATIENCE, scripted_nsqd
 
 #: Seconds in which nothing comes.
 NOTHING = 0.05

@@ -10,15 +10,15 @@ import gevent
 import pytest
 from gevent import socket
 
+from gnsq_like.connection.outbox import Outbox
 from gnsq_like.errors import ProtocolError
-from gnsq_like.outbox import Outbox
+from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Codec, Deflate, Snappy
 from gnsq_like.transport.layered import LayeredTransport
-from gnsq_like.transport.layers import Layers
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.transport.tls import Tls
-from tests.daemons import wait_for
-from tests.transport.certificates import client_context, server_context
+from tests.support.certificates import client_context, server_context
+from tests.support.daemons import wait_for
 
 PATIENCE = 10.0
 
@@ -26,7 +26,7 @@ PATIENCE = 10.0
 class End:
     """The other end: what it sends and gets, decoded."""
 
-    def __init__(self, sock: socket.socket, layers: Layers) -> None:
+    def __init__(self, sock: socket.socket, layers: CodecStack) -> None:
         self.sock = sock
         self.sock.settimeout(PATIENCE)
         self.layers = layers
@@ -42,8 +42,8 @@ class End:
         return data
 
 
-def layers_of(tls: bool, codec: Callable[[], Codec] | None) -> tuple[Layers, Layers]:
-    ours, theirs = Layers(), Layers()
+def layers_of(tls: bool, codec: Callable[[], Codec] | None) -> tuple[CodecStack, CodecStack]:
+    ours, theirs = CodecStack(), CodecStack()
     if tls:
         client, server = Tls(client_context(), server_hostname="127.0.0.1"), Tls(server_context(), server_side=True)
         client.handshake()
@@ -117,7 +117,7 @@ def test_the_end_of_the_stream(pair: Pair) -> None:
 
 def test_a_deflate_stream_that_ends_is_the_end_though_the_socket_stays_open() -> None:
     mine, other = socket.socketpair()
-    layers = Layers()
+    layers = CodecStack()
     layers.put_codec(Deflate())
     transport = LayeredTransport(TcpTransport(mine), layers)
     packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gnsq_like.errors import NegotiationFailed, ProtocolError, TLSError
 from gnsq_like.transport.tls import Tls
 from gnsq_like.transport.tls import client_context as options_context
-from tests.transport.certificates import (
+from tests.support.certificates import (
     authority,
     certificate,
     client_context,

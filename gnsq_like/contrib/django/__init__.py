@@ -13,7 +13,7 @@
 starting Django makes nothing: the Producer comes with the first publish, Readers when they are run.
 """
 
-from gnsq_like.contrib._extras import missing
+from gnsq_like.contrib.shared.extras import missing
 
 try:
     from gnsq_like.contrib.django.publishing import multi_publish, producer, publish

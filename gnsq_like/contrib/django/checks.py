@@ -30,7 +30,7 @@ _IN_THREADS = 'leave spawn out, or say spawn="thread"; or patch the process with
 
 def check_settings(**_: Any) -> list[CheckMessage]:
     """Each wrong key and value, then what is wrong with them together."""
-    from gnsq_like.contrib._settings import make_settings
+    from gnsq_like.contrib.shared.settings import make_settings
 
     try:
         given = conf.given()

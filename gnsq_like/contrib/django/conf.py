@@ -1,6 +1,6 @@
 """The setting ``NSQ``: read when it is first needed, and again when a test overrides it.
 
-``gnsq_like.contrib._settings`` says what may stand there. It is imported late, for it loads gevent, and an
+``gnsq_like.contrib.shared.settings`` says what may stand there. It is imported late, for it loads gevent, and an
 application that patches must have done so by then.
 """
 
@@ -17,8 +17,8 @@ from django.core.exceptions import ImproperlyConfigured
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from gnsq_like.contrib._settings import Settings
     from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.contrib.shared.settings import Settings
 
 #: How a key of the setting is spelled in errors.
 LABEL = 'NSQ["{}"]'
@@ -51,7 +51,7 @@ def settings() -> Settings:
 
     :raises ImproperlyConfigured: for what is wrong
     """
-    from gnsq_like.contrib._settings import make_settings
+    from gnsq_like.contrib.shared.settings import make_settings
 
     try:
         found = make_settings(given(), own=OWN, label=LABEL)

@@ -20,8 +20,8 @@ from django import db
 from django.dispatch import Signal
 from django.utils.module_loading import autodiscover_modules
 
-from gnsq_like.contrib import _declared
 from gnsq_like.contrib.django import conf, signals
+from gnsq_like.contrib.shared.declared import Declared as DeclaredReader
 
 if TYPE_CHECKING:
     from gnsq_like import Message, Reader
@@ -33,7 +33,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 MODULE = "nsq_readers"
 
 
-class Declared(_declared.Declared):
+class Declared(DeclaredReader):
     """One ``@reader``, and what Django wants around each call of its function."""
 
     @property

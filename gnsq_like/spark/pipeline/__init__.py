@@ -18,7 +18,9 @@ same. Only the dead-letter topic cannot take anything back: it is at-least-once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
@@ -28,20 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NotBegun", "Pipeline", "PipelineFailed", "Snapshot", "load_pipeline", "run_pipeline", "write_report"]
 
-_HOMES = {
-    "NotBegun": "faults",
-    "Pipeline": "config",
-    "PipelineFailed": "faults",
-    "Snapshot": "run",
-    "load_pipeline": "config",
-    "run_pipeline": "run",
-    "write_report": "report",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "NotBegun": "gnsq_like.spark.pipeline.faults",
+        "Pipeline": "gnsq_like.spark.pipeline.config",
+        "PipelineFailed": "gnsq_like.spark.pipeline.faults",
+        "Snapshot": "gnsq_like.spark.pipeline.run",
+        "load_pipeline": "gnsq_like.spark.pipeline.config",
+        "run_pipeline": "gnsq_like.spark.pipeline.run",
+        "write_report": "gnsq_like.spark.pipeline.report",
+    },
+)

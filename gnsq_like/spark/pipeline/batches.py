@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from gnsq_like.spark.pipeline import metrics, places
+from gnsq_like.spark.pipeline import metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.dead_letters import DDL, Describe
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
-from gnsq_like.spark.pipeline.letters import DDL, Describe
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
 
@@ -126,20 +126,20 @@ class BatchWriter:
             messages = sum(group.messages for group in groups)
             rejected = sum(group.messages for group in groups if not group.fits)
             self._judge(batch, messages, rejected)
-            name = places.batch_name(self._query_id, number)
+            name = paths.batch_name(self._query_id, number)
             self._write_data(batch.where(FITS), number, seen_at, name, messages - rejected)
             self._write_rejected(batch.where(~F.col(FITS)), seen_at, name, rejected)
             made = metrics.fold(
                 groups, batch_number=number, seen_at=seen_at, written_at=datetime.now(UTC), depth=self._depth()
             )
             table = spark.createDataFrame([metrics.row_of(row) for row in made], metrics.DDL)
-            places.write_parquet(table.coalesce(1), self._place("metrics", seen_at, name))
+            paths.write_parquet(table.coalesce(1), self._place("metrics", seen_at, name))
         finally:
             batch.unpersist()
         self._tell(Written(number, made))
 
     def _place(self, table: str, seen_at: datetime, name: str) -> str:
-        return places.place_of(self._pipeline.place(table), seen_at, name)
+        return paths.place_of(self._pipeline.place(table), seen_at, name)
 
     def _judge(self, batch: DataFrame, messages: int, rejected: int) -> None:
         """Raise PipelineFailed if it is the schema that does not fit, and not a few messages."""
@@ -163,9 +163,9 @@ class BatchWriter:
             return
         place = self._place("data", seen_at, name)
         if count:
-            places.write_parquet(table, place)
+            paths.write_parquet(table, place)
         else:
-            places.remove(rows.sparkSession, place)
+            paths.remove(rows.sparkSession, place)
 
     def _append_delta(self, table: DataFrame, number: int, seen_at: datetime) -> None:
         at = seen_at.astimezone(UTC)
@@ -178,10 +178,10 @@ class BatchWriter:
         place = self._place("rejected", seen_at, name)
         if not count:
             # One of an earlier try, with another schema, perhaps.
-            places.remove(rows.sparkSession, place)
+            paths.remove(rows.sparkSession, place)
             return
         described = self._described(rows)
-        places.write_parquet(described.drop("letter"), place)
+        paths.write_parquet(described.drop("letter"), place)
         if self._pipeline.dead_letters:
             letters = described.select(F.col("letter").alias("body"))
             letters.write.format("nsq").options(**self._pipeline.dead_letters_given).mode("append").save()

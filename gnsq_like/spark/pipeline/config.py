@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.spark.options import SourceOptions, Wrong, duration, parse_options
-from gnsq_like.spark.publishing import SinkOptions
+from gnsq_like.spark.sink.publishing import SinkOptions
 
 #: How a table may be kept.
 FORMATS = ("parquet", "delta")

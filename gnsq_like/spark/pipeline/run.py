@@ -20,10 +20,10 @@ import gevent
 
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
-from gnsq_like.spark.daemons import Daemons
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -297,14 +297,14 @@ class _Run:
 
 def _check_clock(spark: SparkSession, checkpoint: str) -> None:
     """Refuse to go on with a clock that is behind what was written: Spark would drop messages as too late."""
-    from gnsq_like.spark.pipeline import places
+    from gnsq_like.spark.pipeline import paths
 
     log = f"{checkpoint}/offsets"
-    batches = [int(name) for name in places.names(spark, log) if name.isdigit()]
+    batches = [int(name) for name in paths.names(spark, log) if name.isdigit()]
     if not batches:
         return
     last = max(batches)
-    lines = places.read(spark, f"{log}/{last}").splitlines()
+    lines = paths.read(spark, f"{log}/{last}").splitlines()
     noted: dict[str, Any] = json.loads(lines[1]) if len(lines) > 1 else {}
     watermark = noted.get("batchWatermarkMs", 0) / 1000
     if watermark > time.time():
@@ -313,7 +313,7 @@ def _check_clock(spark: SparkSession, checkpoint: str) -> None:
             f"noted, beyond dedupe_within: Spark would drop messages as too late. Set the clock right"
         )
     planned = noted.get("batchTimestampMs", 0) / 1000
-    if planned < watermark and str(last) not in places.names(spark, f"{checkpoint}/commits"):
+    if planned < watermark and str(last) not in paths.names(spark, f"{checkpoint}/commits"):
         raise NotBegun(
             f"batch {last} of {checkpoint} was planned while the clock of this machine was {watermark - planned:.0f} s "
             f"behind, beyond dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "

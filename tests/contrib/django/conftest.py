@@ -11,7 +11,7 @@ import django
 import pytest
 from django.conf import settings
 
-from tests.contrib.web import ROOT, running
+from tests.support.web import ROOT, running
 
 PROJECT = Path(__file__).parent / "project"
 

@@ -7,8 +7,8 @@ import gevent
 import pytest
 
 from gnsq_like import Producer
-from tests.contrib.web import channel_of, get
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import channel_of, get
 
 HEALTH = r"health on http://127\.0\.0\.1:(\d+)/healthz"
 

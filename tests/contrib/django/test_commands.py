@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from gnsq_like import Producer
-from tests.contrib.web import channel_of, get
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import channel_of, get
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])

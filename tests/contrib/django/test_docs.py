@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from gnsq_like.contrib.django import checks, conf, signals
-from tests.contrib.web import ROOT
-from tests.pages import blocks, page
+from tests.support.pages import blocks, page
+from tests.support.web import ROOT
 
 PAGE = page("django.rst")
 BLOCKS = blocks(PAGE)

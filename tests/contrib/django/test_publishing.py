@@ -18,7 +18,7 @@ from gnsq_like.contrib.django import multi_publish, producer, publish
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
-from tests.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 
 
 @pytest.fixture(params=KINDS)

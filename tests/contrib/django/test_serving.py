@@ -6,8 +6,8 @@ import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
 from gnsq_like import Producer
-from tests.contrib.web import CONF, IS_THOROUGH, WORKERS, gunicorn, publish_from
-from tests.daemons import running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import CONF, IS_THOROUGH, WORKERS, gunicorn, publish_from
 
 #: Requests of one test: enough for both workers and all clients to be at it at once; with the thorough profile, many.
 REQUESTS = 5000 if IS_THOROUGH else 250

@@ -27,10 +27,10 @@ from gnsq_like.spark.pipeline.batches import BatchWriter, Written, count
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.metrics import class_of
-from gnsq_like.spark.pipeline.misfits import GENERAL, reason
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse, schema_of
+from gnsq_like.spark.pipeline.rejected import GENERAL, reason
 from gnsq_like.spark.pipeline.report import read_metrics
-from tests.daemons import Kind, Running, running_nsqd
+from tests.support.daemons import Kind, Running, running_nsqd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed
 from gnsq_like.spark.pipeline.metrics import COLUMNS, Group, MinuteMetrics, class_of, fold
-from gnsq_like.spark.pipeline.places import batch_name, place_of
+from gnsq_like.spark.pipeline.paths import batch_name, place_of
 from gnsq_like.spark.pipeline.report import read_metrics, size_text, spans_of, time_text, write_report
 
 pytest.importorskip("matplotlib")

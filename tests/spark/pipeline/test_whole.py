@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Kind, running_nsqd, wait_for
-from tests.spark.pipeline.killing import check, fill, read, run_killed, running, running_pipeline, write_config
-from tests.spark.sessions import ROOT
+from tests.support.daemons import Kind, running_nsqd, wait_for
+from tests.support.pipeline_killing import check, fill, read, run_killed, running, running_pipeline, write_config
+from tests.support.spark_sessions import ROOT
 
 pytest.importorskip("pyspark")
 

@@ -20,7 +20,7 @@ from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.errors import NSQError
 
 if TYPE_CHECKING:
-    from gnsq_like.contrib._readers import ReaderGroup
+    from gnsq_like.contrib.shared.readers import ReaderGroup
 
 
 class Command(BaseCommand):
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
 
     def _pages(self, group: ReaderGroup, address: str | None) -> AbstractContextManager[None]:
-        from gnsq_like.contrib._pages import served_pages
+        from gnsq_like.contrib.shared.pages import served_pages
 
         metrics = conf.metrics()
         return served_pages(address, group.readers, None if metrics is None else metrics.wsgi_app(), self._tell)
@@ -84,7 +84,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _make(self, names: list[str], options: dict[str, Any]) -> ReaderGroup:
-        from gnsq_like.contrib._readers import ReaderGroup
+        from gnsq_like.contrib.shared.readers import ReaderGroup
 
         if not options["skip_checks"]:
             self.check()

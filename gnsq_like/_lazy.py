@@ -1,0 +1,32 @@
+"""Names of a package that are loaded at first use (PEP 562).
+
+A package that imports nothing by itself costs nothing to import: one message class does not load the whole
+Reader, and no import of ours loads gevent, requests or ssl before an application has had the chance to patch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` for a package's ``__init__``.
+
+    :param package: the package's ``__name__``
+    :param modules: for each public name the module that defines it, or for a public module that module itself
+    """
+
+    def __getattr__(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(modules[name])
+        value = module if modules[name] == f"{package}.{name}" else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return __getattr__, __dir__

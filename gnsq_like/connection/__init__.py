@@ -1,0 +1,14 @@
+"""One connection to one nsqd: ``connection`` wires transport, session and ``outbox``; ``handshake`` opens it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnsq_like.connection.connection import Connection
+
+__all__ = ["Connection"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"Connection": "gnsq_like.connection.connection"})

@@ -1,0 +1,586 @@
+"""One connection to one nsqd: transport + session + outbox, and one greenlet that reads.
+
+Reader, Producer and the Spark source build on it. It talks upward by callbacks and knows nothing of
+them: it answers heartbeats, counts what is in flight, hands up each pass over what was received as one
+list of messages, and notices when the peer is dead.
+
+Greenlets: the caller of :meth:`Connection.connect` dials and shakes hands; from then on the reader
+greenlet alone receives, runs the callbacks and, at the end, tears down. Writes belong to the outbox.
+A failure seen elsewhere (a write in the hub, the watch for a silent peer) is thrown into the reader
+greenlet, so there is one place where a connection ends: ``_read``.
+
+The end, in order: 1. no further command is taken; 2. the socket is closed; 3. unanswered commands get
+their error; 4. ``on_close`` is called, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gevent
+
+from gnsq_like.addresses import Address, parse_address
+from gnsq_like.connection.handshake import Handshake
+from gnsq_like.connection.outbox import Outbox
+from gnsq_like.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    NegotiationFailed,
+    NotRunning,
+    NotSent,
+    NsqdError,
+    NSQError,
+    OutcomeUnknown,
+    ProtocolError,
+    PublishRefused,
+    UsageError,
+)
+from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_SIZE, DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
+from gnsq_like.runtime import at_fork
+from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.transport.layered import LayeredTransport
+from gnsq_like.transport.tcp import TcpTransport, dial
+from gnsq_like.wire import commands
+from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.negotiated import Authorized, Negotiated
+from gnsq_like.wire.session import (
+    Broken,
+    CloseWait,
+    CommandFailed,
+    Confirmed,
+    Event,
+    Heartbeat,
+    Messages,
+    Refused,
+    Session,
+    Subscribed,
+)
+
+logger = logging.getLogger(__name__)
+
+#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, NSQ.md 1.14).
+_SILENT_INTERVALS = 2.0
+#: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
+_WATCH_INTERVAL = 1.0
+#: What nsqd is asked for though the user did not; in nsqd's words, blanks for underscores.
+_ASKED_BY_DEFAULT = {
+    "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
+    "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+}
+#: Seconds for which an auth server's answer holds at least: its ttl is a whole number (NSQ.md 1.4).
+_LEAST_TTL = 1.0
+#: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
+_SLICE = 0.010
+
+
+class _Stop(BaseException):
+    """Thrown into the reader greenlet to end it; ``error`` is None when the end was asked for."""
+
+    def __init__(self, error: NSQError | None) -> None:
+        self.error = error
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+class Connection:
+    """One connection to one nsqd, for those who steer RDY themselves.
+
+    Nothing happens before :meth:`connect`. Then :meth:`subscribe` and :meth:`set_rdy`, or
+    :meth:`publish`. All methods belong to the thread that called ``connect``.
+
+    :param address: "host:port", "[ipv6]:port" or "unix:/path"
+    :param options: the connection's options; the defaults where not given
+    :param on_messages: called with (connection, messages) for each pass over what was received; a
+        message is (timestamp in ns, attempts, 16 bytes of id, body)
+    :param on_answers: called with (connection) after publishes were answered, once for all of a pass
+    :param on_error: called with (connection, error) when nsqd says that a FIN, REQ or TOUCH failed
+    :param on_close: called with (connection, error) when the connection has ended; error is None if
+        :meth:`close` ended it
+    :param on_auth: called with (connection, authorized) when nsqd took the ``auth_secret``; see ``authorized``
+
+    The callbacks run in the reader greenlet (on_auth: in that of ``connect``) and must not switch greenlets.
+    """
+
+    def __init__(
+        self,
+        address: str | Address,
+        options: ConnectionOptions | None = None,
+        *,
+        on_messages: Callable[[Connection, list[RawMessage]], object] = _ignore,
+        on_answers: Callable[[Connection], object] = _ignore,
+        on_error: Callable[[Connection, NsqdError], object] = _ignore,
+        on_close: Callable[[Connection, NSQError | None], object] = _ignore,
+        on_auth: Callable[[Connection, Authorized], object] = _ignore,
+    ) -> None:
+        self.target = address if isinstance(address, Address) else parse_address(address)
+        #: The address as text.
+        self.address = str(self.target)
+        self.options = options if options is not None else ConnectionOptions()
+        self._on_messages = on_messages
+        self._on_answers = on_answers
+        self._on_error = on_error
+        self._on_close = on_close
+        self._on_auth = on_auth
+        self._session = Session({})
+        #: What nsqd answered to IDENTIFY.
+        self.negotiated = Negotiated()
+        #: What it answered to AUTH; None where it asked for none.
+        self.authorized: Authorized | None = None
+        #: And when (monotonic).
+        self._authorized_at = 0.0
+        #: Messages received and not answered. A message that nsqd timed out counts until it is answered.
+        self.in_flight = 0
+        #: Bytes of the publishes that wait for their answer.
+        self.unanswered_bytes = 0
+        #: The RDY last sent.
+        self.rdy = 0
+        #: Seconds from IDENTIFY or SUB to its answer, the least seen; a measure of the network.
+        self.round_trip = 0.0
+        #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
+        self.last_received_at = 0.0
+        #: Whether commands may be sent.
+        self.alive = False
+        #: Whether ``connect`` was called.
+        self._begun = False
+        #: Whether the reader greenlet runs, and whether it ends or was told to.
+        self._reading = False
+        self._ending = False
+        #: Whether this is a forked child, and the connection its parent's.
+        self._inherited = False
+        #: Why the connection ended; None while it stands or if it was closed.
+        self.error: NSQError | None = None
+        self._transport: TcpTransport | LayeredTransport | None = None
+        self._outbox: Outbox | None = None
+        self._reader: Any = None
+        self._watch: Any = None
+        #: Answers to SUB and CLS, while somebody waits for them.
+        self._subscribed: PendingReply | None = None
+        self._close_wait: PendingReply | None = None
+
+    def __repr__(self) -> str:
+        state = "alive" if self.alive else "closed" if self._ending or self._reader is not None else "not connected"
+        return f"<Connection {self.address} {state} rdy={self.rdy} in_flight={self.in_flight}>"
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def connect(self) -> Negotiated:
+        """Dial, IDENTIFY, TLS, codec and AUTH as asked, and start reading; within ``connect_timeout``. May switch.
+
+        :returns: what nsqd answered
+        :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause;
+            without a cause when it was closed meanwhile
+        :raises NotRunning: when called twice, even if the first failed, or after ``close``; a Connection lives once
+        """
+        if self._begun or self._ending:
+            raise NotRunning("a Connection connects once; make a new one")
+        self._begun = True
+        deadline = time.monotonic() + self.options.connect_timeout
+        while True:
+            try:
+                handshake = self._open(deadline)
+                break
+            except ConnectionFailed as exc:
+                refused = self._refused_default(exc)
+                if refused is None:
+                    raise
+                logger.info("%s; connecting again with nsqd's own %s", exc, refused)
+                less: dict[str, Any] = {refused: None}
+                self.options = replace(self.options, **less)
+        if self._ending:
+            handshake.transport.close()
+            raise ConnectionFailed(self.address, "closed while it was connecting")
+        self.negotiated = handshake.negotiated
+        self.round_trip = handshake.round_trip
+        self.last_received_at = handshake.last_received_at
+        hub = gevent.get_hub()
+        transport = self._transport = handshake.transport
+        self._outbox = Outbox(transport, hub.loop, self._write_failed)
+        self.alive = True
+        at_fork.register(self)
+        self._reader = gevent.spawn(self._read)
+        self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
+        self._watch.start(self._look)
+        if handshake.early:
+            self._take_in(handshake.early)
+        return self.negotiated
+
+    def _open(self, deadline: float) -> Handshake:
+        tcp = dial(self.target, deadline - time.monotonic())
+        options = self.options
+        self._session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
+        handshake = Handshake(self.target, tcp, self._session, options, deadline)
+        try:
+            handshake.run()
+        except OSError as exc:
+            handshake.transport.close()
+            timed_out = f"no answer to {handshake.step} in time"
+            reason = timed_out if isinstance(exc, TimeoutError) else exc.strerror or str(exc)
+            raise ConnectionFailed(self.address, reason) from exc
+        except (NsqdError, ProtocolError, NegotiationFailed) as exc:
+            handshake.transport.close()
+            raise ConnectionFailed(self.address, str(exc)) from exc
+        except BaseException:
+            handshake.transport.close()
+            raise
+        return handshake
+
+    def _refused_default(self, failure: ConnectionFailed) -> str | None:
+        """The option, if nsqd refused one that only has our default: its flags may have another range."""
+        cause = failure.__cause__
+        if isinstance(cause, NsqdError):
+            for name, default in _ASKED_BY_DEFAULT.items():
+                if cause.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and (
+                    getattr(self.options, name) == default
+                ):
+                    return name
+        return None
+
+    def close(self) -> None:
+        """End the connection now, after one try to write what is queued; twice is fine. May switch.
+
+        What is in flight is delivered again by nsqd after its timeout. For an orderly end call
+        :meth:`close_subscription` first and answer what is in flight. A :meth:`connect` that is under way in another
+        greenlet fails when it has got through.
+        """
+        if self._outbox is not None and self.alive:
+            self._outbox.flush()
+        self._stop(None)
+        if self._reader is not None and self._reader is not gevent.getcurrent() and not self._inherited:
+            self._reader.join()
+
+    def _stop(self, error: NSQError | None) -> None:
+        """Have the reader greenlet end the connection. Never switches."""
+        if self._ending:
+            return
+        self._ending = True
+        self.alive = False
+        self.error = error
+        if self._reading:
+            self._reader.kill(_Stop(error), block=False)
+        # Otherwise it has not run yet, and sees this when it does: what is thrown now it could not catch.
+
+    def forked_child(self) -> None:
+        """For ``forks``: this process is a child; the socket is the parent's. Never switches."""
+        if self._reader is None or self._inherited:
+            return
+        assert self._outbox is not None and self._transport is not None
+        self._inherited = True
+        self.alive = False
+        self.error = ConnectionLost(self.address, "it belongs to the parent process")
+        self._outbox.close()
+        self._watch.close()
+        self._transport.abandon()
+
+    def _read(self) -> None:
+        """The reader greenlet: all input, and the end."""
+        assert self._transport is not None
+        error: NSQError | None = None
+        try:
+            if self._ending:
+                raise _Stop(self.error)
+            self._reading = True
+            turn_ends = 0.0
+            while True:
+                had_turn = self._transport.drained
+                data = self._transport.receive()
+                now = self.last_received_at = time.monotonic()
+                if had_turn:
+                    turn_ends = now + _SLICE
+                if not data:
+                    error = ConnectionLost(self.address, "nsqd closed it")
+                    break
+                for event in self._session.receive(data):
+                    self._dispatch(event)
+                if now > turn_ends:
+                    # Reads that come full do not reach the hub. It has its turn now, with no data in
+                    # hand: waiting for our own socket has it look at all sockets, and costs no delay.
+                    self._transport.drained = True
+        except _Stop as stop:
+            error = stop.error
+        except (OSError, ProtocolError) as exc:
+            error = self._lost_by(exc)
+        except gevent.GreenletExit:
+            error = ConnectionLost(self.address, "its greenlet was killed")
+        except Exception as exc:
+            error = self._faulty(exc)
+        finally:
+            self._tear_down(error)
+
+    def _lost_by(self, exc: OSError | ProtocolError, doing: str = "") -> ConnectionLost:
+        lost = ConnectionLost(self.address, doing + (getattr(exc, "strerror", None) or str(exc)))
+        lost.__cause__ = exc
+        return lost
+
+    def _faulty(self, exc: Exception) -> ConnectionLost:
+        # Nothing of ours should raise there; if it does, the connection ends and says so.
+        logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
+        lost = ConnectionLost(self.address, f"internal error: {exc!r}")
+        lost.__cause__ = exc
+        return lost
+
+    def _tear_down(self, error: NSQError | None) -> None:
+        if self._inherited:
+            return
+        assert self._outbox is not None and self._transport is not None
+        self._ending = True
+        self.alive = False
+        if self.error is None:
+            self.error = error
+        self._outbox.close()
+        self._watch.stop()
+        self._watch.close()
+        self._transport.close()
+        failure = self.error or ConnectionLost(self.address, "it was closed")
+        for waiting in (self._subscribed, self._close_wait):
+            if waiting is not None:
+                waiting.settle(failure)
+        # nsqd executes nothing after a fatal error, and no command of which bytes are missing.
+        not_executed = isinstance(failure.__cause__, NsqdError)
+        for reply in self._session.abandon():
+            assert isinstance(reply, PendingReply)
+            if not_executed or reply.end > self._outbox.sent_count:
+                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
+            else:
+                reply.settle(OutcomeUnknown(self.address, str(failure)))
+        self.unanswered_bytes = 0
+        try:
+            self._on_close(self, self.error)
+        except Exception:
+            logger.exception("connection to %s: on_close raised", self.address)
+
+    # -- what comes in ------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event) -> None:
+        if isinstance(event, Messages):
+            self.in_flight += len(event.messages)
+            self._on_messages(self, event.messages)
+        elif isinstance(event, Confirmed):
+            for reply in event.tokens:
+                assert isinstance(reply, PendingReply)
+                self.unanswered_bytes -= reply.size
+                reply.settle()
+            self._on_answers(self)
+        elif isinstance(event, Heartbeat):
+            self._put(commands.NOP)
+        elif isinstance(event, Refused):
+            assert isinstance(event.token, PendingReply)
+            self.alive = False  # nsqd hangs up; whoever hears of the refusal must not publish here
+            if self._may_be_expired(event.error):
+                # On a new connection, with a fresh secret, the same may be taken.
+                event.token.settle(NotSent(f"nsqd at {self.address} did not execute it: {event.error}"))
+            else:
+                event.token.settle(PublishRefused(event.error, self.address))
+        elif isinstance(event, CommandFailed):
+            logger.info("nsqd at %s: %s", self.address, event.error)
+            self._on_error(self, event.error)
+        elif isinstance(event, Authorized):
+            self.authorized = event
+            self._authorized_at = time.monotonic()
+            self._on_auth(self, event)
+        elif isinstance(event, Subscribed):
+            if self._subscribed is not None:
+                self._subscribed.settle()
+        elif isinstance(event, CloseWait):
+            if self._close_wait is not None:
+                self._close_wait.settle()
+        elif isinstance(event, Broken):
+            lost = ConnectionLost(self.address, str(event.error))
+            lost.__cause__ = event.error
+            raise _Stop(lost)
+
+    def _may_be_expired(self, refusal: NsqdError) -> bool:
+        """Whether a publish was refused because what AUTH gave has expired and was not renewed."""
+        if refusal.code == "E_AUTH_FAILED":
+            return True
+        # An auth server may also say so by allowing nothing, which nsqd tells as it tells what never was allowed.
+        return (
+            refusal.code == "E_UNAUTHORIZED"
+            and callable(self.options.auth_secret)
+            and time.monotonic() - self._authorized_at >= _LEAST_TTL
+        )
+
+    def _look(self) -> None:
+        """Once a second, in the hub: is the peer alive, and does it read?"""
+        assert self._transport is not None and self._outbox is not None
+        now = time.monotonic()
+        if self._overdue(now) is not None:
+            # A hub that was blocked for long has not seen yet that the socket takes bytes again.
+            self._outbox.flush()
+            late = self._overdue(now)
+            if late is not None:
+                self._stop(ConnectionLost(self.address, f"it took no bytes for {late:.1f} s"))
+                return
+        silent = now - self.last_received_at
+        if silent > _SILENT_INTERVALS * self.options.heartbeat_interval and not self._transport.has_input():
+            # Without the look for input, a hub that was blocked for long would count against the peer.
+            self._stop(ConnectionLost(self.address, f"nothing came for {silent:.1f} s, heartbeats included"))
+
+    def _overdue(self, now: float) -> float | None:
+        """Seconds without a byte taken, if those are more than ``write_timeout``."""
+        assert self._outbox is not None
+        stalled = self._outbox.stalled_since
+        if stalled is None or now - stalled <= self.options.write_timeout:
+            return None
+        return now - stalled
+
+    def _write_failed(self, exc: OSError | ProtocolError) -> None:
+        # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
+        self.catch_up()
+        self._stop(self._lost_by(exc, "writing failed: "))
+
+    def catch_up(self) -> None:
+        """Take in what has come, without waiting for more. Never switches.
+
+        For a thread that did not run its hub for long: afterwards ``alive`` tells whether nsqd gave up.
+        """
+        self._take_in([])
+
+    def _take_in(self, events: list[Event]) -> None:
+        """Dispatch ``events``, then what else has come. Never switches."""
+        while self.alive:
+            assert self._transport is not None
+            try:
+                if not events:
+                    data = self._transport.receive_now()
+                    if data is None:
+                        return
+                    self.last_received_at = time.monotonic()
+                    if not data:
+                        self._stop(ConnectionLost(self.address, "nsqd closed it"))
+                        return
+                    events = self._session.receive(data)
+                for event in events:
+                    self._dispatch(event)
+                events = []
+            except _Stop as stop:
+                self._stop(stop.error)
+            except (OSError, ProtocolError) as exc:
+                self._stop(self._lost_by(exc))
+            except Exception as exc:
+                self._stop(self._faulty(exc))
+
+    # -- what goes out ------------------------------------------------------------------------------
+
+    def _put(self, data: bytes) -> bool:
+        if not self.alive:
+            return False
+        self._outbox.put(data)  # type: ignore[union-attr]
+        return True
+
+    def _require_alive(self) -> Outbox:
+        if not self.alive or self._outbox is None:
+            raise self.error or NotRunning(f"the connection to {self.address} is not open")
+        return self._outbox
+
+    def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
+        """SUB, and wait for its answer. May switch. Next: :meth:`set_rdy`.
+
+        :param timeout: seconds; ``connect_timeout`` if not given
+        :raises InvalidName: before anything is sent
+        :raises ConnectionFailed: with nsqd's refusal as its cause, or when no answer came in time
+        """
+        outbox = self._require_alive()
+        command = self._session.subscribe(topic, channel)  # refuses a second SUB, which must not be registered
+        reply = self._subscribed = PendingReply()
+        started = time.monotonic()
+        outbox.put_now(command)
+        self._answered(reply, "SUB", timeout)
+        self.round_trip = min(self.round_trip, time.monotonic() - started)
+
+    def close_subscription(self, timeout: float | None = None) -> None:
+        """CLS, and wait for CLOSE_WAIT: then no further message comes. May switch.
+
+        What is in flight can still be answered (NSQ.md 1.8).
+
+        :raises ConnectionFailed: when the connection ended or no answer came in time
+        :raises NotRunning: when called twice, or without a subscription
+        """
+        outbox = self._require_alive()
+        command = self._session.close()  # refuses a second CLS, which must not be registered
+        reply = self._close_wait = PendingReply()
+        self.rdy = 0
+        outbox.put_now(command)
+        self._answered(reply, "CLS", timeout)
+
+    def _answered(self, reply: PendingReply, command: str, timeout: float | None) -> None:
+        limit = self.options.connect_timeout if timeout is None else timeout
+        if not reply.wait(limit):
+            raise ConnectionFailed(self.address, f"no answer to {command} in {limit:g} s")
+        if reply.error is not None:
+            refusal = reply.error.__cause__
+            cause = refusal if isinstance(refusal, NsqdError) else reply.error
+            raise ConnectionFailed(self.address, f"{command}: {cause}") from cause
+
+    def set_rdy(self, count: int) -> bool:
+        """RDY: let nsqd deliver while fewer than ``count`` messages are in flight. Never switches.
+
+        :returns: False if the connection is gone
+        :raises UsageError: for a count that nsqd would answer by closing the connection
+        """
+        if not 0 <= count <= self.negotiated.max_rdy_count:
+            raise UsageError(f"RDY {count} is out of nsqd's range 0 to {self.negotiated.max_rdy_count}")
+        if not self._put(commands.rdy(count)):
+            return False
+        self.rdy = count
+        return True
+
+    def finish(self, message_id: bytes) -> bool:
+        """FIN: the message is done. Never switches. False if the connection is gone."""
+        self.in_flight -= 1
+        return self._put(b"FIN %b\n" % message_id)
+
+    def finish_many(self, message_ids: Sequence[bytes]) -> bool:
+        """FIN for each of several messages. Never switches. False if the connection is gone."""
+        self.in_flight -= len(message_ids)
+        return self._put(commands.fin_many(message_ids))
+
+    def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
+        """REQ: have nsqd deliver the message again after ``delay`` seconds. Never switches.
+
+        :returns: False if the connection is gone
+        """
+        self.in_flight -= 1
+        return self._put(commands.req(message_id, max(0, round(delay * 1000))))
+
+    def touch(self, message_id: bytes) -> bool:
+        """TOUCH: have nsqd's timeout start anew (NSQ.md 1.7). Never switches.
+
+        :returns: False if the connection is gone
+        """
+        return self._put(commands.touch(message_id))
+
+    def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
+        """Queue a PUB, MPUB or DPUB of ``wire.commands``; its answer settles the Reply. Never switches.
+
+        :param reply: to be settled; a new one where not given
+
+        The Reply's error is PublishRefused for the command that nsqd refused, NotSent for those that
+        nsqd cannot have executed, and OutcomeUnknown for those that were sent and never answered.
+
+        :raises NSQError: when the connection is gone; then nothing was queued
+        """
+        outbox = self._require_alive()
+        if reply is None:
+            reply = PendingReply()
+        reply.size = size = len(command)
+        reply.end = outbox.put_count + size
+        alone = not self._session.unanswered_count
+        self._session.expect(reply)
+        self.unanswered_bytes += size
+        if alone:
+            outbox.put_now(command)
+        else:
+            # Others wait for their answers: gather what they publish next into one write with this.
+            outbox.put(command)
+        return reply
+
+    @property
+    def unanswered_count(self) -> int:
+        """Publishes that wait for nsqd's answer."""
+        return self._session.unanswered_count

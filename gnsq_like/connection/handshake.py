@@ -1,0 +1,201 @@
+"""From a dialled socket to a connection that may subscribe and publish: IDENTIFY, TLS, codec, AUTH.
+
+The session says what comes next; here it is done, in the caller's greenlet and before there is any other:
+write, wait for the answer, put TLS or a codec around the socket, begin with the bytes that came already, and
+so on until ``Identified``. All of it ends by one deadline.
+
+Rules for editors: the secret goes from the option into the bytes of AUTH, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gnsq_like.addresses import Address
+from gnsq_like.errors import NegotiationFailed, TLSError
+from gnsq_like.options import ConnectionOptions, secret_fault
+from gnsq_like.transport.codec_stack import CodecStack
+from gnsq_like.transport.layered import LayeredTransport
+from gnsq_like.transport.tcp import TcpTransport
+from gnsq_like.wire.negotiated import Negotiated
+from gnsq_like.wire.session import AuthRequired, Broken, Event, Identified, Session, Upgrade
+
+if TYPE_CHECKING:
+    from gnsq_like.transport.compression import Codec
+    from gnsq_like.transport.tls import Tls
+
+logger = logging.getLogger(__name__)
+
+#: Addresses for which the log has been told that a secret goes there in the clear.
+_warned: set[str] = set()
+
+
+class Handshake:
+    """One handshake; :meth:`run` once.
+
+    :param tcp: freshly dialled
+    :param session: a new one
+    :param deadline: until when (monotonic) all must be done
+    """
+
+    def __init__(
+        self, address: Address, tcp: TcpTransport, session: Session, options: ConnectionOptions, deadline: float
+    ) -> None:
+        self._address = address
+        self._tcp = tcp
+        self._session = session
+        self._options = options
+        self._deadline = deadline
+        #: TLS and codec, from the first upgrade on.
+        self._layers: CodecStack | None = None
+        #: What to read from and write to: the socket, or it under layers.
+        self.transport: TcpTransport | LayeredTransport = tcp
+        #: What is going on, for an error's text.
+        self.step = "IDENTIFY"
+        #: What nsqd answered to IDENTIFY.
+        self.negotiated = Negotiated()
+        #: Seconds from IDENTIFY to its answer.
+        self.round_trip = 0.0
+        #: Monotonic time of the last bytes from nsqd.
+        self.last_received_at = 0.0
+        #: Events that are not for the handshake, for when the connection stands.
+        self.early: list[Event] = []
+
+    def run(self) -> None:
+        """Shake hands. May switch.
+
+        :raises OSError: when the socket breaks, or the time is up
+        :raises NsqdError, ProtocolError, NegotiationFailed: what nsqd, TLS or the options' wishes came to
+        """
+        started = time.monotonic()
+        self._write(self._session.start())
+        data = self._receive()
+        self.round_trip = self.last_received_at - started
+        while not self._take(data):
+            data = self._receive()
+
+    def _take(self, data: bytes) -> bool:
+        """Go on with what came; whether that was the end."""
+        while data:
+            events, data = self._session.receive(data), b""
+            done = False
+            for event in events:
+                if isinstance(event, Upgrade):
+                    data = self._start_tls(event) if event.feature == "tls_v1" else self._start_codec(event)
+                elif isinstance(event, AuthRequired):
+                    self.step = "AUTH"
+                    self._write(self._session.authenticate(self._secret()))
+                elif isinstance(event, Identified):
+                    self.negotiated = event.negotiated
+                    done = True
+                elif isinstance(event, Broken) and not done:
+                    raise event.error
+                else:
+                    self.early.append(event)
+            if done:
+                return True
+        return False
+
+    # -- upgrades -----------------------------------------------------------------------------------
+
+    def _start_tls(self, upgrade: Upgrade) -> bytes:
+        self.step = "TLS"
+        tls = self._make_tls()
+        data = upgrade.rest
+        try:
+            while not tls.handshake(data):
+                self._write(tls.take_output())
+                data = self._receive()
+            self._write(tls.take_output())
+        except TLSError:
+            with suppress(OSError):  # it says why we refuse; nsqd may have hung up
+                self._write(tls.take_output())
+            raise
+        self._layered().put_tls(tls)
+        return b""
+
+    def _make_tls(self) -> Tls:
+        # At first use: an application may have to patch before ssl is imported.
+        from gnsq_like.transport.tls import Tls, client_context
+
+        options = self._options
+        context = options.ssl_context
+        if context is None:
+            context = client_context(options.ca_file, options.cert_file, options.key_file, options.verify)
+        name = options.server_hostname
+        if callable(name):
+            try:
+                name = name(str(self._address))
+            except Exception as exc:
+                raise NegotiationFailed("tls_v1", f"server_hostname({str(self._address)!r}) raised {exc!r}") from exc
+        if name is not None and not (isinstance(name, str) and name):
+            raise NegotiationFailed("tls_v1", f"server_hostname() gave {name!r}, no name")
+        if name is None and self._address.host:
+            name = self._address.host.partition("%")[0]  # an IPv6 address without its zone
+        if name is None and context.check_hostname:
+            raise NegotiationFailed("tls_v1", "a unix socket has no name to check; give server_hostname=")
+        try:
+            return Tls(context, server_hostname=name)
+        except TLSError as exc:  # no peer had a part in it
+            raise NegotiationFailed("tls_v1", f"cannot begin with server_hostname={name!r}: {exc.detail}") from exc
+
+    def _start_codec(self, upgrade: Upgrade) -> bytes:
+        from gnsq_like.transport.compression import Deflate, Snappy
+
+        self.step = upgrade.feature
+        codec: Codec = Snappy() if upgrade.feature == "snappy" else Deflate(upgrade.negotiated.deflate_level)
+        self._layered().put_codec(codec)
+        return codec.decompress(upgrade.rest)
+
+    def _layered(self) -> CodecStack:
+        if self._layers is None:
+            self._layers = CodecStack()
+            self.transport = LayeredTransport(self._tcp, self._layers)
+        return self._layers
+
+    # -- AUTH ---------------------------------------------------------------------------------------
+
+    def _secret(self) -> str:
+        secret = self._options.auth_secret
+        if callable(secret):
+            try:
+                secret = secret()
+            except Exception as exc:
+                raise NegotiationFailed("auth", f"auth_secret() raised {type(exc).__name__}") from exc
+            if not isinstance(secret, str):
+                raise NegotiationFailed("auth", f"auth_secret() gave {type(secret).__name__}, no secret")
+            fault = secret_fault(secret)
+            if fault is not None:
+                raise NegotiationFailed("auth", f"auth_secret() gave no secret: {fault}")
+        if secret is None:
+            raise NegotiationFailed("auth", "nsqd requires a secret; give auth_secret=")
+        name = str(self._address)
+        if (self._layers is None or self._layers.tls is None) and not self._address.path and name not in _warned:
+            _warned.add(name)
+            logger.warning("auth_secret goes to %s in the clear; tls_v1=True encrypts it", name)
+        return secret
+
+    # -- bytes --------------------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        # A fresh socket's buffer takes this whole; a loop that waits would need a writer.
+        left = memoryview(data)
+        while left or self.transport.unsent:
+            unsent = self.transport.unsent
+            sent = self.transport.send_now(left)
+            if not sent and self.transport.unsent >= unsent:
+                raise OSError("the socket took no bytes")
+            left = left[sent:]
+
+    def _receive(self) -> bytes:
+        left = self._deadline - time.monotonic()
+        if left <= 0:  # also for a peer that always has something to say
+            raise TimeoutError
+        data = self.transport.receive(left)
+        if not data:
+            raise OSError(f"nsqd closed the connection at {self.step}")
+        self.last_received_at = time.monotonic()
+        return data

@@ -1,0 +1,14 @@
+"""NSQ in Flask applications: ``NSQ`` is the extension, ``commands`` what it adds to the ``flask`` command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnsq_like.contrib.flask.extension import NSQ
+
+__all__ = ["NSQ"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"NSQ": "gnsq_like.contrib.flask.extension"})

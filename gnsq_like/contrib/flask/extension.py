@@ -1,0 +1,330 @@
+"""NSQ in Flask applications: publishing in requests, and handlers that run in the application's context.
+
+::
+
+    nsq = NSQ()                                   # once, beside the application factory
+
+    def create_app():
+        app = Flask(__name__)
+        app.config["NSQ_NSQD_TCP_ADDRESSES"] = "127.0.0.1:4150"
+        nsq.init_app(app)
+        return app
+
+    @app.post("/click")
+    def click():
+        nsq.publish("clicks", {"button": request.form["button"]})
+        return "", 204
+
+    @nsq.reader("clicks", "archive", max_in_flight=100)
+    def archive(message):
+        db.session.add(Click(**json.loads(message.body)))
+        db.session.commit()
+
+``flask nsq run`` runs the readers as a process of their own. What belongs to an application (its settings, its
+Producer) is in ``app.extensions["nsq"]``; what is declared belongs to the ``NSQ``, and so to all its
+applications. Nothing here connects before the first publish or the start of a reader.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gnsq_like import Batch, Producer, Reader
+from gnsq_like.contrib.shared.declared import Declared
+from gnsq_like.contrib.shared.extras import missing
+
+try:
+    from flask import Blueprint, Flask, Response, current_app
+except ModuleNotFoundError as exc:
+    raise missing(exc, "flask") from exc
+
+from gnsq_like.contrib.flask.commands import make_commands
+from gnsq_like.contrib.health import report
+from gnsq_like.contrib.shared.readers import ReaderGroup
+from gnsq_like.contrib.shared.settings import Settings, make_settings
+from gnsq_like.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.testing import Published, RunningNsqd
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+#: Settings beside the options of Reader and Producer: default and types.
+_OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
+    # Whether publishes are recorded in nsq.outbox, and not sent.
+    "RECORD": (False, (bool,)),
+    # Seconds that running handlers get when the readers stop.
+    "STOP_TIMEOUT": (30.0, (float,)),
+}
+_KEY = "nsq"
+_PREFIX = "NSQ_"
+
+
+class _State:
+    """What one application has."""
+
+    def __init__(self, nsq: NSQ, app: Flask) -> None:
+        self.nsq = nsq
+        self.app = app
+        given = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
+        self.settings: Settings = make_settings(given, own=_OWN)
+        #: None where nothing says where to publish.
+        self.producer: Producer | None = self.make_producer()
+        #: The Readers made last in this process.
+        self.readers: list[Reader] = []
+
+    def make_producer(self) -> Producer | None:
+        if self.settings.own["RECORD"]:
+            from gnsq_like.testing import RecordingProducer
+
+            return self.settings.make_producer(self.encode, RecordingProducer)
+        if not self.settings.has_producer_address:
+            return None
+        return self.settings.make_producer(self.encode)
+
+    def make_readers(self) -> list[Reader]:
+        """For ``gnsq_like.contrib.gunicorn``: all of this application."""
+        return self.nsq.make_readers(app=self.app)
+
+    def encode(self, value: Any) -> bytes:
+        """As the application makes its JSON answers, so that what it can answer it can publish."""
+        return self.app.json.dumps(value).encode()
+
+
+class NSQ:
+    """The extension: ``NSQ(app)``, or ``NSQ()`` and :meth:`init_app`, also for several applications.
+
+    :param metrics: counts what the readers and Producers of all these applications do
+    """
+
+    def __init__(self, app: Flask | None = None, *, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
+        self._declared: dict[str, Declared] = {}
+        #: The applications that live, the last one last; for calls outside any application's context.
+        self._apps: list[weakref.ref[Flask]] = []
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: Flask) -> None:
+        """Read the settings ``NSQ_…`` of ``app.config``, and of the environment where that has none.
+
+        :raises InvalidOption: for what is set wrongly
+        """
+        if _KEY in app.extensions:
+            raise RuntimeError(f"{app} has an NSQ already")
+        state = _State(self, app)
+        app.extensions[_KEY] = state
+        app.cli.add_command(make_commands(self))
+        self._apps = [*(each for each in self._apps if each() is not None), weakref.ref(app)]
+        if self._metrics is not None and state.producer is not None:
+            self._metrics.watch_producer(state.producer, app.name)
+
+    def _state(self, app: Flask | None = None, *, last: bool = False) -> _State:
+        """What ``app`` has, or the application of this context; outside one the only, or the ``last`` one."""
+        if app is None and current_app:
+            app = current_app._get_current_object()  # type: ignore[attr-defined]
+        if app is None:
+            apps = [app for each in self._apps if (app := each()) is not None]
+            if not apps:
+                raise RuntimeError("this NSQ has no application: call nsq.init_app(app)")
+            if len(apps) > 1 and not last:
+                raise RuntimeError(
+                    f"this NSQ has {len(apps)} applications: use it in a context of one (with app.app_context():)"
+                )
+            app = apps[-1]
+        state: _State | None = app.extensions.get(_KEY)
+        if state is None:
+            raise RuntimeError(f"{app} has no NSQ: call nsq.init_app(app)")
+        return state
+
+    # -- publishing ---------------------------------------------------------------------------------
+
+    @property
+    def producer(self) -> Producer:
+        """The application's Producer, one in each process; for ``publish_async`` and the like.
+
+        Never closed by a request. It connects at its first publish, anew in each forked process.
+
+        :raises InvalidOption: when no address is set
+        """
+        state = self._state()
+        if state.producer is None:
+            return state.settings.make_producer(state.encode)  # which raises, and says what is missing
+        if self._metrics is not None:
+            self._metrics.keep_writing()
+        return state.producer
+
+    def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+        """Publish one message and wait for nsqd's OK. From any thread. May switch, or block.
+
+        :param body: bytes as they are; all else as ``NSQ_ENCODER`` says, which is the application's JSON if not set
+        :param defer: seconds until the message is delivered
+        :param timeout: seconds in all; ``NSQ_TIMEOUT`` if not given
+        :raises NSQError: as Producer.publish; whoever catches none answers 500, which is right
+        """
+        self.producer.publish(topic, body, defer=defer, timeout=timeout)
+
+    def multi_publish(
+        self, topic: str, bodies: Iterable[Any], *, atomic: bool = False, timeout: float | None = None
+    ) -> None:
+        """Publish several messages; see Producer.multi_publish. May switch, or block."""
+        self.producer.multi_publish(topic, bodies, atomic=atomic, timeout=timeout)
+
+    @property
+    def outbox(self) -> list[Published]:
+        """With ``NSQ_RECORD``: what was published, the oldest first.
+
+        Outside any context it is that of the application made last, so that a test finds its own.
+
+        :raises RuntimeError: where publishes are sent
+        """
+        outbox: list[Published] | None = getattr(self._state(last=True).producer, "outbox", None)
+        if outbox is None:
+            raise RuntimeError("publishes are sent, not recorded: set NSQ_RECORD = True before init_app")
+        return outbox
+
+    # -- readers ------------------------------------------------------------------------------------
+
+    def reader(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        name: str | None = None,
+        batch: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[_F], _F]:
+        """Declare the decorated function to be the handler of a reader, and leave it as it is.
+
+        It is called with each message in a context of the application, so ``current_app`` and what hangs on the
+        context (database sessions, say) are there, and are torn down behind each message.
+
+        :param name: for ``flask nsq run``; the function's name if not given
+        :param batch: for a function that takes lists: the arguments of :class:`Batch`, ``{"size": 100}``
+        :param options: arguments of :class:`Reader`; they count more than settings. An ``on_giving_up`` runs in
+            a context of the application, too
+        :raises InvalidName, InvalidOption: for what is wrong, at once
+        """
+
+        def declare(handler: _F) -> _F:
+            declared = Declared(name or handler.__name__, topic, channel, handler, batch, options)
+            if declared.name in self._declared:
+                raise InvalidOption("name", declared.name, "there is a reader of this name already")
+            self._try(declared)
+            self._declared[declared.name] = declared
+            return handler
+
+        return declare
+
+    @staticmethod
+    def _try(declared: Declared) -> None:
+        """Raise now what the Reader would raise later; a constructor does nothing else."""
+        if declared.batch is not None:
+            Batch(declared.function, **declared.batch)
+        addresses = {"nsqd_tcp_addresses": "127.0.0.1:4150"}
+        Reader(declared.topic, declared.channel, declared.function, **(addresses | dict(declared.options)))
+
+    @property
+    def declared_readers(self) -> list[tuple[str, str, str]]:
+        """Name, topic and channel of each declared reader."""
+        return [(each.name, each.topic, each.channel) for each in self._declared.values()]
+
+    def make_readers(self, names: Iterable[str] = (), app: Flask | None = None) -> list[Reader]:
+        """A Reader for each declared one of these names, or for all; not started.
+
+        :raises InvalidOption: for a name that is not declared, and when no address is set
+        """
+        state = self._state(app)
+        wanted = list(names) or list(self._declared)
+        for name in wanted:
+            if name not in self._declared:
+                known = ", ".join(self._declared) or "none"
+                raise InvalidOption("names", name, f"there is no reader of this name; there are: {known}")
+        state.readers = [self._make_reader(state, self._declared[name]) for name in dict.fromkeys(wanted)]
+        return state.readers
+
+    def _make_reader(self, state: _State, declared: Declared) -> Reader:
+        handler, on_giving_up = declared.function, declared.options.get("on_giving_up")
+        return declared.make_reader(
+            state.settings,
+            _in_context(state.app, handler),
+            None if on_giving_up is None else _in_context(state.app, on_giving_up),
+            self._metrics,
+        )
+
+    @contextmanager
+    def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
+        """Run the readers beside what the block does. May switch, or block, at both ends.
+
+        Where threading is patched they share the hub; elsewhere they have a thread of their own.
+        """
+        state = self._state(app)
+        group = ReaderGroup(self.make_readers(names, state.app))
+        group.start()
+        try:
+            yield group
+        finally:
+            group.stop(state.settings.own["STOP_TIMEOUT"])
+
+    @property
+    def stop_timeout(self) -> float:
+        """The setting ``NSQ_STOP_TIMEOUT``, in seconds."""
+        return float(self._state().settings.own["STOP_TIMEOUT"])
+
+    @contextmanager
+    def embedded(self, app: Flask | None = None, *names: str) -> Iterator[RunningNsqd]:
+        """For tests and development: an nsqd in this process, published to and consumed from inside the block.
+
+        Every address that was set or given is left out of account. ``nsqd.wait_until(topic, channel, left=0)`` waits
+        until the readers have answered everything.
+        """
+        from gnsq_like.testing import running_nsqd
+
+        state = self._state(app)
+        settings, producer = state.settings, state.producer
+        with running_nsqd() as nsqd:
+            state.settings = settings.at(nsqd.tcp_address)
+            state.producer = state.settings.make_producer(state.encode)
+            try:
+                with self.consuming(state.app, *names):
+                    yield nsqd
+                state.producer.close()
+            finally:
+                state.settings, state.producer = settings, producer
+
+    # -- looking ------------------------------------------------------------------------------------
+
+    @property
+    def metrics_app(self) -> Callable[..., Iterable[bytes]] | None:
+        """A WSGI application with the metrics, if there are any."""
+        return None if self._metrics is None else self._metrics.wsgi_app()
+
+    def health_blueprint(self, rule: str = "/healthz") -> Blueprint:
+        """A blueprint that answers with the state of this process's readers; see ``gnsq_like.contrib.health``."""
+        blueprint = Blueprint("nsq_health", __name__)
+
+        @blueprint.get(rule)
+        def healthz() -> Response:
+            healthy, answer = report(self._state().readers)
+            return Response(
+                current_app.json.dumps(answer),
+                status=200 if healthy else 503,
+                mimetype="application/json",
+                headers={"Cache-Control": "no-store"},
+            )
+
+        return blueprint
+
+
+def _in_context(app: Flask, function: Callable[[Any], object]) -> Callable[[Any], object]:
+    @functools.wraps(function)
+    def in_context(given: Any) -> object:
+        with app.app_context():
+            return function(given)
+
+    return in_context

@@ -1,0 +1,258 @@
+"""Settings of web applications: from a framework's configuration and the environment to options.
+
+A setting is an option's name in capitals, ``MAX_IN_FLIGHT``, or one of the two addresses. It goes to the
+Readers and the Producer alike where both have such an option; with ``READER_`` or ``PRODUCER_`` before it,
+to one of the two, and counts more there. What an integration needs beside that are its own settings.
+
+In the environment every name has ``NSQ_`` before it. The configuration counts more than the environment.
+An unknown name in the configuration is an error; in the environment it belongs to somebody else.
+
+NSQ's usual layout is an nsqd on the host that publishes, and nsqlookupds that say where the others are: with
+both addresses set, the Producer takes the nsqds and the Readers take the nsqlookupds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from typing import Any, TypeVar
+
+from gevent import monkey
+
+from gnsq_like import Producer, Reader
+from gnsq_like.contrib.shared.extras import missing
+from gnsq_like.errors import InvalidOption
+from gnsq_like.options import ProducerOptions, ReaderOptions, make_options
+
+_P = TypeVar("_P", bound=Producer)
+
+#: Before each name in the environment.
+ENVIRONMENT_PREFIX = "NSQ_"
+
+_ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
+_OPTIONS = {"READER_": ReaderOptions, "PRODUCER_": ProducerOptions}
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
+    """The value that a text from the environment stands for; "" and "none" are None.
+
+    :raises InvalidOption: naming ``name``, when it is none of ``kinds``
+    """
+    word = text.strip().lower()
+    if word in ("", "none"):
+        return None
+    if bool in kinds and word in _TRUE | _FALSE:
+        return word in _TRUE
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(word)
+            except ValueError:
+                pass
+    if str in kinds:
+        return text
+    wanted = " or ".join("true or false" if kind is bool else kind.__name__ for kind in kinds)
+    raise InvalidOption(name, text, f"it must be {wanted}")
+
+
+def _addresses(label: str, value: Any) -> list[str]:
+    """One address, several, or a text with commas between them; none for None."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    if value is None:
+        return []
+    if not isinstance(value, Iterable):
+        raise InvalidOption(label, value, "it must be an address, or a list of addresses")
+    return list(value)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an application has set, checked; see :func:`make_settings`."""
+
+    #: Keyword arguments of a Producer; no addresses where none are set.
+    producer: Mapping[str, Any]
+    #: Keyword arguments of a Reader, likewise.
+    reader: Mapping[str, Any]
+    #: The integration's own settings, by their names in capitals; each is there.
+    own: Mapping[str, Any]
+    #: Where given: the only nsqd, whatever else was set or given; see :meth:`at`.
+    only_nsqd: str = ""
+
+    def at(self, address: str) -> Settings:
+        """The same settings with one nsqd for everything, say an embedded one."""
+        only = {"nsqd_tcp_addresses": [address]}
+        return replace(
+            self,
+            producer=_without_addresses(self.producer) | only,
+            reader=_without_addresses(self.reader) | only,
+            only_nsqd=address,
+        )
+
+    @property
+    def has_producer_address(self) -> bool:
+        """Whether there is anything to publish to."""
+        return any(self.producer.get(name) for name in _ADDRESSES)
+
+    def make_producer(self, encode: Callable[[Any], bytes], kind: type[_P] = Producer) -> _P:  # type: ignore[assignment]
+        """A Producer by these settings. Bytes it publishes as they are, all else as the setting ENCODER says.
+
+        :param encode: what "json", which is also the default, means to the framework
+        :param kind: the class to make
+        :raises InvalidOption: when no address is set
+        """
+        options = dict(self.producer)
+        encoder = options.pop("encoder", None)
+        if encoder == "msgpack":
+            encoder = _msgpack_encoder()
+        elif not callable(encoder):
+            encoder = encode
+        options["encoder"] = _unless_bytes(encoder)
+        return _made(lambda: kind(**options))
+
+    def make_reader(self, topic: str, channel: str, handler: Any, options: Mapping[str, Any]) -> Reader:
+        """A Reader by these settings.
+
+        Where threading is not patched its handlers run in threads, unless a setting or option says otherwise.
+
+        :param options: keyword arguments of its own, which count more; its addresses replace all of those set
+        :raises InvalidOption: when no address is set or given
+        """
+        given = dict(self.reader)
+        if self.only_nsqd:
+            options = _without_addresses(options)
+        elif any(options.get(name) for name in _ADDRESSES):
+            given = _without_addresses(given)
+        # Blocking handlers of an unpatched process would hold up the hub, and with it every heartbeat.
+        spawn = "greenlet" if monkey.is_module_patched("threading") else "thread"
+        merged = {"spawn": spawn} | given | dict(options)
+        return _made(lambda: Reader(topic, channel, handler, **merged))
+
+
+def make_settings(
+    given: Mapping[str, Any],
+    *,
+    own: Mapping[str, tuple[object, tuple[type, ...]]],
+    environ: Mapping[str, str] = os.environ,
+    label: str = "NSQ_{}",
+) -> Settings:
+    """Read and check an application's settings. Never switches.
+
+    :param given: the framework's configuration: names without ``NSQ_``, in capitals
+    :param own: the integration's own settings: for each name its default, which counts for None, too, and its types
+    :param environ: the environment; names with ``NSQ_``
+    :param label: how the framework spells a name, for errors
+    :raises InvalidOption: for an unknown name in ``given``, and for a value that is not right
+    """
+    known = _known_options()
+    names = {*own, *known}
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"; did you mean {label.format(near[0])}?" if near else ""
+            raise InvalidOption(label.format(name), given[name], f"there is no such setting{hint}")
+    found: dict[str, tuple[str, Any]] = {}
+    for name in names:
+        if name in given:
+            found[name] = (label.format(name), given[name])
+        elif ENVIRONMENT_PREFIX + name in environ:
+            found[name] = (ENVIRONMENT_PREFIX + name, environ[ENVIRONMENT_PREFIX + name])
+    return Settings(
+        producer=_side("PRODUCER_", found, prefer="nsqd_tcp_addresses"),
+        reader=_side("READER_", found, prefer="lookupd_http_addresses"),
+        own={name: _own(found.get(name, ("", None)), default, kinds) for name, (default, kinds) in own.items()},
+    )
+
+
+def _msgpack_encoder() -> Callable[[Any], bytes]:
+    try:
+        import msgpack
+    except ModuleNotFoundError as exc:
+        raise InvalidOption(ENVIRONMENT_PREFIX + "ENCODER", "msgpack", str(missing(exc, "msgpack"))) from exc
+    encode: Callable[[Any], bytes] = msgpack.packb
+    return encode
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except InvalidOption as exc:
+        if exc.option not in _ADDRESSES:
+            raise
+        raise InvalidOption(
+            ENVIRONMENT_PREFIX + exc.option.upper(),
+            exc.value,
+            "set it, or NSQ_LOOKUPD_HTTP_ADDRESSES, in the configuration or the environment",
+        ) from exc
+
+
+def _without_addresses(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _ADDRESSES}
+
+
+def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], Any]:
+    def encoded(value: Any) -> Any:
+        return value if isinstance(value, bytes | bytearray | memoryview) else encode(value)
+
+    return encoded
+
+
+def _known_options() -> set[str]:
+    known = set()
+    for prefix, options in _OPTIONS.items():
+        for name in (*_ADDRESSES, *(option.name for option in fields(options))):
+            known |= {name.upper(), prefix + name.upper()}
+    return known
+
+
+def _side(prefix: str, found: Mapping[str, tuple[str, Any]], *, prefer: str) -> dict[str, Any]:
+    """The keyword arguments of a Reader or a Producer."""
+    options = _OPTIONS[prefix]
+    result = {}
+    for option in fields(options):
+        name = option.name.upper()
+        label, value = found.get(prefix + name) or found.get(name) or ("", MISSING)
+        if value is not MISSING:
+            result[option.name] = _checked(label, value, option, options)
+    own_addresses = {name: _addresses(*found[key]) for name in _ADDRESSES if (key := prefix + name.upper()) in found}
+    if any(own_addresses.values()):
+        return result | own_addresses
+    addresses = {name: _addresses(*found[name.upper()]) for name in _ADDRESSES if name.upper() in found}
+    if addresses.get(prefer):
+        return result | {prefer: addresses[prefer]}
+    return result | addresses
+
+
+def _checked(label: str, value: Any, option: Field[Any], options: type[Any]) -> Any:
+    kind = option.metadata["kind"]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if isinstance(value, str):
+        value = parse_text(label, value, kinds)
+    try:
+        make_options(options, {option.name: value})
+    except InvalidOption as exc:
+        if exc.option != option.name:
+            return value  # right by itself; what it needs beside it is looked at when all are there
+        raise InvalidOption(label, value, exc.reason) from exc
+    return value
+
+
+def _own(found: tuple[str, Any], default: object, kinds: tuple[type, ...]) -> Any:
+    """What was found, or the default in place of None. A float is seconds."""
+    label, value = found
+    if isinstance(value, str):
+        value = parse_text(label, value, kinds)
+    if value is None:
+        return default
+    accepted = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+        raise InvalidOption(label, value, f"it must be of type {' or '.join(kind.__name__ for kind in kinds)}")
+    seconds: Any = value if float in kinds else 0.0
+    if not 0 <= seconds < math.inf:
+        raise InvalidOption(label, value, "it must be seconds, 0 or more")
+    return value

@@ -1,0 +1,177 @@
+"""The greenlet that asks the nsqlookupds which nsqds have a topic.
+
+Every round asks all nsqlookupds at once and unites their answers; one that fails is reported and
+skipped, and a topic that one does not know is simply an answer without nsqds. Rounds come one interval
+apart, with random jitter drawn anew each time, so that a fleet of readers does not ask in step; after a
+lost connection an extra round comes soon (:meth:`Discovery.hurry`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from gnsq_like.addresses import Address, parse_address
+from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQError
+from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+from gnsq_like.options import DiscoveryOptions
+from gnsq_like.policy import delays
+
+logger = logging.getLogger(__name__)
+
+
+class LookupdPoller:
+    """Polls nsqlookupds, for the nsqds of one topic or for all; :meth:`start` begins at once with a first round.
+
+    :param clients: one for each nsqlookupd
+    :param topic: the topic to look up; None for all nsqds
+    :param options: the interval, its jitter, and which nsqds are wanted
+    :param on_found: called with (addresses, complete): the wanted nsqds found so far, whenever a nsqlookupd
+        has answered, so that a mute one holds up nobody; and at the end of a round in which one answered at
+        all, then with complete=True
+    :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd whose
+        address cannot be one
+    :param draw: gives random numbers from 0 to 1
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[LookupdClient],
+        topic: str | None,
+        options: DiscoveryOptions,
+        on_found: Callable[[list[Address], bool], object],
+        on_error: Callable[[str, NSQError], object],
+        *,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._clients = clients
+        self._topic = topic
+        self._options = options
+        self._on_found = on_found
+        self._on_error = on_error
+        self._draw = draw
+        self._greenlet: Any = None
+        self._stopped = False
+        self._hurried = Event()
+        self._extra = delays.ExtraRounds()
+        #: Rounds finished; written by the poller greenlet.
+        self.rounds = 0
+        #: Rounds in a row that found nothing.
+        self._fruitless = 0
+
+    def start(self) -> None:
+        """Start the poller greenlet. Never switches."""
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """End the poller greenlet and close the clients; twice is fine. May switch."""
+        self._stopped = True
+        if self._greenlet is not None and self._greenlet is not gevent.getcurrent():
+            self._greenlet.kill()
+        for client in self._clients:
+            client.close()
+
+    def inherited(self) -> None:
+        """In a forked child: end the poller; what it holds stays the parent's. Never switches."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+    def hurry(self) -> None:
+        """Ask for a round soon: a connection was lost, and its nsqd may be back, or gone. Never switches."""
+        self._hurried.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            # This round answers for the losses so far.
+            self._hurried.clear()
+            try:
+                self._round()
+            except (Exception, gevent.Timeout):
+                # Nothing known raises here; whatever does, discovery goes on.
+                logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
+            self.rounds += 1
+            self._extra.began(time.monotonic())
+            self._sleep(self._pause())
+
+    def _pause(self) -> float:
+        interval = self._options.lookupd_poll_interval
+        if self._fruitless:
+            interval = delays.fruitless_delay(self._fruitless, interval)
+        return delays.poll_delay(interval, self._options.lookupd_poll_jitter, self._draw)
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for the next round, or for the extra one that was asked for."""
+        due = time.monotonic() + seconds
+        if not self._hurried.wait(seconds):
+            return
+        self._hurried.clear()
+        extra_due = self._extra.ask(time.monotonic(), self._draw)
+        gevent.sleep(max(0.0, min(due, extra_due) - time.monotonic()))
+
+    def _round(self) -> None:
+        asked = [gevent.spawn(self._ask, client) for client in self._clients]
+        nodes: dict[str, NsqdNode] = {}
+        answered = False
+        try:
+            for greenlet in gevent.iwait(asked):
+                if greenlet.value is not None:
+                    answered = True
+                    nodes |= {node.tcp_address: node for node in greenlet.value}
+                    self._on_found(self._wanted(nodes), False)
+        finally:
+            gevent.killall(asked, block=False)
+        self._fruitless = 0 if nodes else self._fruitless + 1
+        if answered:
+            self._on_found(self._wanted(nodes), True)
+
+    def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
+        wanted = self._options.discovery_filter
+        addresses = []
+        for name in sorted(nodes):
+            try:
+                if wanted is None or wanted(nodes[name]):
+                    addresses.append(parse_address(name))
+            except InvalidAddress as exc:
+                self._on_error(name, exc)
+        return addresses
+
+    def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
+        try:
+            if self._topic is None:
+                return client.nodes()
+            return list(client.lookup(self._topic, missing_ok=True).producers)
+        except HTTPError as exc:
+            self._on_error(client.url, exc)
+        except Exception as exc:
+            # An authorization that the user's own function could not give, say.
+            error = HTTPRequestFailed(client.url, f"not asked: {exc!r}")
+            error.__cause__ = exc
+            self._on_error(client.url, error)
+        return None
+
+
+def make_poller(
+    lookupds: Iterable[str],
+    topic: str | None,
+    options: DiscoveryOptions,
+    on_found: Callable[[list[Address], bool], object],
+    on_error: Callable[[str, NSQError], object],
+) -> LookupdPoller:
+    """A Discovery with a client for each nsqlookupd, by the options; what goes in is as there."""
+    clients = [
+        LookupdClient(
+            address,
+            timeout=options.lookupd_timeout,
+            authorization=options.lookupd_authorization,
+            verify=options.lookupd_verify,
+            cert=options.lookupd_cert,
+        )
+        for address in lookupds
+    ]
+    return LookupdPoller(clients, topic, options, on_found, on_error)

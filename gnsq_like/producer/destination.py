@@ -1,0 +1,196 @@
+"""One nsqd to publish to: its connection, or the way to the next one.
+
+Connecting happens in a greenlet of its own, so whoever is killed or times out while waiting for a
+connection takes nothing with him. A failure makes the next try wait, longer each time, until the nsqd
+has answered a publish: a connection that comes about and breaks at once counts as a failure too.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from gnsq_like.addresses import Address
+from gnsq_like.connection.connection import Connection
+from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
+from gnsq_like.policy.delays import redial_delay
+from gnsq_like.producer.publish import Publish
+
+if TYPE_CHECKING:
+    from gnsq_like.producer.pool import Pool
+
+logger = logging.getLogger(__name__)
+
+
+class Destination:
+    """One nsqd of a pool. Everything here belongs to the pool's thread."""
+
+    def __init__(self, address: Address, pool: Pool) -> None:
+        self.address = address
+        #: The address as text.
+        self.name = str(address)
+        self._pool = pool
+        self._options = pool.options
+        self.connection: Connection | None = None
+        self._dialling: Any = None
+        #: Failures in a row, and until when (monotonic) it is left alone for them.
+        self._failures = 0
+        self._retry_at = 0.0
+        #: Why it cannot be published to; None while it can or was never tried.
+        self.failure: NSQError | None = None
+        #: Whether the last try met a refusal that repeating does not cure; it is reported once.
+        self._refused = False
+        #: Whether it was asked for room and had none; its next answer then makes the pool look again.
+        self.blocked = False
+        #: When (monotonic) a publish got no answer from it in time; others are preferred until it says something.
+        self._doubted_at = 0.0
+        #: Whether it is still to be used: on the list, or found by the last discovery.
+        self.wanted = True
+
+    def __repr__(self) -> str:
+        return f"<Target {self.name} connection={self.connection!r} failures={self._failures}>"
+
+    # -- connecting ---------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether its connection stands."""
+        return self.connection is not None and self.connection.alive
+
+    @property
+    def retry_at(self) -> float | None:
+        """When connecting is due again (monotonic); None while connected or connecting."""
+        return None if self.connected or self._dialling is not None else self._retry_at
+
+    def ready(self, now: float) -> bool:
+        """Whether a publish can be queued at once; starts to connect where that is due. Never switches."""
+        connection = self.connection
+        if connection is None or not connection.alive:
+            self.blocked = True
+            if self._dialling is None and now >= self._retry_at and self.wanted:
+                self._dialling = gevent.spawn(self._dial)
+            return False
+        if now - connection.last_received_at > self._options.heartbeat_interval:
+            # This thread did not look for long: nsqd may have given the connection up.
+            connection.catch_up()
+            if not connection.alive:
+                self.blocked = True
+                return False
+        if (
+            connection.unanswered_count < self._options.max_pending_count
+            and connection.unanswered_bytes < self._options.max_pending_bytes
+        ):
+            return True
+        self.blocked = True
+        return False
+
+    @property
+    def doubted(self) -> bool:
+        """Whether publishes to it were not answered in time, and nothing has come from it since."""
+        return self.connection is not None and self._doubted_at > self.connection.last_received_at
+
+    def doubt(self) -> None:
+        """A publish to it was not answered in time."""
+        self._doubted_at = time.monotonic()
+
+    def _dial(self) -> None:
+        connection = Connection(
+            self.address,
+            self._options,
+            on_answers=self._answered,
+            on_close=self._lost,
+            on_auth=lambda connection, authorized: self._pool.authorized(connection.address, authorized),
+        )
+        try:
+            connection.connect()
+        except NSQError as exc:
+            self._failed(exc)
+        except (Exception, gevent.Timeout) as exc:
+            # A Timeout of auth_secret or server_hostname; nothing else is known to raise here.
+            logger.exception("connecting to %s", self.name)
+            self._failed(ConnectionFailed.unexpected(self.name, exc))
+        else:
+            self.connection = connection
+            self.failure = None
+            self._refused = False
+            self._pool.connected(self.name)
+        finally:
+            self._dialling = None
+            self.blocked = False
+            self._pool.changed()
+
+    def _failed(self, error: NSQError) -> None:
+        self.failure = error
+        self._pause()
+        logger.warning("%s; next try in %.1f s", error, self._retry_at - time.monotonic())
+        refused = is_incurable(error)
+        if not (refused and self._refused):
+            self._pool.report(self.name, error)
+        self._refused = refused
+
+    def _pause(self) -> None:
+        self._failures += 1
+        options = self._options
+        longest = options.max_redial_delay
+        if self.failure is None or not is_incurable(self.failure):
+            # Only publishes make it connect: let each that waits see a try.
+            longest = min(longest, options.timeout / 2)
+        pause = redial_delay(self._failures, random.random, maximum=longest)
+        self._retry_at = time.monotonic() + pause
+
+    def _answered(self, connection: Connection) -> None:
+        # In the connection's greenlet, once for each pass.
+        self._failures = 0
+        if self.blocked:
+            self.blocked = False
+            self._pool.changed()
+        elif self._pool.draining:
+            self._pool.look_if_drained()
+
+    def _lost(self, connection: Connection, error: NSQError | None) -> None:
+        # In the connection's greenlet, at its end.
+        self.failure = error
+        if error is not None:
+            logger.warning("%s", error)
+            if self._failures:
+                self._pause()
+            else:
+                self._failures, self._retry_at = 1, 0.0  # it worked until now: try again at once
+        self._pool.lost(self, error)
+
+    # -- publishing ---------------------------------------------------------------------------------
+
+    def send(self, publish: Publish) -> None:
+        """Queue a publish on the connection, which is ``ready``. Never switches."""
+        connection = self.connection
+        assert connection is not None
+        command = publish.encode()
+        if command:
+            publish.sent_to = connection.address
+            connection.publish(command, publish)
+
+    def stats(self) -> dict[str, object]:
+        """For ``Producer.stats``."""
+        connection = self.connection
+        return {
+            "connected": self.connected,
+            "unanswered": 0 if connection is None else connection.unanswered_count,
+            "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
+            "failures": self._failures,
+        }
+
+    def close(self) -> None:
+        """End connecting and the connection; twice is fine. May switch."""
+        if self._dialling is not None:
+            self._dialling.kill()
+        if self.connection is not None:
+            self.connection.close()
+
+    def inherited(self) -> None:
+        """In a forked child: stop connecting. The connection sees to itself."""
+        if self._dialling is not None:
+            self._dialling.kill(block=False)

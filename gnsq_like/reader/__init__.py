@@ -1,0 +1,24 @@
+"""Consuming: ``Reader`` and what it is made of.
+
+``reader`` holds the table of connections and the life cycle; a ``subscription`` is one connection and the messages it
+holds; ``flow_control`` alone decides RDY (by ``policy``); ``handlers`` calls handlers and answers for them, ``batch``
+gathers messages into lists; ``message`` is what handlers get.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnsq_like.reader.batch import Batch
+    from gnsq_like.reader.message import Message
+    from gnsq_like.reader.reader import Reader
+
+__all__ = ["Batch", "Message", "Reader"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"Batch": "gnsq_like.reader.batch", "Message": "gnsq_like.reader.message", "Reader": "gnsq_like.reader.reader"},
+)

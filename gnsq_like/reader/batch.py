@@ -1,0 +1,234 @@
+"""Handlers that take many messages at a time.
+
+``Batch`` is what the user makes: a handler and its limits, nothing that lives. The Reader that is given
+one begins a ``Gathering`` at its start. Messages come to it one by one (after the Reader has sorted out
+those to be given up), and stay *pending* until a batch is due:
+
+- ``size`` are pending;
+- the oldest has waited ``interval``, or a good part of what nsqd leaves us to answer it;
+- the Reader is starved: nsqd sends no more before some are answered, so waiting would be for nothing.
+
+A batch that is due is a token in the queue of the Gathering's own ``Workers``. Which messages it holds is
+settled when a worker begins it: when all workers are busy, batches grow up to ``size`` meanwhile.
+
+Rules for editors: calling the Gathering, and ``_look``, never switch; ``_look`` runs in the hub, when all
+messages of one pass have come, or a pass of many would look starved at its first message.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import gevent
+from gevent import get_hub
+
+from gnsq_like.errors import InvalidOption, Requeue
+from gnsq_like.reader.message import Message
+from gnsq_like.runtime.worker_pool import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+#: The part of the time until a message's deadline that it may wait for its batch; the rest is the handler's.
+_WAITING_SHARE = 0.5
+
+Handler = Callable[[list[Message]], object]
+
+
+class Batch:
+    """Given to a :class:`Reader` as its handler, has ``handler`` called with lists of messages.
+
+    ::
+
+        def store(messages):
+            database.insert_many([message.body for message in messages])
+
+        Reader("clicks", "archive", Batch(store, size=100, interval=1.0), max_in_flight=200)
+
+    The messages of a list are answered together: finished when the handler returns, requeued when it raises
+    or returns False; ``raise Requeue(delay=, backoff=)`` requeues them quietly. Those that the handler
+    answered itself, or called ``enable_async`` on, are left alone. A failing batch is one failure for backoff.
+
+    ``max_in_flight`` should be ``size`` or more, or batches cannot fill up: then they are as large as it
+    lets them be. ``concurrency`` is how many batches are handled at once.
+
+    :param handler: called with a list of 1 to ``size`` :class:`Message`
+    :param size: messages in a batch at most
+    :param interval: seconds that a message waits for its batch to fill up, at most
+    :raises InvalidOption: for a size below 1 or an interval that is no positive number
+    """
+
+    def __init__(self, handler: Handler, size: int = 100, interval: float = 1.0) -> None:
+        if not callable(handler):
+            raise InvalidOption("handler", handler, "it must be callable")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InvalidOption("size", size, "it must be a whole number, 1 or more")
+        if not isinstance(interval, int | float) or isinstance(interval, bool) or not 0 < interval < float("inf"):
+            raise InvalidOption("interval", interval, "it must be seconds, more than 0")
+        self.handler = handler
+        self.size = size
+        self.interval = interval
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.handler!r} size={self.size} interval={self.interval:g}>"
+
+    def begin(
+        self,
+        concurrency: int,
+        is_starved: Callable[[], bool],
+        call: Callable[[Handler, list[Message]], object],
+    ) -> Gathering:
+        """For the Reader, at its start.
+
+        :param is_starved: whether no message can come before some are answered, and none is on its way here
+        :param call: calls a handler with a list of messages, here or in a thread
+        """
+        return Gathering(self, concurrency, is_starved, call)
+
+
+class Gathering:
+    """A Batch at work for a started Reader; called with each message."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        concurrency: int,
+        is_starved: Callable[[], bool],
+        call: Callable[[Handler, list[Message]], object],
+    ) -> None:
+        self._batch = batch
+        self._is_starved = is_starved
+        self._call = call
+        self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
+        self._loop = get_hub().loop
+        #: Messages that wait for their batch, the oldest first.
+        self._pending: deque[Message] = deque()
+        #: Seconds that a message may wait: the interval, or less where msg_timeout is short.
+        self._patience = float(batch.interval)
+        self._look_due = False
+        self._timer: Any = None
+        self._timer_at = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for their batch."""
+        return len(self._pending)
+
+    @property
+    def busy(self) -> int:
+        """How many batches are being handled."""
+        return self._workers.busy
+
+    def is_worker(self, greenlet: object) -> bool:
+        """Whether this greenlet handles batches."""
+        return self._workers.is_worker(greenlet)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """How many batches may be handled at once, from now on. Never switches."""
+        self._workers.concurrency = concurrency
+        self._workers.put(())
+
+    def take_waiting(self) -> list[Message]:
+        """Take back the messages that are in no batch yet. Never switches."""
+        taken = list(self._pending)
+        self._pending.clear()
+        self._silence()
+        return taken
+
+    def kill(self) -> None:
+        """End what runs, with GreenletExit. May switch."""
+        self._silence()
+        self._workers.kill()
+
+    # -- gathering ----------------------------------------------------------------------------------
+
+    def __call__(self, message: Message) -> None:
+        """Take in a message. Never switches."""
+        message.is_async = True  # for the Reader: this call's end is not its answer
+        self._pending.append(message)
+        left = (message.timeout_at - message.received_at) * _WAITING_SHARE
+        self._patience = min(self._patience, left)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._look_due:
+            self._look_due = True
+            self._loop.run_callback(self._look)
+
+    def _look(self) -> None:
+        """Have as many batches begun as are due."""
+        self._look_due = False
+        if not self._pending:
+            return
+        batches, rest = divmod(len(self._pending), self._batch.size)
+        due_at = self._pending[0].received_at + self._patience
+        if rest and (time.monotonic() >= due_at or self._is_starved()):
+            batches += 1
+        self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
+        if not batches:
+            self._ring_at(due_at)
+
+    def _ring_at(self, due_at: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= due_at:
+                return  # too early does no harm
+            self._timer.close()
+        self._timer = self._loop.timer(max(0.0, due_at - time.monotonic()))
+        self._timer_at = due_at
+        self._timer.start(self._ring)
+
+    def _ring(self) -> None:
+        self._silence()
+        self._look()
+
+    def _silence(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.close()
+
+    # -- in a worker --------------------------------------------------------------------------------
+
+    def _work(self, _: None) -> None:
+        messages = self._take()
+        if messages:
+            self._handle(messages)
+
+    def _take(self) -> list[Message]:
+        messages: list[Message] = []
+        while self._pending and len(messages) < self._batch.size:
+            message = self._pending.popleft()
+            if not message.subscription.connection.alive or message.is_overdue:
+                message.subscription.drop(message)  # nsqd delivers it again
+            elif message.answer is None:
+                message.is_async = False
+                messages.append(message)
+        if self._pending:
+            self._look_soon()
+        return messages
+
+    def _handle(self, messages: list[Message]) -> None:
+        """From the handler to the answers of its messages."""
+        handler = self._batch.handler
+        try:
+            if self._call(handler, list(messages)) is False:
+                for message in messages:
+                    if message.answer is None:
+                        message.requeue()
+                logger.error("%r returned False: %d messages requeued", handler, len(messages))
+                return
+            for message in messages:
+                if message.answer is None and not message.is_async:
+                    message.finish()
+        except BaseException as exc:
+            # The answers first: writing the log may switch, and a timeout that the handler left may end it.
+            for message in messages:
+                message.requeue_for(exc)
+            if isinstance(exc, Requeue | gevent.GreenletExit):
+                return
+            if not isinstance(exc, Exception | gevent.Timeout):
+                raise
+            logger.warning("%r failed with %d messages", handler, len(messages), exc_info=exc)

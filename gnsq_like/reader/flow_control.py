@@ -1,0 +1,303 @@
+"""A Reader's flow control: from events to RDY.
+
+``policy`` decides, this carries out. Every event that can change the plan asks for one (``plan_soon``),
+the hub runs it, and one timer runs it again when time alone changes it: a settling time, a turn that
+ends, the end of a block, a handler that outlives its message's deadline, a burst that was not filled.
+
+Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY. The
+Reader's counters of answers live here, because every answer passes here once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any
+
+from gnsq_like.options import ReaderOptions
+from gnsq_like.policy import delays
+from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.rdy import Mode, Settings, plan
+from gnsq_like.reader.message import Message
+from gnsq_like.reader.subscription import Subscription
+from gnsq_like.runtime.hub_calls import HubHandle
+
+logger = logging.getLogger(__name__)
+
+#: How long before nsqd takes a message back RDY is lowered for it: nsqd looks every 0.1 s (NSQ.md 2.5).
+_DEADLINE_MARGIN = 0.25
+#: Never more than this part of msg_timeout, for those who set it very short.
+_DEADLINE_MARGIN_SHARE = 0.1
+
+
+class FlowControl:
+    """RDY and backoff of all subscriptions of one Reader.
+
+    :param home: the hub in which all this happens
+    :param on_backoff: called with (level, seconds) when backoff begins, deepens, or ends (0, 0.0)
+    """
+
+    def __init__(
+        self,
+        options: ReaderOptions,
+        backoff: Backoff,
+        hub_handle: HubHandle,
+        *,
+        on_backoff: Callable[[int, float], object],
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._options = options
+        self.settings = Settings(
+            low_rdy_idle_timeout=options.low_rdy_idle_timeout,
+            low_rdy_timeout=options.low_rdy_timeout,
+            low_rdy_probe_timeout=options.low_rdy_probe_timeout,
+        )
+        self.backoff = backoff
+        self.hub_handle = hub_handle
+        self.loop: Any = hub_handle.hub.loop
+        self._on_backoff = on_backoff
+        self._draw = draw
+        self.max_in_flight = options.max_in_flight
+        self.paused = False
+        #: Live subscriptions, and lost ones whose handlers still run: they count against max_in_flight.
+        self.subscriptions: dict[Subscription, None] = {}
+        #: Called when a message was answered and none is left in flight, while somebody waits for that.
+        self.on_drained: Callable[[], object] | None = None
+        self._stopped = False
+        self._plan_due = False
+        #: Subscriptions whose level may want another RDY when this round of the hub is over.
+        self._unsettled: dict[Subscription, None] = {}
+        self._adjust_due = False
+        #: Fires when handlers for what just came have begun.
+        self._begun = self.loop.timer(0)
+        self._timer = self.loop.timer(0)
+        self._timer_at: float | None = None
+        #: Messages received, finished, given up (which finishes them, too), requeued, and requeued as failed.
+        self.received_count = 0
+        self.finished_count = 0
+        self.given_up_count = 0
+        self.requeued_count = 0
+        self.failed_count = 0
+
+    def count_on(self, earlier: FlowControl) -> None:
+        """Go on counting where the Flow of an earlier start ended."""
+        self.received_count = earlier.received_count
+        self.finished_count = earlier.finished_count
+        self.given_up_count = earlier.given_up_count
+        self.requeued_count = earlier.requeued_count
+        self.failed_count = earlier.failed_count
+
+    # -- what happens -------------------------------------------------------------------------------
+
+    def add(self, subscription: Subscription) -> None:
+        """A connection subscribed."""
+        self.subscriptions[subscription] = None
+        self.plan_soon()
+
+    def lose(self, subscription: Subscription) -> None:
+        """A connection's socket is gone. Handlers that run for it stay charged until they end."""
+        now = time.monotonic()
+        subscription.charge.lost(now)
+        self.backoff.lost(subscription, now)
+        self._forget_if_done(subscription)
+        self.plan_soon()
+
+    def close(self, subscription: Subscription) -> None:
+        """CLS is about to be sent: this connection gets no more."""
+        subscription.charge.close(time.monotonic())
+
+    def stamps(self, subscription: Subscription, count: int) -> Iterable[int]:
+        """For backoff: the stamps of ``count`` messages that just came."""
+        if self.backoff.mode is Mode.FLOWING:
+            return repeat(self.backoff.epoch, count)
+        granted = subscription.charge.rdy > 0
+        return [self.backoff.stamp(subscription, granted) for _ in range(count)]
+
+    def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
+        """A pass brought messages; charge and level know already."""
+        self.received_count += count
+        if self._stopped:
+            return
+        if wants_plan:
+            self.plan_soon()
+        self._adjust_soon(subscription, after_handlers=True)
+        # Later messages have later deadlines, so this seldom finds anything to do.
+        deadline = subscription.connection.last_received_at + subscription.msg_timeout
+        if self._timer_at is None or self._timer_at > deadline:
+            self._arm((subscription,))
+
+    def finished(self, subscription: Subscription, message: Message, handled: bool) -> None:
+        """A message is about to be finished; ``handled`` is False for one that is given up."""
+        self.finished_count += 1
+        if not handled:
+            self.given_up_count += 1
+        if self.backoff.mode is not Mode.FLOWING:
+            judge = self.backoff.success if handled else self.backoff.inconclusive
+            self._changed(judge(message.stamp, time.monotonic()))
+        self._answered(subscription, message)
+
+    def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
+        """A message is about to be requeued."""
+        self.requeued_count += 1
+        now = time.monotonic()
+        if backoff:
+            self.failed_count += 1
+            self._changed(self.backoff.failure(message.stamp, now))
+        else:
+            self._changed(self.backoff.inconclusive(message.stamp, now))
+        self._answered(subscription, message)
+
+    def dropped(self, subscription: Subscription, message: Message) -> None:
+        """A message is forgotten without an answer."""
+        self._changed(self.backoff.inconclusive(message.stamp, time.monotonic()))
+        self._answered(subscription, message)
+
+    def requeue_delay(self, attempts: int) -> float:
+        """Seconds until a failed message comes again, unless its requeue says otherwise."""
+        return delays.requeue_delay(attempts, self._options.default_requeue_delay, self._options.max_requeue_delay)
+
+    def _answered(self, subscription: Subscription, message: Message) -> None:
+        charge = subscription.charge
+        freed = charge.answered(1, time.monotonic(), reserved=1 if message.is_overdue else 0)
+        if freed:
+            self.plan_soon()
+        if charge.closing:
+            self._forget_if_done(subscription)
+        elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
+            self._adjust_soon(subscription)  # not in a flood, where RDY is the share whatever is in flight
+        if self.on_drained is not None and not self.in_flight:
+            self.on_drained()
+
+    def _changed(self, changed: bool) -> None:
+        """Backoff changed: RDY goes out before the answer that changed it."""
+        if not changed:
+            return
+        self.plan_now()
+        if self.backoff.mode is Mode.BLOCKED:
+            assert self.backoff.until is not None
+            self._on_backoff(self.backoff.level, self.backoff.until - time.monotonic())
+        elif self.backoff.mode is Mode.FLOWING:
+            self._on_backoff(0, 0.0)
+
+    def _forget_if_done(self, subscription: Subscription) -> None:
+        if not subscription.connection.alive and not subscription.in_flight:
+            self.subscriptions.pop(subscription, None)
+
+    # -- what follows -------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered, on all connections. From any thread."""
+        return sum(len(subscription.in_flight) for subscription in list(self.subscriptions))
+
+    def plan_soon(self) -> None:
+        """Plan when the hub comes round."""
+        if not self._plan_due and not self._stopped:
+            self._plan_due = True
+            self.loop.run_callback(self.plan_now)
+
+    def plan_now(self) -> None:
+        """Ask the policy, and send what it says."""
+        self._plan_due = False
+        if self._stopped:
+            return
+        now = time.monotonic()
+        result = plan(
+            [subscription.charge for subscription in self.subscriptions],
+            max_in_flight=0 if self.paused else self.max_in_flight,
+            now=now,
+            mode=self.backoff.mode,
+            settings=self.settings,
+            draw=self._draw,
+        )
+        for subscription, rdy in result.changes:
+            assert isinstance(subscription, Subscription)
+            subscription.grant(rdy, now)
+        self._arm(self.subscriptions, result.next_at)
+
+    def stop(self) -> None:
+        """Send no more RDY; twice is fine."""
+        self._stopped = True
+        for timer in (self._timer, self._begun):
+            timer.stop()
+            timer.close()
+
+    def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
+        if subscription.level is None and subscription.renewal is None:
+            return
+        self._unsettled[subscription] = None
+        if self._adjust_due:
+            return
+        self._adjust_due = True
+        if after_handlers:
+            # Workers begin in the hub's callbacks or, a round later, in its timers: this comes behind both, so
+            # that a message which is answered without blocking costs no RDY at all.
+            self._begun.start(self.loop.run_callback, self._adjust)
+        else:
+            self.loop.run_callback(self._adjust)
+
+    def _adjust(self) -> None:
+        # In the hub.
+        self._adjust_due = False
+        unsettled, self._unsettled = self._unsettled, {}
+        if self._stopped:
+            return
+        now = time.monotonic()
+        for subscription in unsettled:
+            subscription.adjust(now)
+        self._arm(unsettled)
+
+    def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
+        """Have the timer fire at ``at`` and when the next deadline or level of these is due; early is fine.
+
+        What is due for the others was armed before, and the timer looks at all when it fires.
+        """
+        due = at
+        if self.backoff.until is not None:
+            due = self.backoff.until if due is None else min(due, self.backoff.until)
+        for subscription in subscriptions:
+            level_due = None if subscription.level is None else subscription.level.due
+            deadline = subscription.next_deadline()
+            if deadline is not None:
+                deadline -= self._margin(subscription)
+            for moment in (level_due, deadline):
+                if moment is not None and (due is None or moment < due):
+                    due = moment
+        if due is None or (self._timer_at is not None and self._timer_at <= due):
+            return
+        self._timer.stop()
+        self._timer.close()
+        self._timer_at = due
+        self._timer = self.loop.timer(max(0.0, due - time.monotonic()))
+        self._timer.start(self._tick)
+
+    def _tick(self) -> None:
+        self._timer_at = None
+        if self._stopped:
+            return
+        now = time.monotonic()
+        for subscription in self.subscriptions:
+            overdue = subscription.reserve_overdue(now, self._margin(subscription))
+            for message in overdue:
+                self.backoff.inconclusive(message.stamp, now)
+            if overdue:
+                logger.warning(
+                    "messages of %s/%s are not answered within msg_timeout=%g s: nsqd delivers them again",
+                    subscription.topic,
+                    subscription.channel,
+                    subscription.msg_timeout,
+                )
+            level = subscription.level
+            if level is not None and level.due is not None and now >= level.due:
+                level.quiet(now)
+                subscription.adjust(now)
+        if self.backoff.time_is_up(now):
+            logger.info("backoff: testing the water")
+        self.plan_now()
+
+    @staticmethod
+    def _margin(subscription: Subscription) -> float:
+        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * subscription.msg_timeout)

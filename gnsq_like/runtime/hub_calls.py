@@ -1,0 +1,186 @@
+"""A thread's hub, and the way to it from other threads.
+
+gevent's sockets belong to the hub of one thread, their home. Callers in other threads hand calls over
+(``Home.call``) and wait for a Reply in the way that is right for their own thread: with greenlets running
+there, cooperatively; otherwise on a lock. The locks here are those of the operating system, patched or
+not, and are held for a few instructions only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gevent
+from gevent import get_hub, monkey
+from gevent._hub_local import get_hub_if_exists
+from gevent.hub import Waiter
+
+from gnsq_like.runtime.pending_reply import PendingReply
+
+logger = logging.getLogger(__name__)
+
+# Native ones: patched, they would belong to greenlets.
+_local = monkey.get_original("_thread", "_local")
+allocate_lock = monkey.get_original("_thread", "allocate_lock")
+#: The number of the OS thread, where threading.get_ident may be patched to tell greenlets apart.
+thread_id = monkey.get_original("_thread", "get_ident")
+
+
+class HubHandle:
+    """One thread's hub, and the way to it from other threads; made in that thread, by :func:`home_here`."""
+
+    def __init__(self) -> None:
+        self.hub: Any = get_hub()
+        self.thread: int = thread_id()
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._due = False
+        # Not run_callback_threadsafe: that counts the hub's reasons to go on (ev_ref) without a lock, and where
+        # libev counts at the same instant, one is lost; after 100,000 publishes the hub says LoopExit.
+        self._bell: Any = self.hub.loop.async_(ref=False)
+        self._bell.start(self._take)
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is in this thread."""
+        return bool(thread_id() == self.thread)
+
+    @property
+    def backlog(self) -> int:
+        """Calls handed over and not made yet."""
+        return len(self._calls)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have ``function(*arguments)`` called in the hub, soon; it must not switch. Never switches."""
+        self._calls.append((function, arguments))
+        # In this order: whoever takes calls clears the flag first, so none is left behind.
+        if not self._due:
+            self._due = True
+            try:
+                self._bell.send()
+            except Exception as exc:
+                # A thread that ended and destroyed its hub, with a result outstanding: nobody is there to hear it.
+                logger.debug("a thread is gone that calls were handed over to: %r", exc)
+
+    def _take(self) -> None:
+        self._due = False
+        calls = self._calls
+        while calls:
+            function, arguments = calls.popleft()
+            try:
+                function(*arguments)
+            except Exception:
+                logger.exception("%r, handed over from another thread, failed", function)
+
+    def run(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
+        """Call a function that may switch, in this thread, and give what it gave. May switch, or block.
+
+        :raises TimeoutError: when there was no result after ``timeout`` seconds
+        """
+        if self.here:
+            return function(*arguments)
+        done = PendingReply()
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(function(*arguments))
+            except Exception as exc:
+                done.settle(exc)
+            finally:
+                done.settle()
+
+        wait = Elsewhere(done)
+        self.call(gevent.spawn, work)
+        if not wait.wait(timeout):
+            raise TimeoutError(f"{function!r} took more than {timeout} s")
+        if done.error is not None:
+            raise done.error
+        return outcome[0]
+
+    def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
+        """Wait, in the way that is right for the caller's thread, for a Reply of this home. May switch, or block."""
+        if self.here:
+            return reply.wait(timeout)
+        if reply.done:
+            return True  # its thread may have ended since
+        settled = PendingReply()
+        wait = Elsewhere(settled)
+        self.call(reply.link, settled.settle)
+        try:
+            return wait.wait(timeout)
+        finally:
+            if not settled.done:
+                self.call(reply.unlink, settled.settle)
+
+
+class Elsewhere:
+    """A wait, in the caller's thread, for a Reply that another thread settles; made before that can happen."""
+
+    def __init__(self, reply: PendingReply) -> None:
+        self._reply = reply
+        self._hub_handle = handle_here()
+        self._waiter: Any = None
+        self._lock: Any = None
+        if self._hub_handle is None:
+            self._lock = allocate_lock()
+            self._lock.acquire()
+            reply.link(self._lock.release)
+        else:
+            self._waiter = Waiter(self._hub_handle.hub)
+            reply.link(partial(self._hub_handle.call, self._waiter.switch, None))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it was settled within ``timeout`` seconds. May switch, or block."""
+        if self._reply.done:
+            return True
+        if self._lock is not None:
+            self._lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        else:
+            self._switch(self._hub_handle, timeout)  # type: ignore[arg-type]
+        return self._reply.done
+
+    def _switch(self, hub_handle: HubHandle, timeout: float | None) -> None:
+        # The timer is also what keeps the hub from saying that nothing can ever wake it.
+        limit = 1e6 if timeout is None else max(0.0, timeout)
+        timer = hub_handle.hub.loop.timer(limit)
+        timer.start(self._waiter.switch, None)
+        try:
+            self._waiter.get()
+        finally:
+            timer.stop()
+            timer.close()
+
+
+def call_here(function: Callable[[], object]) -> Callable[[], object]:
+    """What another thread may call to have ``function`` called in this thread's hub; at once where there is no hub."""
+    hub_handle = handle_here()
+    return function if hub_handle is None else partial(hub_handle.call, function)
+
+
+class _Here(_local):  # type: ignore[misc, valid-type]
+    """Each thread's own Home, made when it is needed."""
+
+    hub_handle: HubHandle | None = None
+
+
+_here = _Here()
+
+
+def handle_here(*, make_hub: bool = False) -> HubHandle | None:
+    """The Home of this thread; None where it has no hub, unless one is to be made."""
+    hub = get_hub() if make_hub else get_hub_if_exists()
+    if hub is None:
+        return None
+    hub_handle = _here.hub_handle
+    if hub_handle is None or hub_handle.hub is not hub:
+        hub_handle = _here.hub_handle = HubHandle()
+    return hub_handle
+
+
+def forget_here() -> None:
+    """In a forked child: this thread's Home is the parent's."""
+    _here.hub_handle = None

@@ -1,0 +1,1 @@
+"""Topics, channels, messages and their queues: nsqd without its faces."""

@@ -1,0 +1,311 @@
+"""A channel: its queue, who consumes it, and what is in flight or deferred (NSQ.md 1.7, 1.12, 2.4 to 2.7).
+
+A message of a channel is in exactly one place: in ``queue``, in ``in_flight``, in ``deferred``, or gone
+(finished, sampled away, emptied). Rules for editors: no I/O and no clock here, ``now`` is monotonic
+seconds; whatever may make a delivery possible marks the channel on the agenda, and deliveries are
+decided in :meth:`Channel.deliver` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gnsq_like.server.broker.latency import Latencies
+from gnsq_like.server.broker.message import Message
+from gnsq_like.server.broker.queues import Queue
+from gnsq_like.server.broker.schedule import Schedule
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.wire.names import is_ephemeral
+
+#: Why FIN, REQ or TOUCH fails, in nsqd's words.
+NOT_IN_FLIGHT = "ID not in flight"
+NOT_OWNER = "client does not own message"
+
+#: attempts is 16 bits on the wire and wraps.
+_ATTEMPTS_MASK = 0xFFFF
+#: Bytes of bodies that a channel hands out before connections are looked at again.
+_DEAL_BYTES = 4 * 1024 * 1024
+
+
+class Consumer:
+    """One client's subscription.
+
+    :param client: whose it is; the broker never looks inside
+    :param msg_timeout: seconds until a message sent to it times out
+    :param sample_rate: 0 for all messages; r lets about r+1 of 100 through, the others are discarded
+    """
+
+    def __init__(self, channel: Channel, client: object, msg_timeout: float, sample_rate: int) -> None:
+        self.channel = channel
+        self.client = client
+        self.msg_timeout = msg_timeout
+        self.sample_rate = sample_rate
+        #: The last RDY; it is compared with ``in_flight`` and never counted down.
+        self.ready_count = 0
+        self.in_flight_count = 0
+        #: Messages sent to it, and those it finished or requeued.
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+        #: Its connection cannot take more bytes at the moment.
+        self.held_up = False
+
+    def room(self) -> int:
+        """How many messages it may be sent now."""
+        if self.held_up or self.channel.paused:
+            return 0
+        return max(0, self.ready_count - self.in_flight_count)
+
+    def set_ready(self, count: int) -> None:
+        """RDY."""
+        self.ready_count = count
+        self.channel.mark()
+
+    def set_held_up(self, held_up: bool) -> None:
+        """Whether its connection cannot take more bytes."""
+        self.held_up = held_up
+        if not held_up:
+            self.channel.mark()
+
+
+#: Messages that one consumer is to be sent.
+Delivery = tuple[Consumer, list[Message]]
+
+
+class Channel:
+    """A channel of a topic.
+
+    :param queue: for messages that wait
+    :param random: a number from 0 to below 1, for sampling
+    """
+
+    def __init__(
+        self,
+        topic_name: str,
+        name: str,
+        queue: Queue,
+        options: NsqdOptions,
+        agenda: Schedule,
+        random: Callable[[], float],
+    ) -> None:
+        self.topic_name = topic_name
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self._options = options
+        self._agenda = agenda
+        self._random = random
+        self.paused = False
+        self.queue = queue
+        self.in_flight: dict[bytes, Message] = {}
+        self.deferred: dict[bytes, Message] = {}
+        self.consumers: list[Consumer] = []
+        #: Index of the consumer who is asked first next time.
+        self._turn = 0
+        #: Messages that arrived, were requeued by a client, timed out.
+        self.message_count = 0
+        self.requeue_count = 0
+        self.timeout_count = 0
+        #: How long its messages took; None where nobody asked for percentiles.
+        self.latencies: Latencies | None = None
+        if options.e2e_processing_latency_percentiles:
+            self.latencies = Latencies(options.e2e_processing_latency_window_time)
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait; those in flight or deferred are not among them."""
+        return len(self.queue)
+
+    def mark(self) -> None:
+        """A delivery may have become possible."""
+        self._agenda.mark(self)
+
+    # -- arriving ------------------------------------------------------------------------------------
+
+    def put(self, messages: list[Message], now: float, refusable: bool) -> None:
+        """Take in messages from the topic; a deferral begins here, not when it was published.
+
+        :param refusable: whether somebody else still has them if they cannot go to disk when they must
+        :raises DiskError: then, and nothing was taken in
+        """
+        waiting = [message for message in messages if not message.defer]
+        if refusable:
+            self.queue.put(waiting)
+        else:
+            self.queue.keep(waiting)
+        self.message_count += len(messages)
+        if len(waiting) < len(messages):
+            for message in messages:
+                if message.defer:
+                    self._defer(message, now + message.defer)
+        self.mark()
+
+    def _defer(self, message: Message, due: float) -> None:
+        message.due = due
+        self.deferred[message.id] = message
+        self._agenda.remind(due, self, [message.id])
+
+    # -- delivering ----------------------------------------------------------------------------------
+
+    def deliver(self, now: float) -> list[Delivery]:
+        """Deal what waits to the consumers who have room, evenly and in turns.
+
+        After ``_DEAL_BYTES`` the rest is left for the next time: by then it may have shown that a
+        consumer's connection takes no more.
+        """
+        deliveries: list[Delivery] = []
+        queue = self.queue
+        budget = _DEAL_BYTES
+        while len(queue):
+            ready = self._ready()
+            if not ready:
+                break
+            share = -(-len(queue) // len(ready))
+            left = len(queue)
+            for consumer in ready:
+                messages = queue.take(min(share, consumer.room()), budget)
+                budget -= sum([len(message.body) for message in messages])
+                if consumer.sample_rate:
+                    messages = self._sample(messages, consumer.sample_rate)
+                if messages:
+                    self._send(consumer, messages, now)
+                    deliveries.append((consumer, messages))
+                if budget <= 0 or not len(queue):
+                    break
+            self._turn = self.consumers.index(consumer) + 1
+            if budget <= 0:
+                self.mark()
+                break
+            if len(queue) == left:  # the disk gives nothing at the moment
+                break
+        queue.trim()
+        return deliveries
+
+    def _ready(self) -> list[Consumer]:
+        consumers = self.consumers
+        if len(consumers) > 1:
+            consumers = consumers[self._turn :] + consumers[: self._turn]
+        return [consumer for consumer in consumers if consumer.room() > 0]
+
+    def _sample(self, messages: Iterable[Message], rate: int) -> list[Message]:
+        # nsqd keeps a message if a random number of 0 to 99 is not above the rate.
+        return [message for message in messages if int(self._random() * 100) <= rate]
+
+    def _send(self, consumer: Consumer, messages: list[Message], now: float) -> None:
+        due = now + consumer.msg_timeout
+        in_flight = self.in_flight
+        for message in messages:
+            message.attempts = (message.attempts + 1) & _ATTEMPTS_MASK
+            message.owner = consumer
+            message.delivered_at = now
+            message.due = due
+            in_flight[message.id] = message
+        consumer.in_flight_count += len(messages)
+        consumer.message_count += len(messages)
+        self._agenda.remind(due, self, [message.id for message in messages])
+
+    # -- answers -------------------------------------------------------------------------------------
+
+    def finish(self, consumer: Consumer, ids: list[bytes]) -> list[tuple[bytes, str]]:
+        """FIN of several messages; gives those that failed, with the reason."""
+        in_flight = self.in_flight
+        failed: list[tuple[bytes, str]] = []
+        for message_id in ids:
+            message = in_flight.get(message_id)
+            if message is None:
+                failed.append((message_id, NOT_IN_FLIGHT))
+            elif message.owner is not consumer:
+                failed.append((message_id, NOT_OWNER))
+            else:
+                del in_flight[message_id]
+                if self.latencies is not None:
+                    self.latencies.add(message.timestamp_ns)
+        done = len(ids) - len(failed)
+        if done:
+            consumer.in_flight_count -= done
+            consumer.finish_count += done
+            self.mark()
+        return failed
+
+    def requeue(self, consumer: Consumer, message_id: bytes, delay: float, now: float) -> str | None:
+        """REQ; without a delay the message goes to the tail at once. Gives the reason if it failed."""
+        message = self.in_flight.get(message_id)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.owner is not consumer:
+            return NOT_OWNER
+        self._take_back(message)
+        self.requeue_count += 1
+        consumer.requeue_count += 1
+        if delay > 0:
+            self._defer(message, now + delay)
+        else:
+            self.queue.keep([message])
+        return None
+
+    def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
+        """TOUCH: its whole timeout anew, but not beyond max_msg_timeout. Gives the reason if it failed."""
+        message = self.in_flight.get(message_id)
+        if message is None:
+            return NOT_IN_FLIGHT
+        if message.owner is not consumer:
+            return NOT_OWNER
+        message.due = min(now + consumer.msg_timeout, message.delivered_at + self._options.max_msg_timeout)
+        self._agenda.remind(message.due, self, [message_id])
+        return None
+
+    def _take_back(self, message: Message) -> None:
+        """Out of flight, for whatever reason but FIN."""
+        del self.in_flight[message.id]
+        assert message.owner is not None
+        message.owner.in_flight_count -= 1
+        message.owner = None
+        self.mark()
+
+    # -- deadlines -----------------------------------------------------------------------------------
+
+    def awaits(self, message_id: bytes, due: float) -> bool:
+        """Whether something is to happen to this message at ``due``."""
+        message = self.in_flight.get(message_id) or self.deferred.get(message_id)
+        return message is not None and message.due == due
+
+    def expire(self, ids: list[bytes], due: float) -> None:
+        """The deadline ``due`` of these messages has come: back to the queue with those it still holds for."""
+        for message_id in ids:
+            if not self.awaits(message_id, due):
+                continue
+            message = self.deferred.pop(message_id, None)
+            if message is None:
+                message = self.in_flight[message_id]
+                self._take_back(message)
+                self.timeout_count += 1
+            self.queue.keep([message])
+            self.mark()
+
+    # -- managing ------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """SUB."""
+        self.consumers.append(consumer)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Its connection is gone; what it has in flight stays there until it times out (NSQ.md 2.6)."""
+        self.consumers.remove(consumer)
+        self._turn = 0
+
+    def set_paused(self, paused: bool) -> None:
+        """Pause or unpause: a paused channel delivers nothing; everything else goes on."""
+        self.paused = paused
+        self.mark()
+
+    def close(self) -> None:
+        """Write down all messages, also those in flight and deferred; the channel is not used any more."""
+        self.queue.close([*self.in_flight.values(), *self.deferred.values()])
+
+    def empty(self) -> None:
+        """Drop all messages, also those in flight and deferred; consumers have their room back."""
+        self.queue.clear()
+        self.in_flight.clear()
+        self.deferred.clear()
+        for consumer in self.consumers:
+            consumer.in_flight_count = 0
+        self.mark()

@@ -1,0 +1,260 @@
+"""nsqd's data path: the directory with its disk queues and nsqd.dat, locked as nsqd locks it.
+
+One greenlet, the syncer, waits for the disk on behalf of all queues, in a thread, one queue at a time. A
+queue comes to it when ``sync_every`` messages went through it, and at least every ``sync_timeout`` after
+something happened. When the disk is slower than that the syncs come later; nobody else waits for them.
+The syncer also writes nsqd.dat soon after a topic or channel came or went, and sees to queues that the
+disk failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+import gevent
+from gevent.event import Event
+
+from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode, encode
+from gnsq_like.server.broker.queues import MemoryQueue, OverflowQueue, Queue
+from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.storage.atomic_file import AtomicFile
+from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+
+log = logging.getLogger("gnsq_like.nsqd")
+
+_DRAFT = re.compile(r"(nsqd|.+\.diskqueue\.meta)\.dat\.\d+\.tmp")
+_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
+
+
+class DataPath:
+    """The data path of a running nsqd.
+
+    :param options: ``data_path`` is the directory
+    :param on_retry: called now and then while the disk fails: what could not be read may be again
+    """
+
+    def __init__(self, options: NsqdOptions, on_retry: Callable[[], None]) -> None:
+        self._options = options
+        self._directory = os.path.abspath(options.data_path)
+        self._on_retry = on_retry
+        self._metadata = AtomicFile(os.path.join(self._directory, "nsqd.dat"))
+        #: Why the last write failed; empty when it did not.
+        self.problem = ""
+        #: Whether something waits for a disk that failed.
+        self._is_failing = False
+        #: The open directory that carries the lock.
+        self._lock = -1
+        #: Data files found at the start whose queues have not been opened yet, by the queue's name.
+        self._found: dict[str, list[int]] = {}
+        self._queues: set[OverflowQueue] = set()
+        #: Queues with something to sync, and when that is due: seconds, monotonic.
+        self._unsynced: dict[DiskQueue, float] = {}
+        #: When nsqd.dat is to be written: seconds, monotonic; None when it is as it should be.
+        self._metadata_due: float | None = None
+        self._topics: Callable[[], Iterable[Topic]] = tuple
+        self._wake = Event()
+        self._closing = False
+        self._syncer: gevent.Greenlet | None = None
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def open(self) -> list[Entry]:
+        """Lock the directory and see what is there; gives the topics of nsqd.dat.
+
+        :raises OSError: if it is locked, cannot be written, or its nsqd.dat cannot be read; in nsqd's words
+        """
+        self._take_lock()
+        try:
+            for name in os.listdir(self._directory):
+                if match := _DATA_FILE.fullmatch(name):
+                    self._found.setdefault(match[1], []).append(int(match[2]))
+                elif _DRAFT.fullmatch(name):  # of a process that was killed
+                    os.unlink(os.path.join(self._directory, name))
+            return self._load_metadata()
+        except BaseException:
+            self._release_lock()
+            raise
+
+    def start(self, topics: Callable[[], Iterable[Topic]]) -> None:
+        """Begin to sync. Never switches.
+
+        :param topics: gives all topics, for nsqd.dat
+        """
+        self._topics = topics
+        self._syncer = gevent.spawn(self._sync)
+        self.metadata_changed()
+
+    def close(self, close_queues: Callable[[], None]) -> None:
+        """Write everything down, if it was started, and give the lock back. May switch; waits for the disk.
+
+        :param close_queues: closes all of them
+        """
+        if self._syncer is not None:
+            self._closing = True
+            self._wake.set()
+            self._syncer.join()
+            self.save_metadata()
+            close_queues()
+        self._release_lock()
+
+    def _take_lock(self) -> None:
+        directory = self._directory
+        if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, f"failed to persist metadata - open {self._metadata.path}: permission denied")
+        try:
+            self._lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as exc:
+            reason = f"open {directory}: {_lowered(exc)}"
+            raise OSError(exc.errno, f"failed to lock data-path: {reason}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            self._release_lock()
+            reason = f"cannot flock directory {directory} - {_lowered(exc)}"
+            hint = "possibly in use by another instance of nsqd"
+            raise OSError(exc.errno, f"failed to lock data-path: {reason} ({hint})") from None
+
+    def _release_lock(self) -> None:
+        # Where os is monkey-patched, a descriptor is closed only when the event loop comes round.
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        os.close(self._lock)
+        self._lock = -1
+
+    # -- nsqd.dat ------------------------------------------------------------------------------------
+
+    def _load_metadata(self) -> list[Entry]:
+        path = self._metadata.path
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+            return decode(data)
+        except FileNotFoundError:
+            return []
+        except BadMetadata as bad:
+            raise OSError(0, f"failed to load metadata - failed to parse metadata in {path} - {bad}") from None
+        except OSError as exc:
+            reason = f"failed to read metadata from {path} - {_lowered(exc)}"
+            raise OSError(exc.errno, f"failed to load metadata - {reason}") from None
+
+    def metadata_changed(self) -> None:
+        """Topics or channels came or went: nsqd.dat is written soon. Never switches."""
+        self._metadata_due = 0.0
+        self._wake.set()
+
+    def save_metadata(self) -> None:
+        """Write nsqd.dat now. Waits for the disk, and never switches."""
+        try:
+            self._metadata.replace(encode(self._topics()), sync=True)
+        except OSError as exc:
+            self._note_metadata_failed(exc)
+
+    def _note_metadata_failed(self, exc: OSError) -> None:
+        log.error("failed to persist metadata - %s", exc)
+        if self._metadata_due is None:
+            self._metadata_due = monotonic() + self._options.sync_timeout
+            self._wake.set()
+
+    # -- queues --------------------------------------------------------------------------------------
+
+    def make_queue(self, name: str, ephemeral: bool) -> Queue:
+        """The queue of a topic or channel, with what is on disk of it."""
+        options = self._options
+        if ephemeral:
+            return MemoryQueue(options.mem_queue_size)
+        disk = DiskQueue(self._directory, name, options.max_bytes_per_file, options.sync_every, self._note_unsynced)
+        disk.open(self._found.pop(name, ()))
+        queue = OverflowQueue(disk, options.mem_queue_size, self._note_use, self._queues.discard)
+        self._queues.add(queue)
+        return queue
+
+    def _note_use(self, error: DiskError | None) -> None:
+        if error is None:
+            self.problem = ""
+        else:
+            log.error("the backend of a topic or channel failed - %s", error)
+            self.problem = str(error)
+            self._is_failing = True
+            self._wake.set()
+
+    # -- syncing -------------------------------------------------------------------------------------
+
+    def _note_unsynced(self, disk: DiskQueue, now: bool) -> None:
+        if now:
+            self._unsynced[disk] = 0.0
+            self._wake.set()
+        elif disk not in self._unsynced:
+            self._unsynced[disk] = monotonic() + self._options.sync_timeout
+            self._wake.set()
+
+    def _sync(self) -> None:
+        """Greenlet: the syncer."""
+        threads = ThreadPool(1)
+        retry_at = 0.0
+        while not self._closing:
+            self._wake.wait(self._pause())
+            self._wake.clear()
+            now = monotonic()
+            if self._metadata_due is not None and self._metadata_due <= now and not self._closing:
+                self._metadata_due = None
+                self._store_metadata(threads)
+            for disk in [disk for disk, due in self._unsynced.items() if due <= now]:
+                if not self._closing:
+                    self._unsynced.pop(disk, None)
+                    self._sync_queue(disk, threads)
+            if self._is_failing and now >= retry_at:
+                retry_at = now + self._options.sync_timeout
+                self._retry()
+        threads.close()
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due."""
+        now = monotonic()
+        dues = list(self._unsynced.values())
+        if self._metadata_due is not None:
+            dues.append(self._metadata_due)
+        if self._is_failing:
+            dues.append(now + self._options.sync_timeout)
+        return max(0.0, min(dues) - now) if dues else None
+
+    def _sync_queue(self, disk: DiskQueue, threads: ThreadPool) -> None:
+        try:
+            sync = disk.begin_sync()
+            if sync is not None:
+                try:
+                    threads.call(type(sync).run, sync)
+                finally:
+                    disk.end_sync(sync)
+        except OSError as exc:
+            log.error("DISKQUEUE(%s) failed to sync - %s", disk.name, exc)
+            self._note_unsynced(disk, now=False)
+
+    def _store_metadata(self, threads: ThreadPool) -> None:
+        draft = self._metadata.draft(encode(self._topics()))
+        try:
+            threads.call(type(draft).store, draft)
+            self._metadata.publish(draft)
+        except OSError as exc:
+            self._note_metadata_failed(exc)
+
+    def _retry(self) -> None:
+        """Move to disk what waits for it, and look again at what could not be read; failing again says so again."""
+        self._is_failing = False
+        for queue in list(self._queues):
+            try:
+                queue.settle()
+            except DiskError:
+                break
+        self._on_retry()
+
+
+def _lowered(exc: OSError) -> str:
+    """The reason as Go words it."""
+    return (exc.strerror or str(exc)).lower()

@@ -1,0 +1,230 @@
+"""The queue of a topic or channel: in memory, or in memory with overflow to disk.
+
+With a disk the order is first in, first out, always: while something is on disk, what comes goes behind it.
+(nsqd takes from memory or disk at random.) So messages leave memory for the disk only when more wait than
+``bound``, and a queue whose consumers keep up never touches it; with a bound of 0, everything waits on disk.
+A message above the bound is written before ``put`` returns, and so before its publisher gets an OK.
+
+When the disk fails, ``put`` raises and has added nothing. ``keep`` is for messages that somebody was told
+are safe: they stay in memory, above the bound, and ``settle`` moves them to the disk when it works again.
+Whoever publishes calls ``settle`` first; so no more come while some are waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol
+
+from gnsq_like.server.broker.message import Message
+from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+
+log = logging.getLogger("gnsq_like.nsqd")
+
+
+class Queue(Protocol):
+    """Messages that wait, first in, first out. Nothing here switches."""
+
+    #: How many of them are on disk.
+    @property
+    def backend_depth(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def put(self, messages: Sequence[Message]) -> None:
+        """Add at the tail; raises DiskError, and has added nothing then."""
+
+    def keep(self, messages: Sequence[Message]) -> None:
+        """Add at the tail, whatever the disk does."""
+
+    def settle(self) -> None:
+        """Move to disk what could not be; raises DiskError if it still cannot."""
+
+    def take(self, count: int, max_bytes: int) -> list[Message]:
+        """Remove up to ``count`` from the head, and no more once their bodies have ``max_bytes``.
+
+        May give none, without being empty, when the disk cannot be read at the moment.
+        """
+
+    def trim(self) -> None:
+        """Called when all who wanted messages have taken theirs: drop what is above the bound, if that is to be."""
+
+    def clear(self) -> None:
+        """Drop all."""
+
+    def discard(self) -> None:
+        """Drop all, for good: its topic or channel is deleted."""
+
+    def close(self, others: Iterable[Message] = ()) -> None:
+        """Write down all that is in memory, and ``others`` behind it. The queue is not used any more."""
+
+
+#: Makes the queue of a topic (its name) or channel ("topic:channel"); the bool says whether it is ephemeral.
+QueueMaker = Callable[[str, bool], Queue]
+
+
+class MemoryQueue:
+    """A queue in memory.
+
+    :param bound: how many messages outlast :meth:`trim`; the newest above it are dropped, as nsqd does
+        with ephemeral topics and channels. None for any number: without a disk to overflow to, messages
+        of a durable topic or channel stay in memory, however many they are, and none is lost.
+    """
+
+    backend_depth = 0
+
+    def __init__(self, bound: int | None = None) -> None:
+        self._bound = bound
+        self._messages: deque[Message] = deque()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, messages: Sequence[Message]) -> None:
+        self._messages.extend(messages)
+
+    keep = put
+
+    def settle(self) -> None:
+        pass
+
+    def take(self, count: int, max_bytes: int) -> list[Message]:
+        return _take(self._messages, count, max_bytes)
+
+    def trim(self) -> None:
+        if self._bound is not None:
+            while len(self._messages) > self._bound:
+                self._messages.pop()
+
+    def clear(self) -> None:
+        self._messages.clear()
+
+    discard = clear
+
+    def close(self, others: Iterable[Message] = ()) -> None:
+        self._messages.clear()
+
+
+def _take(messages: deque[Message], count: int, max_bytes: int) -> list[Message]:
+    popleft = messages.popleft
+    taken: list[Message] = []
+    for _ in range(min(count, len(messages))):
+        message = popleft()
+        taken.append(message)
+        max_bytes -= len(message.body)
+        if max_bytes <= 0:
+            break
+    return taken
+
+
+class OverflowQueue:
+    """A queue in memory that overflows to disk. From head to tail: memory, disk, what the disk did not take.
+
+    :param disk: opened
+    :param bound: messages in memory at most
+    :param on_use: told of every write to the disk: None, or why it failed; and when it cannot be read
+    :param on_discard: called when the queue is dropped for good
+    """
+
+    def __init__(
+        self,
+        disk: DiskQueue,
+        bound: int,
+        on_use: Callable[[DiskError | None], None],
+        on_discard: Callable[[OverflowQueue], None],
+    ) -> None:
+        self.disk = disk
+        self._bound = bound
+        self._on_use = on_use
+        self._on_discard = on_discard
+        self._memory: deque[Message] = deque()
+        #: What must go to disk, and could not yet.
+        self._unsettled: deque[Message] = deque()
+
+    def __len__(self) -> int:
+        return len(self._memory) + self.disk.depth + len(self._unsettled)
+
+    @property
+    def backend_depth(self) -> int:
+        return self.disk.depth
+
+    def put(self, messages: Sequence[Message]) -> None:
+        room = self._room()
+        if len(messages) <= room:
+            self._memory.extend(messages)
+        else:
+            self.settle()
+            self._write(messages[room:])
+            self._memory.extend(messages[:room])
+
+    def keep(self, messages: Sequence[Message]) -> None:
+        try:
+            self.put(messages)
+        except DiskError:
+            self._unsettled.extend(messages)
+
+    def _room(self) -> int:
+        """Messages that may go to memory: none while others wait behind those that are there."""
+        if self.disk.depth or self._unsettled:
+            return 0
+        return self._bound - len(self._memory)
+
+    def settle(self) -> None:
+        if self._unsettled:
+            self._write(self._unsettled)
+            self._unsettled.clear()
+
+    def _write(self, messages: Iterable[Message]) -> None:
+        try:
+            self.disk.put([(m.timestamp_ns, m.attempts, m.id, m.body) for m in messages])
+        except DiskError as error:
+            self._on_use(error)
+            raise
+        self._on_use(None)
+
+    def take(self, count: int, max_bytes: int) -> list[Message]:
+        taken = _take(self._memory, count, max_bytes)
+        if not self._memory and len(taken) < count and (self.disk.depth or self._unsettled):
+            max_bytes -= sum([len(message.body) for message in taken])
+            for message in self._read(count - len(taken), max_bytes):
+                taken.append(message)
+                max_bytes -= len(message.body)
+            if not self.disk.depth and max_bytes > 0:
+                taken += _take(self._unsettled, count - len(taken), max_bytes)
+        return taken
+
+    def _read(self, count: int, max_bytes: int) -> Iterator[Message]:
+        try:
+            records = self.disk.take(count, max_bytes)
+        except DiskError as error:
+            self._on_use(error)
+            return
+        for timestamp_ns, attempts, message_id, body in records:
+            message = Message(message_id, timestamp_ns, body)
+            message.attempts = attempts
+            yield message
+
+    def trim(self) -> None:
+        pass
+
+    def clear(self) -> None:
+        self._memory.clear()
+        self._unsettled.clear()
+        self.disk.clear()
+
+    def discard(self) -> None:
+        self.clear()
+        self._on_discard(self)
+
+    def close(self, others: Iterable[Message] = ()) -> None:
+        rest = list(chain(self._memory, self._unsettled, others))
+        try:
+            if rest:
+                self._write(rest)
+            self.disk.close()
+        except DiskError as error:
+            log.error("%s: %d messages may be lost, they were in memory - %s", self.disk.name, len(rest), error)
+        self._memory.clear()
+        self._unsettled.clear()

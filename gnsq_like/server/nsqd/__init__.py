@@ -1,0 +1,1 @@
+"""nsqd: the daemon, its TCP protocol V2, its HTTP API, and what it reports elsewhere."""

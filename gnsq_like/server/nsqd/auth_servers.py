@@ -1,0 +1,91 @@
+"""Asking auth servers about a client (NSQ.md 1.4). The client's secret appears in no log and no error."""
+
+from __future__ import annotations
+
+import random as random_module
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from gnsq_like.addresses import join_host_port
+from gnsq_like.server.nsqd.authorizations import Access, read_access
+from gnsq_like.server.nsqd.http_get import HTTPGetFailed, http_get
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.shared.gojson import read_object
+
+_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+
+
+class AuthFailed(Exception):
+    """No auth server gave a usable answer; the text says why for each, and is for the log alone."""
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """What an auth server is told about a client."""
+
+    #: The name in its certificate, where it was asked for one.
+    common_name: str
+    #: Empty for a unix socket.
+    remote_ip: str
+    secret: bytes = field(repr=False)
+    tls: bool
+
+    def query(self) -> str:
+        """As the query string of a URL."""
+        fields = {
+            "common_name": self.common_name,
+            "remote_ip": self.remote_ip,
+            "secret": self.secret,
+            "tls": str(self.tls).lower(),
+        }
+        return urlencode(fields)
+
+
+class AuthServers:
+    """The auth servers of one nsqd.
+
+    :param tls_context: gevent's, for those asked over https
+    :param random: a number from 0 to below 1
+    """
+
+    def __init__(
+        self, options: NsqdOptions, tls_context: ssl.SSLContext, random: Callable[[], float] = random_module.random
+    ) -> None:
+        self._options = options
+        self._addresses = options.auth_http_addresses
+        self._tls_context = tls_context
+        self._random = random
+
+    def ask(self, applicant: Applicant) -> Access:
+        """The first usable answer, beginning with any of them. May switch.
+
+        :raises AuthFailed: if there is none
+        """
+        start = int(self._random() * len(self._addresses))
+        failures = []
+        for address in self._addresses[start:] + self._addresses[:start]:
+            try:
+                return self._ask_one(address, applicant)
+            except (HTTPGetFailed, ValueError) as exc:
+                failures.append(f"failed to auth against {address} - {exc}")
+        raise AuthFailed("; ".join(failures))
+
+    def _ask_one(self, address: str, applicant: Applicant) -> Access:
+        endpoint = address if "://" in address else f"http://{address}/auth"
+        url = f"{endpoint}?{applicant.query()}"
+        status, body = self._get(url)
+        if status == 403 and not url.startswith("https"):
+            status, body = self._get(_over_https(url, read_object(body).number("https_port")))
+        if status != 200:
+            raise ValueError(f"got response {status}")
+        return read_access(body)
+
+    def _get(self, url: str) -> tuple[int, bytes]:
+        return http_get(url, self._options, headers=_HEADERS, tls_context=self._tls_context)
+
+
+def _over_https(url: str, port: int) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(scheme="https", netloc=join_host_port(parts.hostname or "", port)))

@@ -1,0 +1,272 @@
+"""nsqd in Python: a daemon that NSQ's clients and tools take for the real one (NSQ.md 1 to 3).
+
+:class:`Nsqd` joins the parts: the broker decides, the TCP and HTTP faces ask it and are told, and the
+lookup peers announce what exists. It runs the broker in one place, ``_work``, in the hub: once for all
+that the clients did in one turn of the event loop, and when a deadline has come.
+
+With a data path, messages that do not fit in memory go to disk, and a stop writes everything down, as nsqd
+does. Without one they are kept in memory only, however many they are, and are lost when the daemon stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from time import monotonic, time
+from typing import Any
+
+import gevent
+from gevent import socket
+
+from gnsq_like.addresses import parse_address
+from gnsq_like.runtime.timer import Timer
+from gnsq_like.server.broker.broker import Broker
+from gnsq_like.server.broker.channel import Channel, Consumer
+from gnsq_like.server.broker.data_path import DataPath
+from gnsq_like.server.broker.metadata import Entry
+from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.nsqd.auth_servers import AuthServers
+from gnsq_like.server.nsqd.http import TlsRequired, routes
+from gnsq_like.server.nsqd.lookup_peer import LookupPeer
+from gnsq_like.server.nsqd.stats import stats
+from gnsq_like.server.nsqd.statsd import Statsd, host_key
+from gnsq_like.server.nsqd.tcp import NsqdClient
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.shared.daemon import Daemon
+from gnsq_like.server.shared.listen import broadcast_host, port_of
+from gnsq_like.server.shared.tls_contexts import client_context, server_context
+from gnsq_like.server.shared.wsgi import Application, WSGIApplication
+from gnsq_like.wire.names import is_ephemeral
+
+log = logging.getLogger("gnsq_like.nsqd")
+
+
+class Nsqd(Daemon):
+    """An nsqd that runs in this process, on gevent.
+
+    The constructor does nothing but keep the options; :meth:`start` listens. Afterwards ``tcp_address``
+    and ``http_address`` are the real addresses, and ``broker`` is there to be looked at.
+
+    :param options: the options; or give them one by one, as ``Nsqd(tcp_address="127.0.0.1:0", msg_timeout=1)``
+    :param clock: monotonic seconds, by which messages time out and deferred ones come back
+    """
+
+    def __init__(
+        self, options: NsqdOptions | None = None, *, clock: Callable[[], float] = monotonic, **changes: Any
+    ) -> None:
+        self.options = options or NsqdOptions(**changes)
+        self.clock = clock
+        super().__init__(self.options.tcp_address, self.options.http_address, log, self.options.https_address)
+        #: Topics, channels and messages; a new one at every start.
+        self.broker = Broker(self.options)
+        #: All connected clients.
+        self.clients: set[NsqdClient] = set()
+        #: Unix seconds.
+        self.start_time = 0
+        #: The nsqlookupds it registers with, each with the greenlet that does.
+        self._lookup_peers: dict[LookupPeer, gevent.Greenlet] = {}
+        #: Where its messages and its topics outlast it; None for nowhere. And what was found there.
+        self._data_path: DataPath | None = None
+        self._entries: list[Entry] = []
+        #: Who says what clients may do; None where they may do all.
+        self._auth_servers: AuthServers | None = None
+        self._deadline = Timer(self._work)
+        #: The deadline that ``_deadline`` is set for.
+        self._deadline_at: float | None = None
+
+    # -- what others are told of this nsqd -----------------------------------------------------------
+
+    @property
+    def broadcast_address(self) -> str:
+        """The host name or address that clients are told to use."""
+        return self.options.broadcast_address or broadcast_host(self.tcp_address)
+
+    @property
+    def broadcast_tcp_port(self) -> int:
+        """The TCP port that clients are told to use."""
+        return self.options.broadcast_tcp_port or port_of(self.tcp_address)
+
+    @property
+    def broadcast_http_port(self) -> int:
+        """The HTTP port that clients are told to use."""
+        return self.options.broadcast_http_port or (port_of(self.http_address) if self.http_address else 0)
+
+    @property
+    def health(self) -> str:
+        """``OK``, or ``NOK - `` and why the last write to disk failed."""
+        problem = self._data_path.problem if self._data_path else ""
+        return f"NOK - {problem}" if problem else "OK"
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        self._tls_context = server_context(self.options)
+        if self.options.auth_http_addresses:
+            self._auth_servers = AuthServers(self.options, client_context(self.options))
+        if self.options.data_path:
+            data_path = DataPath(self.options, lambda: self.broker.retry(self.clock()))
+            self._entries = data_path.open()
+            self._data_path = data_path
+
+    def _release(self) -> None:
+        if self._data_path is not None:
+            data_path, self._data_path = self._data_path, None
+            data_path.close(self.broker.close)
+
+    def _prepare(self) -> None:
+        make_queue = self._data_path.make_queue if self._data_path else None
+        self.broker = Broker(self.options, self._note_work, self._on_change, make_queue=make_queue)
+        self.start_time = int(time())
+        if self._data_path is not None:
+            self._restore(self._entries)
+            self._data_path.start(self.broker.topics.values)
+        self._follow_lookupds()
+        if self.options.statsd_address:
+            self._greenlets.spawn(self._statsd().run)
+
+    def _statsd(self) -> Statsd:
+        options = self.options
+        prefix = options.statsd_prefix.replace("%s", host_key(f"{self.broadcast_address}:{self.broadcast_http_port}"))
+        if prefix and not prefix.endswith("."):
+            prefix += "."
+        return Statsd(
+            parse_address(options.statsd_address),
+            prefix,
+            options.statsd_interval,
+            options.statsd_udp_packet_size,
+            options.statsd_exclude_ephemeral,
+            lambda: stats(self, "", "", False, options.statsd_mem_stats),
+        )
+
+    def _restore(self, entries: list[Entry]) -> None:
+        """Make the topics and channels that were there; nothing moves before a topic has all of its channels."""
+        now = self.clock()
+        for entry in entries:
+            topic = self.broker.topic(entry.name)
+            topic.set_held(True, now)
+            topic.set_paused(entry.paused, now)
+            for each in entry.channels:
+                self.broker.channel(topic, each.name, now).set_paused(each.paused)
+            topic.set_held(False, now)
+
+    def _dispose(self) -> None:
+        self._deadline.cancel()
+        self._deadline_at = None
+        self._lookup_peers = {}
+
+    def _application(self, over_tls: bool) -> WSGIApplication:
+        if self.options.tls_required == "true" and not over_tls:
+            return TlsRequired(self)
+        return Application(routes(self))
+
+    def _serve_client(self, sock: socket.socket, address: str) -> None:
+        client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
+        self.clients.add(client)
+        try:
+            client.run()
+        finally:
+            self.clients.discard(client)
+
+    # -- running the broker --------------------------------------------------------------------------
+
+    def _note_work(self) -> None:
+        gevent.get_hub().loop.run_callback(self._work)
+
+    def _work(self) -> None:
+        """Do what is on the broker's agenda. Never switches."""
+        if not self.is_running:
+            return
+        for consumer, messages in self.broker.work(self.clock()):
+            _client_of(consumer).send_messages(messages)
+        due = self.broker.next_due
+        if due is None:
+            self._deadline.cancel()
+        elif due != self._deadline_at or not self._deadline.is_set:
+            self._deadline.set(due - self.clock())
+        self._deadline_at = due
+
+    def look_at_clock(self) -> None:
+        """The clock was moved, as a test does with its own: see to what is due now. Never switches."""
+        self._work()
+
+    # -- managing topics and channels (the HTTP face) ------------------------------------------------
+
+    def set_channel_paused(self, channel: Channel, paused: bool) -> None:
+        """Pause or unpause a channel."""
+        channel.set_paused(paused)
+        self._save_metadata()
+        for consumer in channel.consumers:
+            _client_of(consumer).flush_if_full()
+
+    def set_topic_paused(self, topic: Topic, paused: bool) -> None:
+        """Pause or unpause a topic."""
+        topic.set_paused(paused, self.clock())
+        self._save_metadata()
+
+    def _save_metadata(self) -> None:
+        """At once: whether something is paused is not to be forgotten, however this ends."""
+        if self._data_path is not None:
+            self._data_path.save_metadata()
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Drop a topic; its consumers' connections are closed."""
+        _close_clients(self.broker.delete_topic(topic))
+
+    def delete_channel(self, topic: Topic, channel: Channel) -> None:
+        """Drop a channel; its consumers' connections are closed."""
+        _close_clients(self.broker.delete_channel(topic, channel))
+
+    # -- changing options (the HTTP face) ------------------------------------------------------------
+
+    def set_log_level(self, level: str) -> None:
+        """Have gnsq_like log what has this level or a higher one, in the whole process."""
+        self.options = replace(self.options, log_level=level)
+        logging.getLogger("gnsq_like").setLevel(level.upper())
+
+    def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
+        """Register with these nsqlookupds from now on, and with no others."""
+        self.options = replace(self.options, lookupd_tcp_addresses=tuple(addresses))
+        self._follow_lookupds()
+
+    # -- nsqlookupd ----------------------------------------------------------------------------------
+
+    def _follow_lookupds(self) -> None:
+        wanted = set(self.options.lookupd_tcp_addresses)
+        for peer in [peer for peer in self._lookup_peers if peer.address not in wanted]:
+            self._lookup_peers.pop(peer).kill(block=False)
+        for address in wanted - {peer.address for peer in self._lookup_peers}:
+            peer = LookupPeer(address, self)
+            self._lookup_peers[peer] = self._greenlets.spawn(peer.run)
+
+    def _on_change(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
+        if self._data_path is not None and not (channel or topic).ephemeral:
+            self._data_path.metadata_changed()
+        for peer in self._lookup_peers:
+            peer.announce(topic.name, channel.name if channel else None, exists)
+        if exists and channel is None and self._lookup_peers:
+            topic.set_held(True, self.clock())
+            self._greenlets.spawn(self._fetch_channels, topic)
+
+    def _fetch_channels(self, topic: Topic) -> None:
+        """Greenlet: make the channels that nsqlookupd knows of a new topic; only then its messages move."""
+        jobs = [gevent.spawn(peer.channels_of, topic.name) for peer in self._lookup_peers]
+        try:
+            gevent.joinall(jobs)
+            names = {name for job in jobs for name in job.value or ()}
+            for name in sorted(names):
+                if not is_ephemeral(name) and self.broker.topics.get(topic.name) is topic:
+                    self.broker.channel(topic, name, self.clock())
+        finally:
+            gevent.killall(jobs, block=False)
+            topic.set_held(False, self.clock())
+
+
+def _client_of(consumer: Consumer) -> NsqdClient:
+    assert isinstance(consumer.client, NsqdClient)
+    return consumer.client
+
+
+def _close_clients(consumers: list[Consumer]) -> None:
+    for consumer in consumers:
+        _client_of(consumer).abort()

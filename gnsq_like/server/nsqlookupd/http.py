@@ -1,0 +1,138 @@
+"""nsqlookupd's HTTP face (NSQ.md 4.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gnsq_like.server.nsqlookupd.registry import Producer, Registrations
+from gnsq_like.server.options import VERSION
+from gnsq_like.server.shared.wsgi import (
+    Answer,
+    Problem,
+    Request,
+    Routes,
+    argument,
+    topic_and_channel_names,
+)
+from gnsq_like.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from gnsq_like.server.nsqlookupd.nsqlookupd import Nsqlookupd
+
+
+def routes(lookupd: Nsqlookupd) -> Routes:
+    """The table of nsqlookupd's HTTP face."""
+    face = _Face(lookupd)
+    return {
+        "/ping": {"GET": face.ping},
+        "/info": {"GET": face.info},
+        "/debug": {"GET": face.debug},
+        "/lookup": {"GET": face.lookup},
+        "/topics": {"GET": face.topics},
+        "/channels": {"GET": face.channels},
+        "/nodes": {"GET": face.nodes},
+        "/topic/create": {"POST": face.create_topic},
+        "/topic/delete": {"POST": face.delete_topic},
+        "/topic/tombstone": {"POST": face.tombstone_topic},
+        "/channel/create": {"POST": face.create_channel},
+        "/channel/delete": {"POST": face.delete_channel},
+    }
+
+
+class _Face:
+    """The functions of the table."""
+
+    def __init__(self, lookupd: Nsqlookupd) -> None:
+        self._lookupd = lookupd
+        self._registry = lookupd.registry
+
+    def ping(self, request: Request) -> Answer:
+        return "OK"
+
+    def info(self, request: Request) -> Answer:
+        return {"version": VERSION}
+
+    def topics(self, request: Request) -> Answer:
+        return {"topics": sorted(self._registry.topics)}
+
+    def channels(self, request: Request) -> Answer:
+        return {"channels": self._registry.channels_of(argument(request.parameters(), "topic"))}
+
+    def lookup(self, request: Request) -> Answer:
+        topic = argument(request.parameters(), "topic")
+        producers = self._registry.lookup(topic, self._lookupd.clock())
+        if producers is None:
+            raise Problem(404, "TOPIC_NOT_FOUND")
+        return {
+            "channels": self._registry.channels_of(topic),
+            "producers": [_producer(producer) for producer in producers],
+        }
+
+    def nodes(self, request: Request) -> Answer:
+        now = self._lookupd.clock()
+        return {"producers": [self._node(producer, now) for producer in self._registry.nodes(now)]}
+
+    def _node(self, producer: Producer, now: float) -> dict[str, Any]:
+        topics = self._registry.topics_of(producer)
+        tombstones = [self._registry.is_tombstoned(producer, topic, now) for topic in topics]
+        return _producer(producer) | {"tombstones": tombstones, "topics": topics}
+
+    def create_topic(self, request: Request) -> Answer:
+        topic = argument(request.parameters(), "topic")
+        if not is_valid_name(topic):
+            raise Problem(400, "INVALID_ARG_TOPIC")
+        self._registry.create_topic(topic)
+        return None
+
+    def delete_topic(self, request: Request) -> Answer:
+        self._registry.delete_topic(argument(request.parameters(), "topic"))
+        return None
+
+    def tombstone_topic(self, request: Request) -> Answer:
+        parameters = request.parameters()
+        self._registry.tombstone(argument(parameters, "topic"), argument(parameters, "node"), self._lookupd.clock())
+        return None
+
+    def create_channel(self, request: Request) -> Answer:
+        self._registry.create_channel(*topic_and_channel_names(request))
+        return None
+
+    def delete_channel(self, request: Request) -> Answer:
+        if not self._registry.delete_channel(*topic_and_channel_names(request)):
+            raise Problem(404, "CHANNEL_NOT_FOUND")
+        return None
+
+    def debug(self, request: Request) -> Answer:
+        registry = self._registry
+        keys: dict[str, Registrations] = {"client::": registry.producers}
+        keys |= {f"topic:{topic}:": found for topic, found in registry.topics.items()}
+        keys |= {f"channel:{topic}:{channel}": found for (topic, channel), found in registry.channels.items()}
+        return {
+            key: [
+                {
+                    "id": registration.producer.remote_address,
+                    "hostname": registration.producer.hostname,
+                    "broadcast_address": registration.producer.broadcast_address,
+                    "tcp_port": registration.producer.tcp_port,
+                    "http_port": registration.producer.http_port,
+                    "version": registration.producer.version,
+                    "last_update": round(registration.producer.last_update * 1e9),
+                    "tombstoned": registration.tombstoned_at is not None,
+                    "tombstoned_at": round((registration.tombstoned_at or 0) * 1e9),
+                }
+                for registration in registrations.values()
+            ]
+            for key, registrations in keys.items()
+            if registrations
+        }
+
+
+def _producer(producer: Producer) -> dict[str, Any]:
+    return {
+        "remote_address": producer.remote_address,
+        "hostname": producer.hostname,
+        "broadcast_address": producer.broadcast_address,
+        "tcp_port": producer.tcp_port,
+        "http_port": producer.http_port,
+        "version": producer.version,
+    }

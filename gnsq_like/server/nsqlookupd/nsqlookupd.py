@@ -1,0 +1,63 @@
+"""nsqlookupd in Python: a directory of nsqds that NSQ's clients and tools take for the real one (NSQ.md 4)."""
+
+from __future__ import annotations
+
+import logging
+import socket as plain_socket
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+from gevent import socket
+
+from gnsq_like.server.nsqlookupd.http import routes
+from gnsq_like.server.nsqlookupd.registry import Registry
+from gnsq_like.server.nsqlookupd.tcp import LookupdClient
+from gnsq_like.server.options import VERSION, NsqlookupdOptions
+from gnsq_like.server.shared.daemon import Daemon
+from gnsq_like.server.shared.listen import broadcast_host, port_of
+from gnsq_like.server.shared.wsgi import Application
+
+log = logging.getLogger("gnsq_like.nsqlookupd")
+
+
+class Nsqlookupd(Daemon):
+    """A nsqlookupd that runs in this process, on gevent.
+
+    The constructor does nothing but keep the options; :meth:`start` listens. Afterwards ``tcp_address``
+    and ``http_address`` are the real addresses, and ``registry`` is there to be looked at.
+
+    :param options: the options; or give them one by one, as ``Nsqlookupd(tcp_address="127.0.0.1:0")``
+    :param clock: Unix seconds, by which producers become inactive and tombstones end
+    """
+
+    def __init__(
+        self, options: NsqlookupdOptions | None = None, *, clock: Callable[[], float] = time, **changes: Any
+    ) -> None:
+        self.options = options or NsqlookupdOptions(**changes)
+        self.clock = clock
+        super().__init__(self.options.tcp_address, self.options.http_address, log)
+        #: Who has which topics and channels; a new one at every start.
+        self.registry = self._new_registry()
+
+    def _new_registry(self) -> Registry:
+        return Registry(self.options.inactive_producer_timeout, self.options.tombstone_lifetime)
+
+    def identity(self) -> dict[str, Any]:
+        """What nsqds are told about this nsqlookupd."""
+        return {
+            "broadcast_address": self.options.broadcast_address or broadcast_host(self.tcp_address),
+            "hostname": plain_socket.gethostname(),
+            "http_port": port_of(self.http_address) if self.http_address else 0,
+            "tcp_port": port_of(self.tcp_address),
+            "version": VERSION,
+        }
+
+    def _prepare(self) -> None:
+        self.registry = self._new_registry()
+
+    def _application(self, over_tls: bool) -> Application:
+        return Application(routes(self))
+
+    def _serve_client(self, sock: socket.socket, address: str) -> None:
+        LookupdClient(sock, address, self).run()

@@ -1,0 +1,1 @@
+"""What nsqd and nsqlookupd have in common."""

@@ -1,0 +1,174 @@
+"""What nsqd and nsqlookupd have in common: they listen, serve, and stop.
+
+A daemon runs on gevent in the thread that starts it, in that thread's hub, patched or not. Its state is
+made by ``start`` and dropped by ``stop``; a daemon started again begins empty, like a process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import ssl
+from types import TracebackType
+from typing import Self
+
+import gevent
+from gevent import socket
+from gevent.baseserver import BaseServer
+from gevent.pool import Group
+from gevent.pywsgi import LoggingLogAdapter, WSGIServer
+from gevent.server import StreamServer
+
+from gnsq_like.addresses import join_host_port
+from gnsq_like.server.shared.https import HTTPSServer
+from gnsq_like.server.shared.listen import bound_address, listen, unlink_socket
+from gnsq_like.server.shared.wsgi import WSGIApplication
+
+
+class Daemon:
+    """A daemon with a TCP and an HTTP face, which may be there over TLS, too.
+
+    :param tcp_address: where to listen for TCP; port 0 for any free one
+    :param http_address: the same for HTTP; empty for no HTTP
+    :param log: where it reports
+    :param https_address: the same for HTTP over TLS, where the daemon has a certificate
+    """
+
+    def __init__(self, tcp_address: str, http_address: str, log: logging.Logger, https_address: str = "") -> None:
+        self._wanted_tcp_address = tcp_address
+        self._wanted_http_address = http_address
+        self._wanted_https_address = https_address
+        self._log = log
+        #: The addresses that it listens on, with their real ports; empty before the first start.
+        self.tcp_address = ""
+        self.http_address = ""
+        self.https_address = ""
+        self.is_running = False
+        #: For TLS; made by ``_claim``, None without a certificate.
+        self._tls_context: ssl.SSLContext | None = None
+        self._servers: list[BaseServer] = []
+        self._unix_clients = itertools.count(1)
+        #: The greenlets that serve clients and whatever else must end with the daemon.
+        self._greenlets = Group()
+
+    # -- for subclasses ------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """Take what only one daemon may have; comes first. Raises OSError, and has taken nothing then."""
+
+    def _release(self) -> None:
+        """Give back what was claimed; comes last, also after a start that failed. May switch."""
+
+    def _prepare(self) -> None:
+        """Make the state; the addresses are known. Raises nothing."""
+
+    def _serve_client(self, sock: socket.socket, address: str) -> None:
+        """Serve one TCP client until it leaves."""
+        raise NotImplementedError
+
+    def _application(self, over_tls: bool) -> WSGIApplication:
+        """The WSGI application of the HTTP face, or of the one over TLS."""
+        raise NotImplementedError
+
+    def _dispose(self) -> None:
+        """Nobody is served any more."""
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen and serve. Does not block; clients are served whenever the caller's greenlet waits.
+
+        :raises UsageError: if an option turns out to be wrong
+        :raises OSError: if an address cannot be listened on, or something else is in use; nothing is left open then
+        """
+        if self.is_running:
+            return
+        self._claim()
+        try:
+            self._listen_and_serve()
+        except BaseException:
+            self.is_running = False
+            self._release()
+            raise
+
+    def _listen_and_serve(self) -> None:
+        tcp, http, https = listeners = self._listeners()
+        self.tcp_address, self.http_address, self.https_address = [
+            bound_address(listener) if listener else "" for listener in listeners
+        ]
+        self._prepare()
+        self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)]
+        errors = LoggingLogAdapter(self._log, logging.ERROR)
+        options = {"spawn": self._greenlets.spawn, "log": None, "error_log": errors}
+        if http is not None:
+            self._servers.append(WSGIServer(http, self._application(over_tls=False), **options))
+        if https is not None:
+            context = self._tls_context
+            self._servers.append(HTTPSServer(https, self._application(over_tls=True), ssl_context=context, **options))
+        for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
+            if address:
+                self._log.info("%s: listening on %s", name, address)
+        # From here on there may be clients: WSGIServer asks for this host's name as it starts, and switches.
+        self.is_running = True
+        for server in self._servers:
+            server.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop listening, close all connections and drop the state. May switch; twice is fine.
+
+        :param timeout: seconds for greenlets to end
+        """
+        if not self.is_running:
+            return
+        self.is_running = False
+        for server in self._servers:
+            server.stop(0)
+        self._servers = []
+        for address in (self.tcp_address, self.http_address, self.https_address):
+            if address:
+                unlink_socket(address)
+        self._greenlets.kill(timeout=timeout)
+        self._dispose()
+        self._release()
+
+    def _accept(self, sock: socket.socket, peer: object) -> None:
+        gevent.getcurrent().name = f"{self._log.name} client"
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._serve_client(sock, self._peer_address(peer))
+
+    def _peer_address(self, peer: object) -> str:
+        if isinstance(peer, tuple):
+            return join_host_port(*peer[:2])
+        # A unix socket's peer has no name; nsqlookupd needs one for each of its clients.
+        return f"@{next(self._unix_clients)}"
+
+    def _listeners(self) -> list[socket.socket | None]:
+        """The sockets for TCP, HTTP and HTTPS, None for what is not wanted; all or none."""
+        https_address = self._wanted_https_address if self._tls_context is not None else ""
+        listeners: list[socket.socket | None] = []
+        try:
+            for address in (self._wanted_tcp_address, self._wanted_http_address, https_address):
+                listeners.append(self._listen(address) if address else None)
+        except BaseException:
+            for listener in filter(None, listeners):
+                address = bound_address(listener)
+                listener.close()
+                unlink_socket(address)
+            raise
+        return listeners
+
+    def _listen(self, address: str) -> socket.socket:
+        try:
+            return listen(address)
+        except OSError as exc:
+            raise OSError(exc.errno, f"listen ({address}) failed - {exc.strerror or exc}") from exc
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,1 @@
+"""The sink: rows of a batch or stream become messages."""

@@ -1,0 +1,1 @@
+"""The source: a topic's channel as a stream or as a batch of rows."""

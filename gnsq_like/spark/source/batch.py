@@ -1,0 +1,80 @@
+"""The batch read: what the channels hold now, as a DataFrame that is read once.
+
+A batch read has no checkpoint and no commit: Spark never tells a source that a job succeeded. So nothing can be
+finished at the right moment, and the user says which wrong moment is right for him. ``peek`` finishes nothing:
+each nsqd shows its first messages and gets them back. ``drain`` finishes messages before Spark has them: at most
+once. Neither is a way to process messages; a stream with the trigger AvailableNow is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from gnsq_like.errors import NSQError
+from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.source.batch_receiver import BatchReceiver
+from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.plan import Part, make_plan, parts_of
+from gnsq_like.spark.source.schema import check_schema
+from gnsq_like.spark.staging.segments import Rows, encode_segment
+from gnsq_like.spark.user_errors import plain_errors
+
+
+def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchReader:
+    """The reader for these options; raises InvalidOption, WrongSchema."""
+    options = parse_options(SourceOptions, given)
+    check_schema(schema, options)
+    return NsqBatchReader(options)
+
+
+class NsqBatchReader(DataSourceReader):
+    """Peeks or drains, by the option ``batchMode``."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._keep = options.batch_mode == "peek"
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each nsqd that has messages; of a drain, as many splits as minPartitions asks for."""
+        options = self._options
+        with plain_errors():
+            daemons = Daemons(options)
+            daemons.prepare()
+            plan = make_plan(
+                daemons.settled_depths(),
+                max_messages=options.max_messages,
+                max_bytes=options.max_bytes,
+                # Two that peek would see the same messages.
+                min_partitions=1 if self._keep else options.min_partitions,
+                segment_messages=options.segment_messages,
+            )
+        return [InputPartition(part) for part in parts_of("", 0, plan)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a part; of a peek no more than one connection holds."""
+        if isinstance(partition.value, Part):  # Spark asks for one even if there are none
+            with plain_errors():
+                yield from self._read(partition.value)
+
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        rows = Rows(options.columns, options.topic, options.channel, part.address)
+        rest, rest_bytes = part.messages, part.bytes
+        while rest > 0 and (rest_bytes > 0 or not part.bytes):
+            try:
+                messages = BatchReceiver(part.address, options, rest, keep=self._keep).run()
+            except NSQError:
+                if rest == part.messages:
+                    raise
+                return  # what was read is finished: a failed task would lose it
+            if not messages:
+                return
+            yield rows.of(encode_segment(messages))
+            if self._keep:
+                return
+            rest -= len(messages)
+            rest_bytes -= sum([len(message[3]) for message in messages])

@@ -1,0 +1,155 @@
+"""The driver's view of nsqd and nsqlookupd, over HTTP: who has the topic, and how much of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import gevent
+
+from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
+from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.source.plan import Depth
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two rounds of asking the nsqlookupds.
+_LOOKUP_INTERVAL = 5.0
+#: Seconds for which messages may be on their way from the topic to its channels, and between two looks at that.
+_SETTLING = 1.0
+_SETTLING_POLL = 0.02
+
+_T = TypeVar("_T")
+
+
+class Daemons:
+    """All nsqds that the options name or the nsqlookupds know. Opens nothing before the first call."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._lookupds = [LookupdClient(each, timeout=options.http_timeout) for each in options.lookupd_http_addresses]
+        fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
+        #: The nsqds by their TCP address.
+        self._nsqds = {tcp: NsqdHTTPClient(http, timeout=options.http_timeout) for tcp, http in fixed}
+        #: Monotonic time of the last round of lookups.
+        self._looked_up_at = float("-inf")
+        #: Nsqds on which the channel was created or seen.
+        self._prepared: set[str] = set()
+        #: Daemons whose last answer was an error, so that each failure is logged once.
+        self._failing: set[str] = set()
+
+    def prepare(self) -> None:
+        """Create the topic and the channel, if so asked. May switch.
+
+        :raises HTTPError: not a single daemon answers
+        """
+        options = self._options
+        errors: list[HTTPError] = []
+        results: list[object] = []
+        if options.create_topic_and_channel:
+            # A nsqd that gets the topic later then makes the channel with it.
+            results += self._ask_all(
+                self._lookupds, lambda client: client.create_channel(options.topic, options.channel), errors
+            )
+        self._look_up(errors)
+        nsqds = list(self._nsqds.values())
+        if options.create_topic_and_channel:
+            results += self._ask_all(nsqds, self._create, errors)
+        else:
+            results += self._ask_all([*nsqds, *self._lookupds], lambda client: client.ping(), errors)
+        if errors and not results:
+            raise errors[0]
+
+    def _create(self, client: NsqdHTTPClient) -> None:
+        client.create_topic(self._options.topic)
+        client.create_channel(self._options.topic, self._options.channel)
+
+    def depths(self) -> dict[str, Depth]:
+        """What each nsqd has; one that does not answer has nothing now. May switch."""
+        if self._lookupds and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
+            self._look_up([])
+        stats = self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), [])
+        return {address: depth for address, depth in stats if depth is not None}
+
+    def settled_depths(self) -> dict[str, Depth]:
+        """The same, but counted when nothing is on its way from the topic to the channel: a look misses some of that,
+        for nsqd counts the one after the other. May switch."""
+        deadline = time.monotonic() + _SETTLING
+        while any(depth.in_topic for depth in self.depths().values()) and time.monotonic() < deadline:
+            gevent.sleep(_SETTLING_POLL)
+        return self.depths()
+
+    def _look_up(self, errors: list[HTTPError]) -> None:
+        if not self._lookupds:
+            return
+        self._looked_up_at = time.monotonic()
+        topic = self._options.topic
+        answers = self._ask_all(self._lookupds, lambda client: client.lookup(topic, missing_ok=True), errors)
+        if not answers:
+            return  # those known so far
+        nodes = {Connection(node.tcp_address).address: node for answer in answers for node in answer.producers}
+        for address in self._nsqds.keys() - nodes.keys():
+            self._nsqds.pop(address).close()
+        for address in nodes.keys() - self._nsqds.keys():
+            self._nsqds[address] = NsqdHTTPClient(nodes[address].http_address, timeout=self._options.http_timeout)
+
+    def _depth(self, client: NsqdHTTPClient) -> Depth | None:
+        options = self._options
+        stats = client.stats(options.topic, include_clients=False, include_mem=False)
+        for topic in stats["topics"]:
+            if topic.get("topic_name") != options.topic:
+                continue
+            channel = _named(topic.get("channels"), options.channel)
+            if channel is None:
+                # One that was found later, or lost its data.
+                if not options.create_topic_and_channel:
+                    return None
+                self._create(client)
+                channel = {}
+            return _depth(topic, channel)
+        return Depth(0)
+
+    def _ask_all(self, clients: Iterable[Any], ask: Callable[[Any], _T], errors: list[HTTPError]) -> list[_T]:
+        """The answers of those that answered, asked at once; the others are logged and noted in ``errors``."""
+
+        def attempt(client: Any) -> list[_T]:
+            subject = client[1] if isinstance(client, tuple) else client
+            try:
+                answer = ask(client)
+            except NSQError as exc:
+                error = exc if isinstance(exc, HTTPError) else HTTPRequestFailed(subject.url, str(exc))
+                errors.append(error)
+                if subject.url not in self._failing:
+                    self._failing.add(subject.url)
+                    logger.warning("%s; its messages wait until it answers", exc)
+                return []
+            self._failing.discard(subject.url)
+            return [answer]
+
+        asked = list(clients)
+        if len(asked) == 1:
+            return attempt(asked[0])
+        greenlets = [gevent.spawn(attempt, client) for client in asked]
+        gevent.joinall(greenlets, raise_error=True)
+        return [answer for greenlet in greenlets for answer in greenlet.value]
+
+
+def _named(channels: Any, name: str) -> dict[str, Any] | None:
+    for channel in channels or ():
+        if channel.get("channel_name") == name:
+            found: dict[str, Any] = channel
+            return found
+    return None
+
+
+def _depth(topic: dict[str, Any], channel: dict[str, Any]) -> Depth:
+    """From nsqd's stats (NSQ.md 3.4). What is paused comes to nobody."""
+    # Right after a publish much is in the topic still, and not yet in its channels.
+    in_topic = 0 if topic.get("paused") else topic.get("depth", 0)
+    waiting = 0 if channel.get("paused") else channel.get("depth", 0) + in_topic
+    count = topic.get("message_count", 0)
+    mean = topic.get("message_bytes", 0) / count if count else 0.0
+    return Depth(waiting, channel.get("in_flight_count", 0), mean, in_topic)

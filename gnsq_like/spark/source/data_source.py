@@ -1,0 +1,64 @@
+"""The data source that Spark loads as ``format("nsq")``.
+
+``pyspark_nsq`` imports this module in every session that looks for a data source, whichever that is. So nothing
+heavy is loaded here, nor anything that may be missing, before the source is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from gnsq_like.spark.user_errors import plain_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from gnsq_like.spark.sink.data_writer import NsqStreamWriter, NsqWriter
+    from gnsq_like.spark.source.batch import NsqBatchReader
+    from gnsq_like.spark.source.stream import NsqStreamReader
+
+
+class NsqDataSource(DataSource):
+    """NSQ for Spark. The options are in ``options``; the documentation is docs/spark.rst."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nsq"
+
+    @plain_errors()
+    def schema(self) -> str:
+        """The columns of what is read, as Spark's DDL."""
+        from gnsq_like.spark.options import SourceOptions, parse_options
+        from gnsq_like.spark.source.schema import ddl_of
+
+        return ddl_of(parse_options(SourceOptions, self.options))
+
+    @plain_errors()
+    def reader(self, schema: StructType) -> NsqBatchReader:
+        """For ``spark.read``: peeks at what the channels hold, or drains them."""
+        from gnsq_like.spark.source.batch import make_batch_reader
+
+        return make_batch_reader(schema, self.options)
+
+    @plain_errors()
+    def streamReader(self, schema: StructType) -> NsqStreamReader:
+        """For ``spark.readStream``: stages what it receives, and gives it exactly as often as Spark asks."""
+        from gnsq_like.spark.source.stream import make_stream_reader
+
+        return make_stream_reader(schema, self.options)
+
+    @plain_errors()
+    def writer(self, schema: StructType, overwrite: bool) -> NsqWriter:
+        """For ``DataFrame.write``: publishes the rows."""
+        from gnsq_like.spark.sink.data_writer import NsqWriter, sink_options
+
+        return NsqWriter(schema, overwrite, sink_options(self.options))
+
+    @plain_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
+        """For ``DataFrame.writeStream``: publishes each batch."""
+        from gnsq_like.spark.sink.data_writer import NsqStreamWriter, sink_options
+
+        return NsqStreamWriter(schema, overwrite, sink_options(self.options))

@@ -1,0 +1,382 @@
+"""The Flask extension in one process: settings, publishing, recording, handlers, the embedded nsqd."""
+
+import json
+import threading
+import time
+import uuid
+
+import pytest
+from flask import Flask, current_app
+
+from gnsq_like import Reader
+from gnsq_like.contrib.flask.extension import NSQ
+from gnsq_like.deadletter import ToTopic
+from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
+from tests.support.daemons import running_nsqd, wait_for
+
+
+def make_app(nsq: NSQ, name: str = "shop", **config) -> Flask:
+    app = Flask(name)
+    app.config.update(config)
+    nsq.init_app(app)
+
+    @app.post("/click")
+    def click():
+        nsq.publish("clicks", {"button": "red"}, defer=1.5)
+        return "", 204
+
+    return app
+
+
+# -- recording --------------------------------------------------------------------------------------
+
+
+def test_recorded_publishes_stand_in_the_outbox():
+    nsq = NSQ()
+    app = make_app(nsq, NSQ_RECORD=True)
+    assert app.test_client().post("/click").status_code == 204
+    nsq.multi_publish("many", [b"1", {"two": 2}])
+    nsq.producer.publish_async("later", b"3").get()
+    assert [(each.topic, each.body, each.defer) for each in nsq.outbox] == [
+        ("clicks", b'{"button": "red"}', 1.5),
+        ("many", b"1", None),
+        ("many", b'{"two": 2}', None),
+        ("later", b"3", None),
+    ]
+    assert nsq.outbox[0].json() == {"button": "red"}
+    nsq.outbox.clear()
+    assert nsq.outbox == []
+
+
+def test_recording_refuses_what_a_producer_refuses():
+    nsq = NSQ()
+    make_app(nsq, NSQ_RECORD=True, NSQ_MAX_MSG_BYTES=10)
+    with pytest.raises(InvalidName):
+        nsq.publish("no topic", b"x")
+    with pytest.raises(InvalidBody):
+        nsq.publish("t", b"x" * 11)
+    with pytest.raises(InvalidBody):
+        nsq.publish("t", object())
+    with pytest.raises(InvalidBody):
+        nsq.multi_publish("t", [b"fine", b""])
+    with pytest.raises(InvalidOption):
+        nsq.publish("t", b"x", defer=-1)
+    with pytest.raises(InvalidOption):
+        nsq.publish("t", b"x", timeout=0)
+    assert nsq.outbox == []
+
+
+def test_there_is_no_outbox_where_publishes_are_sent():
+    nsq = NSQ()
+    make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    with pytest.raises(RuntimeError, match="NSQ_RECORD"):
+        nsq.outbox  # noqa: B018
+
+
+# -- bodies -----------------------------------------------------------------------------------------
+
+
+def test_what_is_not_bytes_is_the_applications_json():
+    nsq = NSQ()
+    make_app(nsq, NSQ_RECORD=True)
+    number = uuid.UUID(int=7)
+    for body in (b"\x00raw", bytearray(b"array"), memoryview(b"view"), "text", [1], {"id": number}, None):
+        nsq.publish("t", body)
+    assert [each.body for each in nsq.outbox[:3]] == [b"\x00raw", b"array", b"view"]
+    assert [each.json() for each in nsq.outbox[3:]] == ["text", [1], {"id": str(number)}, None]
+
+
+@pytest.mark.parametrize("encoder", ["msgpack", lambda value: repr(value).encode()])
+def test_another_encoder(encoder):
+    expected = pytest.importorskip("msgpack").packb([1]) if encoder == "msgpack" else b"[1]"
+    nsq = NSQ()
+    make_app(nsq, NSQ_RECORD=True, NSQ_ENCODER=encoder)
+    nsq.publish("t", [1])
+    nsq.publish("t", b"raw")
+    assert [each.body for each in nsq.outbox] == [expected, b"raw"]
+
+
+# -- applications -----------------------------------------------------------------------------------
+
+
+def test_several_applications_each_with_its_own_producer():
+    nsq = NSQ()
+    first, second = make_app(nsq, "first", NSQ_RECORD=True), make_app(nsq, "second", NSQ_RECORD=True)
+    for app, count in ((first, 1), (second, 2)):
+        for _ in range(count):
+            app.test_client().post("/click")
+    for app, count in ((first, 1), (second, 2)):
+        with app.app_context():
+            assert len(nsq.outbox) == count
+    assert len(nsq.outbox) == 2  # of the last one
+    with pytest.raises(RuntimeError, match="2 applications"):
+        nsq.publish("t", b"x")
+
+
+def test_outside_a_context_the_only_application_counts_in_any_thread():
+    nsq = NSQ()
+    make_app(nsq, NSQ_RECORD=True)
+    thread = threading.Thread(target=nsq.publish, args=("t", b"x"))
+    thread.start()
+    thread.join()
+    assert len(nsq.outbox) == 1
+
+
+def test_what_is_used_before_init_app_says_so():
+    nsq = NSQ()
+    with pytest.raises(RuntimeError, match="no application: call nsq"):
+        nsq.publish("t", b"x")
+    with Flask("other").app_context(), pytest.raises(RuntimeError, match="init_app"):
+        nsq.publish("t", b"x")
+    app = Flask("twice")
+    nsq.init_app(app)
+    with pytest.raises(RuntimeError, match="already"):
+        nsq.init_app(app)
+
+
+def test_wrong_settings_are_errors_of_init_app():
+    with pytest.raises(InvalidOption, match="did you mean NSQ_MAX_IN_FLIGHT"):
+        make_app(NSQ(), NSQ_MAX_INFLIGHT=3)
+    with pytest.raises(InvalidOption, match="NSQ_RECORD"):
+        make_app(NSQ(), NSQ_RECORD=3)
+
+
+def test_without_an_address_an_application_starts_and_a_publish_says_what_is_missing():
+    nsq = NSQ()
+    make_app(nsq)
+    with pytest.raises(InvalidOption, match="NSQ_NSQD_TCP_ADDRESSES"):
+        nsq.publish("t", b"x")
+
+
+def test_a_publish_that_fails_is_an_error_of_the_request():
+    nsq = NSQ()
+    app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT=0.2)
+    assert app.test_client().post("/click").status_code == 500
+    with pytest.raises(NotSent):
+        nsq.publish("t", b"x")
+    nsq.producer.close()
+
+
+# -- readers ----------------------------------------------------------------------------------------
+
+
+def test_a_wrong_declaration_is_an_error_at_once():
+    nsq = NSQ()
+    with pytest.raises(InvalidName):
+        nsq.reader("no topic", "c")(print)
+    with pytest.raises(InvalidOption, match="max_in_flight"):
+        nsq.reader("t", "c", max_inflight=3)(print)
+    with pytest.raises(InvalidOption, match="size"):
+        nsq.reader("t", "c", batch={"size": 0})(print)
+    nsq.reader("t", "c")(print)
+    with pytest.raises(InvalidOption, match="already"):
+        nsq.reader("t", "d")(print)
+    nsq.reader("t", "d", name="other")(print)
+    assert nsq.declared_readers == [("print", "t", "c"), ("other", "t", "d")]
+
+
+def test_settings_and_options_of_readers():
+    nsq = NSQ()
+    nsq.reader("t", "plain")(lambda message: None)
+    nsq.reader("t", "own", name="own", max_in_flight=3, spawn="greenlet", nsqd_tcp_addresses="127.0.0.1:2")(print)
+    app = make_app(nsq, NSQ_LOOKUPD_HTTP_ADDRESSES="127.0.0.1:1", NSQ_MAX_IN_FLIGHT=7)
+    plain, own = nsq.make_readers()
+    assert (plain.max_in_flight, plain.options.spawn) == (7, "thread")  # nothing is patched here
+    assert (own.max_in_flight, own.options.spawn) == (3, "greenlet")
+    assert own.stats()["known"] == []
+    assert [each.channel for each in nsq.make_readers(["own"], app)] == ["own"]
+    with pytest.raises(InvalidOption, match="there are: <lambda>, own"):
+        nsq.make_readers(["nobody"])
+
+
+def test_the_decorated_function_stays_what_it_is():
+    nsq = NSQ()
+
+    def handler(message):
+        return message
+
+    assert nsq.reader("t", "c")(handler) is handler
+
+
+def test_handlers_run_in_a_context_of_their_own_each():
+    nsq = NSQ()
+    seen, torn_down = [], []
+
+    @nsq.reader("clicks", "archive", max_in_flight=5)
+    def archive(message):
+        seen.append((current_app.name, json.loads(message.body)))
+
+    app = make_app(nsq)
+    app.teardown_appcontext(torn_down.append)
+    with nsq.embedded(app) as nsqd:
+        for number in range(10):
+            nsq.publish("clicks", number)
+        nsqd.wait_until("clicks", "archive", left=0)
+    assert sorted(seen) == [("shop", number) for number in range(10)]
+    assert torn_down == [None] * 10
+
+
+def test_a_handler_may_publish_and_batches_and_giving_up_have_a_context_too():
+    nsq = NSQ()
+    batches, given_up = [], []
+
+    @nsq.reader("first", "c")
+    def forward(message):
+        nsq.publish("second", message.body)
+
+    @nsq.reader("second", "c", batch={"size": 3, "interval": 0.2}, max_in_flight=10)
+    def store(messages):
+        batches.append((current_app.name, sorted(message.body for message in messages)))
+
+    @nsq.reader("third", "c", max_attempts=1, on_giving_up=lambda message: given_up.append(current_app.name))
+    def fail(message):
+        message.requeue(delay=0, backoff=False)
+
+    app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    with nsq.embedded(app):
+        nsq.multi_publish("first", [b"a", b"b", b"c"])
+        nsq.publish("third", b"x")
+        wait_for(lambda: sum(len(bodies) for _, bodies in batches) == 3 and given_up, "all")
+    assert {name for name, _ in batches} | set(given_up) == {"shop"}
+    # Behind the block all is as it was.
+    with pytest.raises(NotSent):
+        nsq.publish("first", b"d", timeout=0.1)
+    nsq.producer.close()
+
+
+def test_dead_letters_go_through_the_application():
+    nsq = NSQ()
+    dead = []
+
+    @nsq.reader("clicks", "c", max_attempts=1, on_giving_up=ToTopic(nsq, "clicks.dead"))
+    def fail(message):
+        message.requeue(delay=0, backoff=False)
+
+    nsq.reader("clicks.dead", "c")(lambda message: dead.append(message.body))
+    with nsq.embedded(make_app(nsq)):
+        nsq.publish("clicks", b"x")
+        wait_for(lambda: dead, "the dead letter")
+    assert dead == [b"x"]
+
+
+def test_consuming_goes_on_while_the_main_thread_blocks():
+    nsq = NSQ()
+    came = threading.Event()
+    nsq.reader("clicks", "archive")(lambda message: came.set())
+    with running_nsqd("process") as nsqd:
+        app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
+        with nsq.consuming(app) as group:
+            nsq.publish("clicks", b"x")
+            assert came.wait(10)  # a native lock: no greenlet of this thread runs meanwhile
+            assert [reader.stats()["state"] for reader in group.readers] == ["running"]
+        assert [reader.stats()["state"] for reader in group.readers] == ["stopped"]
+        nsq.producer.close()
+
+
+def test_the_stop_waits_for_handlers():
+    nsq = NSQ()
+    begun, ended = threading.Event(), []
+
+    @nsq.reader("clicks", "archive")
+    def slow(message):
+        begun.set()
+        time.sleep(0.5)
+        ended.append(message.body)
+
+    with nsq.embedded(make_app(nsq)):
+        nsq.publish("clicks", b"x")
+        assert begun.wait(10)
+    assert ended == [b"x"]
+
+
+def test_the_health_blueprint_speaks_for_the_readers_of_this_process():
+    nsq = NSQ()
+    nsq.reader("clicks", "archive")(print)
+    app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    app.register_blueprint(nsq.health_blueprint())
+    client = app.test_client()
+    assert client.get("/healthz").json == {"status": "ok", "readers": []}
+    with nsq.embedded(app):
+        wait_for(lambda: client.get("/healthz").status_code == 200, "a connection")
+        assert client.get("/healthz").json["readers"][0]["problem"] is None
+    answer = client.get("/healthz")
+    assert (answer.status_code, answer.json["readers"][0]["problem"]) == (503, "stopped")
+
+
+def test_nothing_connects_before_the_first_publish():
+    connected = []
+    nsq = NSQ()
+    with running_nsqd() as nsqd:
+        make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
+        assert nsq.producer.stats()["state"] == "new"
+        nsq.reader("t", "c")(print)
+        connected += nsq.make_readers()
+        assert isinstance(connected[0], Reader)
+        assert connected[0].stats()["state"] == "new"
+        nsq.publish("t", b"x")
+        assert nsq.producer.stats()["confirmed"] == 1
+        nsq.producer.close()
+
+
+# -- commands ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command():
+    """Runs ``flask nsq ...`` in an application of these settings; gives its outcome."""
+
+    def run(*arguments: str, nsq: NSQ | None = None, input: bytes | None = None, **config):
+        return make_app(nsq or NSQ(), **config).test_cli_runner().invoke(args=["nsq", *arguments], input=input)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "input", "body", "defer"),
+    [
+        (("gr\u00fc\u00df dich",), None, "gr\u00fc\u00df dich".encode(), None),
+        ((), b"from\x00stdin\n", b"from\x00stdin\n", None),
+        (("-", "--defer", "2.5"), b"x", b"x", 2.5),
+    ],
+)
+def test_flask_nsq_publish(command, arguments, input, body, defer):
+    nsq = NSQ()
+    done = command("publish", "t", *arguments, nsq=nsq, input=input, NSQ_RECORD=True)
+    assert (done.exit_code, done.output) == (0, "")
+    assert [(each.topic, each.body, each.defer) for each in nsq.outbox] == [("t", body, defer)]
+
+
+def test_flask_nsq_list(command):
+    nsq = NSQ()
+    nsq.reader("clicks", "archive", name="keep")(print)
+    nsq.reader("clicks", "mail")(print)
+    assert command("list", nsq=nsq).output == "keep clicks archive\nprint clicks mail\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "error"),
+    [
+        (
+            ("run", "prnit"),
+            {},
+            "Error: invalid option names='prnit': there is no reader of this name; there are: print",
+        ),
+        (("run",), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
+        (("run", "--health", "nowhere"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1"}, "'nowhere' is not HOST:PORT"),
+        (("publish", "t", "x"), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
+        (("publish", "no topic", "x"), {"NSQ_RECORD": True}, "Error: invalid topic name"),
+        (("publish", "t", "x"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1}, "Error: not sent"),
+    ],
+)
+def test_what_is_wrong_is_said_without_a_traceback(command, arguments, config, error):
+    nsq = NSQ()
+    nsq.reader("clicks", "archive")(print)
+    done = command(*arguments, nsq=nsq, **config)
+    assert done.exit_code in (1, 2)
+    assert error in done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_there_is_nothing_to_run(command):
+    done = command("run", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    assert (done.exit_code, done.output) == (1, "Error: this application declares no readers (@nsq.reader)\n")

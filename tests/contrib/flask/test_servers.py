@@ -1,0 +1,156 @@
+"""Flask's own server and ``flask nsq``, as processes: publishing from request threads, readers, blocking handlers."""
+
+import signal
+import time
+
+import gevent
+import pytest
+from gevent.pywsgi import WSGIServer
+
+from gnsq_like import Producer, Reader
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.web import CLOSING, IS_THOROUGH, Consumed, client_states, flask, get, publish_from
+
+NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 1000)]
+
+
+@pytest.fixture(scope="module")
+def nsqd():
+    with running_nsqd("process") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def producer(nsqd):
+    with Producer(nsqd.tcp_address) as producer:
+        yield producer
+
+
+def test_unpatched_every_request_thread_publishes(tmp_path, nsqd):
+    consumed = Consumed()
+    with (
+        flask(
+            tmp_path,
+            *("run", "--port=0"),
+            listening=r"Running on http://127\.0\.0\.1:(\d+)",
+            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+        ) as server,
+        Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
+    ):
+        answers = publish_from(50, server.port, NAMES)
+        assert (answers.other, answers.refused, answers.broken) == ([], [], [])
+        wait_for(lambda: len(consumed) >= len(NAMES), "all messages", 30)
+    assert consumed == dict.fromkeys(NAMES, 1)
+
+
+@pytest.mark.parametrize(
+    ("patched", "number"), [(False, signal.SIGTERM), (False, signal.SIGINT), (True, signal.SIGTERM)]
+)
+def test_flask_nsq_run_ends_in_good_order(tmp_path, nsqd, producer, patched, number):
+    names = [f"0.5-{number}" for number in range(60)]
+    producer.multi_publish("work", [name.encode() for name in names])
+    with flask(tmp_path, "nsq", "run", patched=patched, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as process:
+        wait_for(lambda: len(process.noted("handling")) >= 50, "50 handlers", 30)
+        assert process.end(number) == 0
+        handled = process.noted("handled")
+        assert sorted(handled) == sorted(process.noted("handling"))
+        assert "consuming work/workers" in process.log
+        assert "Traceback" not in process.log
+    # What no handler had begun is delivered to the next.
+    with Reader("work", "workers", lambda m: handled.append(m.body.decode()), nsqd_tcp_addresses=nsqd.tcp_address):
+        wait_for(lambda: len(handled) >= len(names), "the rest")
+    assert sorted(handled) == sorted(names)
+
+
+def test_a_second_sigint_does_not_wait_for_handlers(tmp_path, nsqd, producer):
+    producer.publish("work", b"100-long")
+    with flask(tmp_path, "nsq", "run", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as process:
+        wait_for(lambda: process.noted("handling") == ["100-long"], "the handler", 30)
+        process.process.send_signal(signal.SIGINT)
+        wait_for(lambda: client_states(nsqd, "work") == [CLOSING], "CLS")
+        began = time.monotonic()
+        assert process.end(signal.SIGINT) == 0
+        assert time.monotonic() - began < 15
+        assert "stopping with 1 messages of work/workers unanswered" in process.log
+    again = Consumed()
+    with Reader("work", "workers", again.handle, nsqd_tcp_addresses=nsqd.tcp_address):
+        wait_for(lambda: again, "the message")
+    assert again == {"100-long": 1}
+
+
+@pytest.mark.parametrize("patched", [False, True], ids=["unpatched", "patched"])
+def test_handlers_that_block_run_side_by_side(tmp_path, nsqd, producer, patched):
+    def slow(environ, start_response):
+        gevent.sleep(0.5)
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"slow"]
+
+    server = WSGIServer(("127.0.0.1", 0), slow, log=None)
+    server.start()
+    try:
+        with flask(
+            tmp_path,
+            *("nsq", "run", "fetch"),
+            patched=patched,
+            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+            SLOW_SERVER=f"http://127.0.0.1:{server.server_port}/",
+        ) as process:
+            wait_for(lambda: "consuming fetch/fetchers" in process.log, "the reader", 30)
+            producer.publish("fetch", b"first")  # imports requests, makes the connection
+            wait_for(lambda: process.noted("handled"), "the first")
+            began = time.monotonic()
+            producer.multi_publish("fetch", [b"%d" % number for number in range(100)])
+            wait_for(lambda: len(process.noted("handled")) == 101, "all")
+            assert time.monotonic() - began < 3
+            assert process.end() == 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("patched", [False, True], ids=["unpatched", "patched"])
+def test_handlers_that_sleep_run_side_by_side(tmp_path, nsqd, producer, patched):
+    with flask(
+        tmp_path,
+        *("nsq", "run", "work"),
+        patched=patched,
+        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+        WORK_MAX_IN_FLIGHT="100",
+    ) as process:
+        producer.publish("work", b"0-first")
+        wait_for(lambda: process.noted("handled"), "the first", 30)
+        began = time.monotonic()
+        producer.multi_publish("work", [b"0.5-%d" % number for number in range(100)])
+        wait_for(lambda: len(process.noted("handled")) == 101, "all")
+        assert time.monotonic() - began < 3
+
+
+def test_health_and_metrics_of_flask_nsq_run(tmp_path, nsqd, producer):
+    with flask(
+        tmp_path,
+        *("nsq", "run", "work", "--health", "127.0.0.1:0"),
+        listening=r"health on http://127\.0\.0\.1:(\d+)/healthz",
+        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+    ) as process:
+        producer.publish("work", b"0-x")
+        wait_for(lambda: process.noted("handled"), "the message")
+        wait_for(
+            lambda: 'finished_messages_total{channel="workers",topic="work"} 1.0' in get(process.port, "/metrics")[1]
+        )
+        status, answer = get(process.port, "/healthz")
+        assert (status, '"status": "ok"' in answer, nsqd.tcp_address in answer) == (200, True, True)
+        assert get(process.port, "/")[0] == 404
+        assert 'handler_seconds_count{channel="workers",topic="work"} 1.0' in get(process.port, "/metrics")[1]
+
+
+def test_unpatched_in_greenlets_handlers_that_block_run_one_after_the_other(tmp_path, nsqd, producer):
+    """What the docs warn of."""
+    with flask(
+        tmp_path,
+        *("nsq", "run", "work"),
+        NSQ_SPAWN="greenlet",
+        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+    ) as process:
+        producer.multi_publish("work", [b"0.05-%d" % number for number in range(10)])
+        wait_for(lambda: len(process.noted("handled")) == 10, "all", 30)
+        steps = [line.split()[0] for line in process.notes.read_text().splitlines()[1:]]
+        assert steps == ["handling", "handled"] * 10

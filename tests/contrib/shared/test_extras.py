@@ -1,0 +1,27 @@
+"""Where a package is missing, the error says which extra brings it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.web import ROOT
+
+MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({'ENCODER': 'msgpack'}, own={})"
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("flask", "import gnsq_like.contrib.flask.extension", "flask"),
+        ("django", "import gnsq_like.contrib.django", "django"),
+        ("prometheus_client", "import gnsq_like.contrib.prometheus", "prometheus"),
+        ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
+    ],
+)
+def test_what_is_missing_is_told_with_its_extra(package, code, extra):
+    # None there is how Python is told that a module cannot be imported.
+    program = f"import sys; sys.modules[{package!r}] = None; {code}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f'{package} is not installed: pip install "gnsq-like[{extra}]"' in done.stderr.splitlines()[-1]

@@ -1,0 +1,76 @@
+"""When an address is tried: by the clock the test moves, with a try that always succeeds."""
+
+import gevent
+
+from gnsq_like.addresses import parse_address
+from gnsq_like.discovery.redial import LASTING, Redialer
+
+ADDRESS = parse_address("127.0.0.1:4150")
+
+
+class Scene:
+    """A Roster with one address, and whether that is connected."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.connected = set()
+        self.tries = 0
+        self.failures = []
+        self.roster = Redialer(
+            (),
+            connect=self.connect,
+            is_connected=self.connected.__contains__,
+            on_failure=lambda *failure: self.failures.append(failure),
+            on_hopeless=self.failures.append,
+            poll_interval=60.0,
+            max_redial_delay=0.01,
+            surveyed=True,
+            clock=lambda: self.now,
+        )
+
+    def connect(self, address):
+        self.tries += 1
+        self.connected.add(address)
+
+    def lose(self, after):
+        self.now += after
+        self.connected.remove(ADDRESS)
+        return self.roster.lost(ADDRESS)
+
+    def listed(self):
+        """Discovery lists the address; whether that makes it connected."""
+        self.roster.found([ADDRESS], complete=True)
+        gevent.idle()
+        return ADDRESS in self.connected
+
+
+def test_a_listed_nsqd_whose_connections_do_not_last_is_left_alone_from_the_second_loss_on():
+    scene = Scene()
+    assert scene.listed()
+    assert scene.lose(after=0.0), "only discovery brings it back"
+    assert scene.listed(), "the first is like any loss"
+    scene.lose(after=LASTING - 1.0)
+    assert not scene.listed()
+    scene.now += 15.0
+    assert not scene.listed()
+    scene.now += 1.0
+    assert scene.listed()
+    scene.lose(after=0.0)
+    scene.now += 31.0
+    assert not scene.listed()
+    scene.now += 1.0
+    assert scene.listed()
+    assert (scene.tries, scene.failures) == (4, [])
+
+
+def test_a_connection_that_lasted_clears_the_failures():
+    scene = Scene()
+    for _ in range(3):
+        assert scene.listed()
+        scene.lose(after=0.0)
+        scene.now += 60.0
+    assert scene.listed()
+    scene.lose(after=LASTING)
+    assert scene.listed()
+    scene.lose(after=0.0)
+    assert scene.listed(), "the first again"

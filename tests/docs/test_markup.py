@@ -1,0 +1,16 @@
+"""Each page of the documentation is sound reStructuredText: no table, link or role that comes out as an error."""
+
+import pytest
+from docutils.core import publish_doctree
+from docutils.utils import Reporter
+
+from tests.support.pages import DOCS
+
+PAGES = [DOCS.parent / "README.rst", DOCS.parent / "CHANGES.rst", *sorted(DOCS.glob("*.rst"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_faults(page, capsys):
+    settings = {"report_level": Reporter.WARNING_LEVEL, "halt_level": 6, "syntax_highlight": "none"}
+    publish_doctree(page.read_text(), source_path=page.name, settings_overrides=settings)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,72 @@
+"""docs/testing.rst says what is so: its code runs, and its tables name what there is."""
+
+import re
+import textwrap
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+import gnsq_like
+from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNsqlookupd
+from gnsq_like.testing.plugin import KINDS
+from gnsq_like.testing.proxy import Direction
+from gnsq_like.testing.waits import Watched
+from tests.support.pages import blocks, page
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(gnsq_like.__file__).resolve().parents[1]
+PAGE = page("testing.rst")
+BLOCKS = blocks(PAGE)
+
+
+def test_the_tests_on_the_page_pass(pytester, monkeypatch):
+    """Those for pytest and for unittest, each block as a file of its own; the scripts are run as they are."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    tests = [block for block in BLOCKS if re.search(r"^ *def test_", block, re.MULTILINE)]
+    scripts = [block for block in BLOCKS if block not in tests]
+    assert (len(tests), len(scripts)) == (5, 2)
+    pytester.makepyfile(**{f"test_block_{number}": block for number, block in enumerate(tests)})
+    pytester.makepyfile(
+        test_scripts="\n".join(
+            f"def test_script_{number}():\n{textwrap.indent(block, '    ')}" for number, block in enumerate(scripts)
+        )
+    )
+    result = pytester.runpytest_subprocess("-p", "gnsq_like.testing.plugin", "-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=sum(len(re.findall(r"def test_", block)) for block in tests) + len(scripts))
+
+
+def test_the_tables_name_what_there_is():
+    for kind in KINDS:
+        assert re.search(rf"^``{kind}`` ", PAGE, re.MULTILINE)
+    for fixture in ("nsqd", "nsqlookupd", "nsq_cluster", "nsq_proxy", "nsq_clock"):
+        assert re.search(rf"^``{fixture}[`(]", PAGE, re.MULTILINE)
+    for count in set(signature(Watched.wait_until).parameters) - {"self", "topic", "channel"}:
+        assert f"``{count}``" in PAGE
+
+
+def public(*classes):
+    return sorted({name for each in classes for name in vars(each) if not name.startswith("_")})
+
+
+@pytest.mark.parametrize("name", public(Direction))
+def test_every_fault_is_explained(name):
+    inside = {"wait_until_thawed", "strikes_of", "use_up"}
+    assert name in inside or f"``{name}(" in PAGE
+
+
+@pytest.mark.parametrize("name", ["cut", "reset", "lose_server", "lose_client", "accepting", "port", "target"])
+def test_what_the_page_says_of_a_proxy_is_there(name):
+    with FaultProxy() as proxy:
+        assert hasattr(proxy, name)
+    assert re.search(rf"\b{name}\b", PAGE)
+
+
+def test_what_the_page_names_of_daemons_is_there():
+    section = PAGE.partition("What an nsqd can be asked\n")[2].partition("Without pytest\n")[0]
+    named = set(re.findall(r"``(\w+)\(", section)) - {"wait_until"}
+    classes = (RunningNsqd, RunningNsqlookupd, RunningCluster)
+    assert named
+    assert [name for name in named if not any(hasattr(each, name) for each in classes)] == []

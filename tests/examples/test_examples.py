@@ -1,0 +1,81 @@
+"""The examples, run as their readers run them: as processes, against daemons that are processes, too."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gnsq_like import LookupdClient
+from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Those that the README shows.
+EXAMPLES = [ROOT / "examples" / name for name in ("producer.py", "reader.py")]
+
+
+#: The examples are no part of the package: they find it beside them even where it is not installed.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def command(example: str, *args: str) -> list[str]:
+    return [sys.executable, str(ROOT / "examples" / example), *args]
+
+
+def statements(path: Path) -> str:
+    """The source without its docstring."""
+    source = path.read_text()
+    docstring = ast.parse(source).body[0]
+    assert docstring.end_lineno is not None
+    return "\n".join(source.splitlines()[docstring.end_lineno :]).strip()
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def test_the_reader_prints_what_the_producer_published(kind):
+    with (
+        running_nsqlookupd(kind) as lookupd,
+        running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+    ):
+        done = subprocess.run(
+            command("producer.py", nsqd.tcp_address),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=ENVIRONMENT,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        with LookupdClient(lookupd.http_address) as client:
+            wait_for(lambda: client.lookup("clicks", missing_ok=True).producers, "the topic at nsqlookupd")
+        with subprocess.Popen(
+            command("reader.py", lookupd.http_address), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+        ) as reader:
+            try:
+                lines = [reader.stdout.readline() for _ in range(10)]
+                reader.send_signal(signal.SIGINT)
+                rest, _ = reader.communicate(timeout=30)
+            finally:
+                reader.kill()
+        assert sorted(line.split(maxsplit=2)[2] for line in lines) == [
+            f"{f'click {number}'.encode()} {nsqd.tcp_address}\n" for number in range(10)
+        ]
+        assert (reader.returncode, rest) == (0, "")
+
+
+def test_the_default_addresses_are_nsqs_ports():
+    assert '"127.0.0.1:4150"' in (ROOT / "examples/producer.py").read_text()
+    assert '"127.0.0.1:4161"' in (ROOT / "examples/reader.py").read_text()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_readme_shows_the_example_as_it_is(path):
+    assert textwrap.indent(statements(path), "    ") in (ROOT / "README.rst").read_text()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_has_ten_lines_at_most(path):
+    assert len([line for line in statements(path).splitlines() if line]) <= 10

@@ -1,0 +1,67 @@
+"""examples/flask_clicks, started by its one command: what is clicked comes back in the stream of every worker."""
+
+import json
+
+import gevent
+from gevent import socket
+
+from tests.support.daemons import wait_for
+from tests.support.web import ROOT, get, running
+
+COMMAND = [str(ROOT / "examples/flask_clicks/run.py"), "0"]
+
+
+def post(port: int, form: str) -> int:
+    """The status of a click."""
+    head = f"POST /click HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {len(form)}\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}".encode())
+        return int(sock.recv(65536).split()[1])
+
+
+class Page:
+    """Listens to the stream, as an open page does."""
+
+    def __init__(self, port: int) -> None:
+        self.clicks: list[dict] = []
+        self._sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._sock.sendall(b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n")
+        self._greenlet = gevent.spawn(self._listen)
+
+    def _listen(self) -> None:
+        for line in self._sock.makefile("rb"):
+            if line.startswith(b"data: "):
+                self.clicks.append(json.loads(line.removeprefix(b"data: ")))
+
+    def named(self, name: str) -> list[dict]:
+        """What somebody of this name clicked."""
+        return [click for click in self.clicks if click["name"] == name]
+
+    def close(self) -> None:
+        self._greenlet.kill()
+        self._sock.close()
+
+
+def test_a_click_comes_to_the_pages_of_every_worker(tmp_path):
+    with running(COMMAND, tmp_path, r"http://127\.0\.0\.1:(\d+)", PYTHONUNBUFFERED="1") as server:
+        status, page = get(server.port, "/")
+        assert (status, "Clicks on Flask and NSQ" in page) == (200, True)
+        pages = [Page(server.port) for _ in range(8)]
+        try:
+            # A worker that comes up late misses what was clicked before it had its channel.
+            while not all(page.clicks for page in pages):
+                assert post(server.port, "colour=plum") == 204
+                gevent.sleep(0.1)
+            assert post(server.port, "colour=none") == 400
+            assert post(server.port, "colour=mint&name=Ada") == 204
+            wait_for(lambda: all(page.named("Ada") for page in pages), "the click in every page", 30)
+            assert [[each["colour"] for each in page.named("Ada")] for page in pages] == [["mint"]] * 8
+            late = Page(server.port)
+            wait_for(lambda: late.named("Ada"), "what was before")
+            late.close()
+            assert get(server.port, "/healthz")[0] == 200
+        finally:
+            for page in pages:
+                page.close()
+        assert server.end() == 0
+        assert "Traceback" not in server.log

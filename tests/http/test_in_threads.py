@@ -1,0 +1,347 @@
+"""Hubs, threads, forks and patching: a request never freezes a hub, and works from everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.errors import HTTPRequestFailed
+from gnsq_like.http.blocking import POOL_THREADS
+from tests.support.places import in_hub_thread, in_plain_thread
+from tests.support.scripted_http import Peer, always, response, scripted
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def slow(seconds: float) -> Any:
+    def script(peer: Peer) -> None:
+        while peer.request():
+            peer.server.over.wait(seconds)
+            peer.send(response())
+
+    return script
+
+
+def run_script(code: str, *arguments: str) -> Any:
+    """What a script, run in a new process with errors for warnings, prints last, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Ticker:
+    """Counts, in a greenlet, how often the hub comes round."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._greenlet = gevent.spawn(self._run)
+        gevent.sleep(0)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while True:
+            gevent.sleep(0.01)
+            now = time.monotonic()
+            self.longest = max(self.longest, now - last)
+            last = now
+
+    def stop(self) -> float:
+        self._greenlet.kill()
+        return self.longest
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_slow_server_does_not_freeze_an_unpatched_hub(answers: bool) -> None:
+    def ask() -> float:
+        client.ping()  # requests is imported now
+        ticker = Ticker()
+        if answers:
+            client.publish("t", b"slow")
+        else:
+            with pytest.raises(HTTPRequestFailed):
+                client.publish("t", b"silent")
+        return ticker.stop()
+
+    def script(peer: Peer) -> None:
+        while asked := peer.request():
+            if asked.body:
+                peer.server.over.wait(1.2 if answers else 10)
+            peer.send(response())
+
+    with scripted(script) as server, NsqdHTTPClient(server.address, timeout=5 if answers else 1.2) as client:
+        assert in_hub_thread(ask) < 0.8
+
+
+def test_greenlets_ask_at_the_same_time() -> None:
+    def ask() -> float:
+        client.ping()
+        start = time.monotonic()
+        gevent.joinall([gevent.spawn(client.ping) for _ in range(POOL_THREADS)], raise_error=True)
+        return time.monotonic() - start
+
+    with scripted(slow(0.3)) as server, NsqdHTTPClient(server.address) as client:
+        assert in_hub_thread(ask) < POOL_THREADS * 0.3 / 2
+
+
+def test_more_greenlets_than_threads() -> None:
+    def ask() -> list[str]:
+        greenlets = [gevent.spawn(client.ping) for _ in range(5 * POOL_THREADS)]
+        gevent.joinall(greenlets, raise_error=True)
+        return [greenlet.value for greenlet in greenlets]
+
+    with scripted(slow(0.02)) as server, NsqdHTTPClient(server.address) as client:
+        assert in_hub_thread(ask) == ["OK"] * 5 * POOL_THREADS
+
+
+def test_waiting_for_a_thread_counts() -> None:
+    def ask() -> list[BaseException | None]:
+        greenlets = [gevent.spawn(client.ping) for _ in range(3 * POOL_THREADS)]
+        start = time.monotonic()
+        gevent.joinall(greenlets)
+        assert time.monotonic() - start < 4
+        return [greenlet.exception for greenlet in greenlets]
+
+    with scripted(lambda peer: peer.hang()) as server:
+        client = NsqdHTTPClient(server.address, timeout=0.5)
+        errors = in_hub_thread(lambda: muted(ask))
+    assert {getattr(error, "reason", error) for error in errors} == {"no answer within 0.5 s"}
+
+
+def muted(work: Any) -> Any:
+    """Without the hub's report of each greenlet that ends with an exception."""
+    gevent.get_hub().NOT_ERROR = (Exception,)
+    return work()
+
+
+def test_a_callers_timeout_abandons_the_request() -> None:
+    release = threading.Event()
+
+    def script(peer: Peer) -> None:
+        while asked := peer.request():
+            if asked.body:
+                release.wait(10)
+            peer.send(response())
+
+    def ask() -> list[str]:
+        start = time.monotonic()
+        with gevent.Timeout(0.2) as timer, pytest.raises(gevent.Timeout) as caught:
+            client.publish("t", b"slow")
+        assert caught.value is timer
+        assert time.monotonic() - start < 4
+        first = client.ping()
+        release.set()
+        return [first, client.ping()]
+
+    with scripted(script) as server, NsqdHTTPClient(server.address) as client:
+        assert in_hub_thread(ask) == ["OK", "OK"]
+
+
+def test_a_killed_greenlet_abandons_the_request() -> None:
+    asked = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        asked.set()
+        peer.hang()
+
+    def ask() -> bool:
+        greenlet = gevent.spawn(client.ping)
+        while not asked.is_set():
+            gevent.sleep(0.01)
+        start = time.monotonic()
+        greenlet.kill(timeout=5)
+        assert time.monotonic() - start < 4
+        return isinstance(greenlet.value, gevent.GreenletExit)
+
+    with scripted(script) as server, NsqdHTTPClient(server.address, timeout=30) as client:
+        assert in_hub_thread(ask)
+
+
+def test_hubs_and_threads_share_a_client() -> None:
+    def ask_from_greenlets() -> list[str]:
+        greenlets = [gevent.spawn(client.ping) for _ in range(4)]
+        gevent.joinall(greenlets, raise_error=True)
+        return [greenlet.value for greenlet in greenlets]
+
+    with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:
+        for _ in range(3):
+            assert in_plain_thread(client.ping) == "OK"
+            assert in_hub_thread(ask_from_greenlets) == ["OK"] * 4
+
+
+def test_a_plain_script_makes_no_hub_and_loads_requests_late() -> None:
+    with scripted(always(response())) as server:
+        report = run_script(
+            """
+import json, sys
+from gnsq_like import LookupdClient, NsqdHTTPClient
+LookupdClient("https://me:secret@127.0.0.1:4161")
+client = NsqdHTTPClient(sys.argv[1])
+early = sorted({"requests", "urllib3", "ssl"} & set(sys.modules))
+client.publish("t", b"body")
+from gevent._hub_local import get_hub_if_exists
+print(json.dumps([early, get_hub_if_exists() is None, "requests" in sys.modules]))
+""",
+            server.address,
+        )
+    assert report == [[], True, True]
+    assert [asked.body for asked in server.asked] == [b"body"]
+
+
+#: A script that asks, forks, and asks in both processes; argv: address, what to do first.
+FORKING = """
+import json, os, sys
+first = sys.argv[2]
+if "patched" in first:
+    from gevent import monkey
+    monkey.patch_all()
+import gevent
+from gnsq_like import NsqdHTTPClient
+if "hub" in first:
+    gevent.sleep(0)
+
+client = NsqdHTTPClient(sys.argv[1])
+client.publish("t", b"parent 1")
+client.publish("t", b"parent 2")
+if "busy" in first:
+    gevent.joinall([gevent.spawn(client.publish, "t", b"parent busy") for _ in range(4)], raise_error=True)
+if "gevent.fork" in first:
+    child = gevent.fork()
+else:
+    child = os.fork()
+if child == 0:
+    try:
+        client.publish("t", b"child 1")
+        client.publish("t", b"child 2")
+        client.close()
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+client.publish("t", b"parent 3")
+client.close()
+print(json.dumps(os.waitstatus_to_exitcode(status)))
+"""
+
+
+@pytest.mark.parametrize(
+    "first", ["plain", "hub", "hub busy", "hub gevent.fork", "hub busy gevent.fork", "patched", "patched busy"]
+)
+def test_a_forked_child_opens_its_own_connections(first: str) -> None:
+    by_connection: list[list[str]] = []
+
+    def script(peer: Peer) -> None:
+        bodies: list[str] = []
+        by_connection.append(bodies)
+        while asked := peer.request():
+            bodies.append(asked.body.decode())
+            peer.send(response())
+
+    with scripted(script) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", FORKING, server.address, first],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == 0, done.stderr
+    families = [sorted({body.split()[0] for body in bodies}) for bodies in by_connection]
+    assert ["child"] in families
+    assert ["child", "parent"] not in families
+    sent = sorted(body for bodies in by_connection for body in bodies if "busy" not in body)
+    assert sent == ["child 1", "child 2", "parent 1", "parent 2", "parent 3"]
+
+
+def test_patching_after_the_first_request() -> None:
+    # A connection made before is of no use afterwards: reading from it would freeze the hub.
+    with scripted(slow(0.3)) as server:
+        report = run_script(
+            """
+import json, sys, time
+from gnsq_like import NsqdHTTPClient
+client = NsqdHTTPClient(sys.argv[1])
+client.ping()
+from gevent import monkey
+monkey.patch_all(ssl=False)
+import gevent
+ticks = []
+def tick():
+    while True:
+        ticks.append(1)
+        gevent.sleep(0.01)
+ticker = gevent.spawn(tick)
+client.ping()
+client.ping()
+client.close()
+print(json.dumps(len(ticks)))
+""",
+            server.address,
+        )
+        assert server.connections == 2
+    assert report > 10
+
+
+def test_patched_threads_of_several_hubs_share_a_client() -> None:
+    # Real threads beside greenlets: a socket of one hub must not be used in another.
+    with scripted(always(response())) as server:
+        report = run_script(
+            """
+from gevent import monkey
+monkey.patch_all()
+import gevent, json, sys
+from gevent.threadpool import ThreadPool
+from gnsq_like import NsqdHTTPClient
+client = NsqdHTTPClient(sys.argv[1])
+pool = ThreadPool(4)
+answers = []
+for _ in range(5):
+    here = [gevent.spawn(client.ping) for _ in range(3)]
+    there = [pool.spawn(client.ping) for _ in range(8)]
+    answers += [each.get() for each in here + there]
+client.close()
+print(json.dumps(sorted(set(answers))))
+""",
+            server.address,
+        )
+        assert report == ["OK"]
+        assert len(server.asked) == 55
+
+
+@pytest.mark.parametrize("name", ["test_failures.py", "test_client.py"])
+def test_the_same_tests_in_a_patched_process(name: str) -> None:
+    code = "from gevent import monkey; monkey.patch_all()\nimport sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    path = Path(__file__).with_name(name)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), "-p", "no:cacheprovider", "--durations=0"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[patched" in done.stdout
+    assert "thread" not in done.stdout.replace("threads", "")

@@ -1,0 +1,334 @@
+"""Forks: parent and children publish and consume at once, and nobody writes into another's socket."""
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient, Reader
+from tests.support.certificates import write_certificate
+from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.scripts import run_script
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+#: What a script does in a forked child, and how it ends.
+CHILDREN = """
+import os
+
+def fork(work, *arguments):
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            work(*arguments)
+            status = 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return pid
+
+def ended_well(pids):
+    for pid in pids:
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, status
+"""
+
+PATCHES = {
+    "nothing": "",
+    "everything": "from gevent import monkey; monkey.patch_all()\n",
+}
+
+
+@pytest.fixture
+def nsqd(kind):
+    with running_nsqd(kind) as daemon:
+        yield daemon
+
+
+def bodies(nsqd, count, channel="c"):
+    """All that is in a channel, read to its end."""
+    found = []
+    with Reader("t", channel, lambda m: found.append(m.body), nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=100):
+        wait_for(lambda: len(found) >= count, f"{count} messages", timeout=20)
+    return found
+
+
+def stats(nsqd):
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        return client.stats()
+
+
+@pytest.mark.parametrize("own_thread", ["None", "False"])
+@pytest.mark.parametrize("patched", PATCHES)
+def test_parent_and_four_children_publish_at_once(nsqd, patched, own_thread):
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        client.create_topic("t")
+        client.create_channel("t", "c")
+    lines = run_script(
+        PATCHES[patched]
+        + CHILDREN
+        + f"""
+import sys
+from gnsq_like import Producer
+
+lost = []
+producer = Producer(sys.argv[1], own_thread={own_thread}, on_disconnect=lambda *args: lost.append(args))
+producer.publish("t", b"before")
+
+def work(who):
+    for number in range(200):
+        producer.publish("t", b"%d %d" % (who, number))
+    assert producer.stats()["confirmed"] == 200 + (who == 0)
+    assert producer.close()
+
+pids = [fork(work, who) for who in (1, 2, 3, 4)]
+work(0)
+ended_well(pids)
+print([error for _, error in lost])
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["[None]"]
+    expected = [b"before"] + [b"%d %d" % (who, number) for who in range(5) for number in range(200)]
+    assert sorted(bodies(nsqd, len(expected))) == sorted(expected)
+
+
+@pytest.mark.parametrize("patched", PATCHES)
+def test_parent_and_children_consume_at_once(nsqd, patched, tmp_path):
+    """The parent's Reader goes on; in a child it is stopped, its messages' answers do nothing, and it starts anew."""
+    lines = run_script(
+        PATCHES[patched]
+        + CHILDREN
+        + """
+import logging, sys, warnings, gevent
+from gnsq_like import Producer, Reader
+logging.disable()
+
+total = 400
+lost = []
+kept = []
+counts = {}
+
+def handler(message):
+    if message.body == b"keep":
+        message.enable_async()
+        kept.append(message)
+        return
+    counts[message.body] = counts.get(message.body, 0) + 1
+    gevent.sleep(0.001)
+
+reader = Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1], max_in_flight=5,
+                on_disconnect=lambda address, error: lost.append(error))
+producer = Producer(sys.argv[1])
+producer.publish("t", b"keep")
+reader.start()
+with gevent.Timeout(10):
+    while not kept:
+        gevent.sleep(0.01)
+outgoing, incoming = [], []
+
+def work(pipe):
+    assert reader.stats()["state"] == "stopped"
+    assert not reader.stats()["connections"]
+    kept[0].finish()        # the parent's: nothing must be written
+    gevent.sleep(0.05)
+    counts.clear()
+    reader.start()
+    with gevent.Timeout(30):
+        while b"end" not in counts and not os.path.exists(sys.argv[2]):
+            gevent.sleep(0.01)
+    reader.stop()
+    os.write(pipe, b"%d\\n" % sum(counts.values()))
+
+pids = []
+for _ in range(2):
+    read, write = os.pipe()
+    pids.append(fork(work, write))
+    os.close(write)
+    incoming.append(read)
+for number in range(total):
+    producer.publish("t", b"%d" % number)
+from gnsq_like import NsqdHTTPClient
+http = NsqdHTTPClient(sys.argv[3])
+
+def left():
+    channel = http.stats(topic="t")["topics"][0]["channels"][0]
+    return channel["depth"], channel["in_flight_count"]
+
+with gevent.Timeout(30):
+    while left() != (0, 1):  # the one that was kept is still in flight, in the parent
+        gevent.sleep(0.02)
+open(sys.argv[2], "w").close()
+ended_well(pids)
+theirs = [int(os.read(pipe, 100)) for pipe in incoming]
+assert not lost, lost
+kept[0].finish()
+with gevent.Timeout(10):
+    while left() != (0, 0):
+        gevent.sleep(0.02)
+assert reader.stop() == 0
+print(sum(counts.values()) + sum(theirs), all(theirs), sum(counts.values()) > 0)
+""",
+        nsqd.tcp_address,
+        str(tmp_path / "done"),
+        nsqd.http_address,
+    )
+    assert lines == ["400 True True"]
+
+
+def test_children_of_multiprocessing(nsqd, tmp_path):
+    """A Producer in a module, used by children that are forked and by those that are spawned."""
+    (tmp_path / "work.py").write_text(
+        """
+import sys
+from gnsq_like import Producer
+
+producer = Producer(sys.argv[1])
+
+def work(number):
+    producer.publish("t", b"%d" % number)
+
+if __name__ == "__main__":
+    import multiprocessing
+    work(0)
+    number = 0
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        children = []
+        for _ in range(2):
+            number += 1
+            children.append(context.Process(target=work, args=(number,)))
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+            assert child.exitcode == 0
+    work(5)
+"""
+    )
+    run_script(
+        f"""
+        import runpy, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        sys.argv[0] = {str(tmp_path / "work.py")!r}
+        import subprocess, os
+        environment = {{**os.environ, "PYTHONPATH": os.getcwd()}}
+        done = subprocess.run([sys.executable, sys.argv[0], sys.argv[1]], env=environment)
+        assert done.returncode == 0
+        """,
+        nsqd.tcp_address,
+    )
+    assert sorted(bodies(nsqd, 6)) == [b"%d" % number for number in range(6)]
+
+
+def test_a_fork_while_handlers_run_warns(nsqd):
+    lines = run_script(
+        CHILDREN
+        + """
+import sys, warnings, gevent
+from gnsq_like import Producer, Reader
+
+begun, go = gevent.event.Event(), gevent.event.Event()
+
+def handler(message):
+    begun.set()
+    go.wait()
+
+producer = Producer(sys.argv[1])
+producer.publish("t", b"x")
+with Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1]):
+    begun.wait()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        ended_well([fork(lambda: None)])
+    go.set()
+print([warning.category.__name__ for warning in caught if "handlers run" in str(warning.message)])
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["['ResourceWarning']"]
+
+
+def test_a_child_holds_no_descriptor_of_the_parents_connections(nsqd):
+    """Else nsqd would see the end of a connection only when the last child is gone."""
+    lines = run_script(
+        CHILDREN
+        + """
+import sys
+from gnsq_like import Connection, Producer
+
+producer = Producer(sys.argv[1])
+producer.publish("t", b"x")
+connection = Connection(sys.argv[1])
+connection.connect()
+port = int(sys.argv[1].rpartition(":")[2])
+
+def to_nsqd():
+    count = 0
+    with open("/proc/self/net/tcp") as table:
+        lines = table.read().splitlines()[1:]
+    for line in lines:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) == port:
+            count += f"socket:[{fields[9]}]" in links()
+    return count
+
+def links():
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            pass
+    return found
+
+assert to_nsqd() == 2, to_nsqd()
+
+def work():
+    assert to_nsqd() == 0, to_nsqd()
+    assert not connection.alive
+    connection.close()
+
+ended_well([fork(work)])
+assert connection.alive and to_nsqd() == 2
+print("ok")
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["ok"]
+
+
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_a_child_says_nothing_over_the_parents_tls(kind, codec, tmp_path):
+    """Not a byte, not close_notify: either would break the parent's record numbers or end its stream."""
+    cert, key = write_certificate(tmp_path)
+    with running_nsqd(kind, tls_cert=cert, tls_key=key) as nsqd:
+        lines = run_script(
+            CHILDREN
+            + f"""
+import gc, sys
+from gnsq_like import Producer
+
+lost = []
+producer = Producer(sys.argv[1], own_thread=False, tls_v1=True, verify=False, {codec}=True,
+                    on_disconnect=lambda *args: lost.append(args))
+producer.publish("t", b"before")
+
+def use():
+    producer.publish("t", b"child")
+    assert producer.close()
+
+def forget():
+    global producer
+    del producer
+    gc.collect()
+
+for number, work in enumerate([use, forget]):
+    ended_well([fork(work)])
+    producer.publish("t", b"after %d" % number)
+print(producer.stats()["connections"][sys.argv[1]]["failures"], lost)
+""",
+            nsqd.tcp_address,
+        )
+        assert lines == ["0 []"]
+        assert sorted(bodies(nsqd, 4)) == [b"after 0", b"after 1", b"before", b"child"]

@@ -1,0 +1,239 @@
+"""Calls in native threads, and the handlers of spawn="thread"."""
+
+import sys
+import threading
+import time
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from gnsq_like import Batch, Producer, Reader, Requeue
+from gnsq_like.runtime.hub_calls import thread_id
+from gnsq_like.runtime.thread_pool import ThreadPool, call_in_thread
+from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.test_main_line import finished
+
+
+@pytest.fixture
+def calls():
+    made = ThreadPool(2)
+    yield made
+    assert made.close(10) == 0
+
+
+class Custom(BaseException):
+    pass
+
+
+def test_a_call_runs_in_another_thread_and_gives_its_value(calls):
+    assert calls.call(lambda argument: (argument, thread_id()), 1)[0] == 1
+    assert calls.call(lambda _: thread_id(), None) != thread_id()
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("x"), gevent.Timeout(1), gevent.GreenletExit(), SystemExit(3), Custom(), StopIteration()]
+)
+def test_whatever_a_call_raises_comes_out_and_nothing_is_printed(calls, raised, capfd):
+    def fail(_):
+        raise raised
+
+    with pytest.raises(type(raised)) as caught:
+        calls.call(fail, None)
+    assert caught.value is raised
+    assert calls.call(str, 1) == "1"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_more_calls_run_at_once_than_it_is_wide(calls):
+    inside, most, lock, gate = set(), [], threading.Lock(), threading.Event()
+
+    def stay(number):
+        with lock:
+            inside.add(number)
+            most.append(len(inside))
+        gate.wait(10)
+        with lock:
+            inside.discard(number)
+
+    waiting = [gevent.spawn(calls.call, stay, number) for number in range(6)]
+    wait_for(lambda: len(inside) == 2)
+    calls.width = 3
+    assert calls.width == 3
+    wait_for(lambda: len(inside) == 3)
+    gate.set()
+    gevent.joinall(waiting, timeout=10, raise_error=True)
+    assert max(most) == 3
+    calls.width = 2
+
+
+def test_other_greenlets_run_while_a_thread_works(calls):
+    gate = threading.Event()
+    caller = gevent.spawn(calls.call, lambda _: gate.wait(10), None)
+    gevent.spawn(gate.set)
+    assert caller.get(timeout=10) is True
+
+
+def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
+    calls, gate, ended = ThreadPool(1), threading.Event(), []
+
+    def stay(_):
+        gate.wait(10)
+        ended.append(1)
+
+    caller = gevent.spawn(calls.call, stay, None)
+    wait_for(lambda: calls._pool.size == 1)
+    caller.kill()
+    assert calls.close(0.01) == 1
+    gate.set()
+    wait_for(lambda: ended and calls._pool.size == 0)
+
+
+def test_a_single_call_leaves_no_thread():
+    before = set(sys._current_frames())
+    assert call_in_thread(lambda argument: argument + 1, 1) == 2
+    with pytest.raises(ZeroDivisionError):
+        call_in_thread(lambda argument: 1 // argument, 0)
+    wait_for(lambda: set(sys._current_frames()) <= before)
+
+
+# -- spawn="thread" ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=KINDS)
+def nsqd(request):
+    with running_nsqd(request.param) as daemon:
+        yield daemon
+
+
+def threaded(nsqd, handler, **options):
+    options = {"default_requeue_delay": 0, "max_backoff_duration": 0, "max_in_flight": 4} | options
+    return Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, spawn="thread", **options)
+
+
+def test_handlers_run_in_threads_side_by_side_and_block_nothing(nsqd):
+    threads, arrived, gate = set(), threading.Barrier(5), threading.Event()
+
+    def handler(message):
+        threads.add(thread_id())
+        arrived.wait(10)  # only passes when four handlers and the test's thread meet
+        gate.wait(10)
+
+    with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler) as reader:
+        producer.multi_publish("t", [b"%d" % number for number in range(4)])
+        call_in_thread(arrived.wait, 10)
+        assert reader.stats()["busy"] == 4
+        gate.set()
+        wait_for(lambda: reader.stats()["finished"] == 4)
+    assert len(threads) == 4
+    assert thread_id() not in threads
+
+
+@pytest.mark.parametrize("how", ["finish", "requeue", "touch", "Requeue", "raise", "False", "Timeout", "Custom"])
+def test_answers_from_a_thread(nsqd, how):
+    attempts, done = [], threading.Event()
+
+    def handler(message):
+        attempts.append(message.attempts)
+        if message.attempts > 1:
+            done.set()
+            return None
+        if how == "finish":
+            message.finish()
+            message.requeue(0)  # too late
+            done.set()
+        elif how == "requeue":
+            message.requeue(0)
+        elif how == "touch":
+            before = message.timeout_at
+            message.touch()
+            while message.timeout_at == before:  # the hub notes it when it sends
+                time.sleep(0.001)
+            done.set()
+        elif how == "Requeue":
+            raise Requeue(delay=0)
+        elif how == "raise":
+            raise RuntimeError("meant")
+        elif how == "Timeout":
+            raise gevent.Timeout(1)
+        elif how == "Custom":
+            raise gevent.GreenletExit
+        return False if how == "False" else None
+
+    with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler) as reader:
+        producer.publish("t", b"x")
+        wait_for(done.is_set)
+        wait_for(lambda: reader.stats()["finished"] == 1)
+    assert attempts == ([1] if how in ("finish", "touch") else [1, 2])
+
+
+def test_a_batch_in_threads(nsqd):
+    threads, sizes = set(), []
+
+    def handler(messages):
+        threads.add(thread_id())
+        sizes.append(len(messages))
+
+    with Producer(nsqd.tcp_address) as producer:
+        producer.multi_publish("t", [b"%d" % number for number in range(40)])
+        with threaded(nsqd, Batch(handler, 10, 0.5), max_in_flight=40) as reader:
+            wait_for(lambda: reader.stats()["finished"] == 40)
+    assert sum(sizes) == 40
+    assert max(sizes) <= 10
+    assert thread_id() not in threads
+
+
+def test_giving_up_is_done_in_a_thread_too(nsqd):
+    threads = []
+
+    def fail(message):
+        raise RuntimeError("meant")
+
+    def on_giving_up(message):
+        threads.append(thread_id())
+        if len(threads) == 1:
+            raise OSError("disk full")
+
+    with Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+        with threaded(nsqd, fail, max_attempts=1, on_giving_up=on_giving_up) as reader:
+            wait_for(lambda: reader.stats()["finished"] == 1)
+    assert len(threads) == 2
+    assert thread_id() not in threads
+
+
+def test_stopping_does_not_wait_for_a_thread_that_never_ends(nsqd):
+    begun, gate = threading.Event(), threading.Event()
+
+    def handler(message):
+        begun.set()
+        gate.wait(30)
+        message.finish()  # requeued by then
+
+    reader = threaded(nsqd, handler)
+    with Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+        reader.start()
+        wait_for(begun.is_set)
+        assert reader.stop(timeout=0.05) == 1
+        gate.set()
+        seen = Event()
+        with Reader("t", "c", lambda message: seen.set(), nsqd_tcp_addresses=nsqd.tcp_address):
+            assert seen.wait(10)
+            wait_for(lambda: finished(nsqd))
+
+
+def test_concurrency_follows_max_in_flight_live(nsqd):
+    inside, gate = set(), threading.Event()
+
+    def handler(message):
+        inside.add(message.body)
+        gate.wait(10)
+
+    with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler, max_in_flight=1) as reader:
+        producer.multi_publish("t", [b"%d" % number for number in range(6)])
+        wait_for(lambda: inside)
+        reader.max_in_flight = 6
+        wait_for(lambda: len(inside) == 6)
+        gate.set()
+        wait_for(lambda: reader.stats()["finished"] == 6)

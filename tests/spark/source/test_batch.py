@@ -1,0 +1,170 @@
+"""spark.read.format("nsq"): peek shows and leaves, drain takes, and what is wrong is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import AnalysisException, PythonException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+KINDS = ["process", pytest.param("real", marks=[pytest.mark.real_nsqd, pytest.mark.spark_long])]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+def fill(nsqd: Running, topic: str, count: int, first: int = 0) -> NsqdHTTPClient:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic(topic)
+    client.create_channel(topic, "c")
+    client.multi_publish(topic, [b"%d" % number for number in range(first, first + count)])
+    return client
+
+
+def read(spark: SparkSession, topic: str, *nsqds: Running, **options: Any) -> DataFrame:
+    given = {
+        "topic": topic,
+        "channel": "c",
+        "nsqdTcpAddresses": ",".join(each.tcp_address for each in nsqds),
+        "nsqdHttpAddresses": ",".join(each.http_address for each in nsqds),
+    }
+    return spark.read.format("nsq").options(**given, **options).load()
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(row.body) for row in frame.select("body").collect())
+
+
+def left(client: NsqdHTTPClient, topic: str) -> list[int]:
+    """Depth and in flight, once the connections are gone."""
+
+    def channel() -> dict[str, Any]:
+        found: dict[str, Any] = client.stats(topic)["topics"][0]["channels"][0]
+        return found
+
+    wait_for(lambda: not channel()["client_count"], "the connections are gone")
+    return [channel()["depth"], channel()["in_flight_count"]]
+
+
+def test_peek_leaves_everything(spark: SparkSession, nsqd: Running) -> None:
+    client = fill(nsqd, "peeked", 100)
+    frame = read(spark, "peeked", nsqd)
+    assert numbers(frame) == list(range(100))
+    assert left(client, "peeked") == [100, 0]
+    assert numbers(frame) == list(range(100))  # a second action: a second look
+    rows = frame.limit(1).collect()
+    assert left(client, "peeked") == [100, 0]
+    [row] = rows
+    assert (row.attempts, row.topic, row.channel, row.nsqd_address) == (3, "peeked", "c", nsqd.tcp_address)
+    assert len(row.id) == 16
+    assert row.timestamp.year >= 2024
+
+
+def test_peek_shows_the_first_2500_and_fewer_on_request(spark: SparkSession, nsqd: Running) -> None:
+    client = fill(nsqd, "many", 3000)
+    assert read(spark, "many", nsqd, minPartitions=4).count() == 2500
+    assert read(spark, "many", nsqd, maxMessagesPerTrigger=10).count() == 10
+    assert left(client, "many") == [3000, 0]
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_drain_takes_everything_once(spark: SparkSession, nsqd: Running, splits: int) -> None:
+    topic = f"drained{splits}"
+    client = fill(nsqd, topic, 6000)
+    frame = read(spark, topic, nsqd, batchMode="drain", minPartitions=splits, segmentMessages=700)
+    assert frame.rdd.getNumPartitions() == splits
+    assert numbers(frame) == list(range(6000))
+    assert left(client, topic) == [0, 0]
+    assert numbers(read(spark, topic, nsqd, batchMode="drain")) == []
+
+
+def test_several_nsqds_and_chosen_columns(spark: SparkSession, nsqd: Running) -> None:
+    with running_nsqd("process") as other:
+        fill(nsqd, "several", 30)
+        fill(other, "several", 20, first=30)
+        frame = read(spark, "several", nsqd, other, includeColumns="nsqd_address, body, timestamp_ns")
+        assert frame.columns == ["nsqd_address", "body", "timestamp_ns"]
+        rows = frame.collect()
+    assert sorted((row.nsqd_address, int(row.body)) for row in rows) == sorted(
+        [(nsqd.tcp_address, number) for number in range(30)] + [(other.tcp_address, number) for number in range(30, 50)]
+    )
+    assert all(row.timestamp_ns > 1_600_000_000_000_000_000 for row in rows)
+
+
+def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
+    with (
+        running_nsqlookupd("process") as lookupd,
+        running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
+    ):
+        fill(one, "found", 10)
+        lookup = LookupdClient(lookupd.http_address)
+        wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "the nsqd has told of its topic")
+        options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address}
+        assert numbers(spark.read.format("nsq").options(**options).load()) == list(range(10))
+
+
+def test_sql(spark: SparkSession, nsqd: Running) -> None:
+    fill(nsqd, "sql", 10)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW nsq_sql USING nsq OPTIONS (topic 'sql', channel 'c', "
+        f"nsqdTcpAddresses '{nsqd.tcp_address}', nsqdHttpAddresses '{nsqd.http_address}')"
+    )
+    [row] = spark.sql("SELECT count(*) AS n, min(attempts) AS least FROM nsq_sql").collect()
+    assert (row.n, row.least) == (10, 1)
+
+
+# -- what is wrong ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batchMode": "take"}, "it must be one of peek, drain"),
+        ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
+    ],
+)
+def test_wrong_options_are_said_at_load(spark: SparkSession, nsqd: Running, options: dict[str, str], said: str) -> None:
+    with pytest.raises(AnalysisException, match=said) as caught:
+        read(spark, "wrong", nsqd, **options)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_schema_that_is_not_the_source_s(spark: SparkSession, nsqd: Running) -> None:
+    options = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    frame = spark.read.format("nsq").options(topic="t", channel="c", **options).schema("id STRING, body STRING").load()
+    with pytest.raises(AnalysisException, match="choose columns with includeColumns") as caught:
+        frame.collect()
+    assert "Traceback" not in str(caught.value)
+
+
+def test_nobody_there(spark: SparkSession) -> None:
+    with running_nsqd("process") as nsqd:
+        nsqd.stop()
+        with pytest.raises(AnalysisException, match=f"{nsqd.http_address}.*: Connection refused") as caught:
+            read(spark, "t", nsqd).collect()
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_tcp_port_where_nobody_is(spark: SparkSession, nsqd: Running) -> None:
+    fill(nsqd, "tcp", 10)
+    with running_nsqd("process") as other:
+        other.stop()
+        options = {"nsqdTcpAddresses": other.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+        frame = spark.read.format("nsq").options(topic="tcp", channel="c", **options).load()
+        with pytest.raises(PythonException, match=f"no connection to {other.tcp_address}") as caught:
+            frame.collect()
+    assert "Traceback" not in str(caught.value)

@@ -1,0 +1,141 @@
+"""What a batch read's connection takes and leaves, in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gevent
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.errors import ConnectionFailed
+from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
+from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, scripted_nsqd
+
+pytest.importorskip("pyarrow")
+
+from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.source.batch_receiver import BatchReceiver
+from gnsq_like.wire.frames import encode_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ID = b"0123456789abcdef"
+OTHER_ID = b"fedcba9876543210"
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+def options_of(address: str, topic: str, **options: str) -> SourceOptions:
+    given = {"nsqdTcpAddresses": address, "nsqdHttpAddresses": address, "topic": topic, "channel": "c", **options}
+    return parse_options(SourceOptions, given)
+
+
+def fill(nsqd: Running, topic: str, count: int) -> NsqdHTTPClient:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic(topic)
+    client.create_channel(topic, "c")
+    if count:
+        client.multi_publish(topic, [b"%d" % number for number in range(count)])
+    wait_for(lambda: channel(client, topic)["depth"] == count, "all in the channel")
+    return client
+
+
+def channel(client: NsqdHTTPClient, topic: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.stats(topic)["topics"][0]["channels"][0]
+    return found
+
+
+def left(client: NsqdHTTPClient, topic: str) -> list[int]:
+    """Depth, in flight and deferred, once the client is gone."""
+    wait_for(lambda: not channel(client, topic)["client_count"], "the connection is gone")
+    return [channel(client, topic)[name] for name in ("depth", "in_flight_count", "deferred_count")]
+
+
+@pytest.mark.parametrize(("topic", "wanted", "taken"), [("some", 30, 30), ("all", 100, 100), ("more", 1000, 100)])
+def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> None:
+    client = fill(nsqd, topic, 100)
+    messages = BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic), wanted, keep=False).run()
+    assert len({message[2] for message in messages}) == taken
+    assert left(client, topic) == [100 - taken, 0, 0]
+
+
+def test_looked_at_and_given_back(nsqd: Running) -> None:
+    client = fill(nsqd, "looked-at", 100)
+    for attempts in (1, 2):
+        messages = BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "looked-at"), 100, keep=True).run()
+        assert sorted(int(message[3]) for message in messages) == list(range(100))
+        assert {message[1] for message in messages} == {attempts}
+        assert left(client, "looked-at") == [100, 0, 0]
+
+
+def test_bytes_are_enough(nsqd: Running) -> None:
+    client = fill(nsqd, "bytes", 0)
+    client.multi_publish("bytes", [b"x" * 100_000] * 40)
+    options = options_of(nsqd.tcp_address, "bytes", segmentBytes="300k")
+    messages = BatchReceiver(nsqd.tcp_address, options, 40, keep=False).run()
+    assert 3 < len(messages) <= 40
+    assert left(client, "bytes") == [40 - len(messages), 0, 0]
+
+
+def test_nothing_there(nsqd: Running) -> None:
+    client = fill(nsqd, "empty", 0)
+    options = options_of(nsqd.tcp_address, "empty", fetchMaxWaitMs="20")
+    assert BatchReceiver(nsqd.tcp_address, options, 10, keep=False).run() == []
+    assert left(client, "empty") == [0, 0, 0]
+
+
+def test_nobody_there() -> None:
+    with running_nsqd("ours") as nsqd:
+        nsqd.stop()
+        with pytest.raises(ConnectionFailed, match=nsqd.tcp_address):
+            BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10, keep=False).run()
+
+
+@pytest.mark.parametrize(("keep", "returned"), [(True, [b"a"]), (False, [])])
+def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) -> None:
+    """What was not finished comes again, so nobody may have been given it for good."""
+
+    def script() -> None:
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0", max_rdy_count=2500)
+        assert peer.line() == b"SUB t c"
+        peer.send(OK)
+        assert peer.line() == b"RDY 10"
+        peer.send(encode_message(1, 1, ID, b"a"))
+        peer.close()
+
+    with scripted_nsqd() as nsqd:
+        scripted = gevent.spawn(script)
+        fetch = BatchReceiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
+        assert [message[3] for message in fetch.run()] == returned
+        scripted.get(timeout=PATIENCE)
+
+
+def test_what_comes_too_late_is_given_back() -> None:
+    """nsqd may have sent a message before it reads RDY 0."""
+
+    def script() -> None:
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0", max_rdy_count=2500)
+        assert peer.line() == b"SUB t c"
+        peer.send(OK)
+        assert peer.line() == b"RDY 1"
+        peer.send(encode_message(1, 1, ID, b"a"))
+        assert peer.line() == b"RDY 0"
+        assert peer.line() == b"FIN " + ID
+        assert peer.line() == b"CLS"
+        peer.send(encode_message(1, 1, OTHER_ID, b"b"))
+        peer.send(CLOSE_WAIT)
+        assert peer.line() == b"REQ " + OTHER_ID + b" 0"
+
+    with scripted_nsqd() as nsqd:
+        scripted = gevent.spawn(script)
+        messages = BatchReceiver(nsqd.address, options_of(nsqd.address, "t"), 1, keep=False).run()
+        scripted.get(timeout=PATIENCE)
+    assert [message[3] for message in messages] == [b"a"]

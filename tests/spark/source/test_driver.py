@@ -1,0 +1,299 @@
+"""The driver's calls, in the orders in which Spark makes them: restarts, skipped and repeated calls, other nsqds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.errors import HTTPError
+from gnsq_like.spark.staging.errors import DataLost, StagingError
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
+
+KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+def engine_of(nsqd: Running, directory: Path, topic: str, **options: Any) -> Engine:
+    return Engine(directory, source_options([nsqd], directory, topic, **options))
+
+
+# -- the beginning ----------------------------------------------------------------------------------------
+
+
+def test_the_first_offset_is_the_same_twice_and_of_another_log_in_another_query(nsqd: Running, tmp_path: Path) -> None:
+    engine = engine_of(nsqd, tmp_path, "initial")
+    first = engine.driver.initial()
+    assert engine.driver.initial() == first
+    assert engine_of(nsqd, tmp_path, "initial").driver.initial() != first
+
+
+def test_nothing_to_read_gives_the_start_back(nsqd: Running, tmp_path: Path) -> None:
+    driver = engine_of(nsqd, tmp_path, "empty").driver
+    start = json.loads(json.dumps(driver.initial()))
+    assert driver.latest(start) is start
+    assert driver.parts(start, start) == []
+
+
+def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_path: Path) -> None:
+    driver = engine_of(nsqd, tmp_path, "made").driver
+    driver.latest(driver.initial())
+    stats = NsqdHTTPClient(nsqd.http_address).stats("made")
+    assert [channel["channel_name"] for channel in stats["topics"][0]["channels"]] == ["spark"]
+    absent = engine_of(nsqd, tmp_path, "unmade", createTopicAndChannel="false").driver
+    absent.latest(absent.initial())
+    assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
+
+
+def test_a_new_query_that_reaches_nobody_fails(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        engine = engine_of(nsqd, tmp_path, "nobody")
+        publish(nsqd, "nobody", range(5))
+        assert engine.run() == 1
+        nsqd.kill()
+        new = engine_of(nsqd, tmp_path / "new", "nobody")
+        with pytest.raises(HTTPError):
+            new.driver.latest(new.driver.initial())
+        # One that has run waits for them.
+        again = engine_of(nsqd, tmp_path, "nobody")
+        known = json.loads((tmp_path / "offsets" / "0").read_text())
+        assert again.driver.latest(known) == known
+
+
+def test_what_the_store_is_not_good_for_is_refused(nsqd: Running, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for location in (str(tmp_path / "file" / "stage"), "relative/path", "nosuch://bucket"):
+        engine = engine_of(nsqd, tmp_path, "refused", stagingLocation=location)
+        with pytest.raises(StagingError, match="stagingLocation"):
+            engine.driver.latest(engine.driver.initial())
+
+
+# -- batches ----------------------------------------------------------------------------------------------
+
+
+def test_batches_are_bounded(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "bounded", range(1000))
+    engine = engine_of(nsqd, tmp_path, "bounded", maxMessagesPerTrigger=300)
+    assert engine.run() == 4
+    assert [len(engine.batch_rows(batch)) for batch in range(4)] == [300, 300, 300, 100]
+    assert engine.bodies() == once(1000)
+
+
+def test_all_available_means_all(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "unbounded", range(500))
+    driver = engine_of(nsqd, tmp_path, "unbounded", maxMessagesPerTrigger=10).driver
+    end = driver.latest(driver.initial(), limited=False)
+    assert sum(share["messages"] for share in end["plan"].values()) == 500
+
+
+def test_a_batch_waits_for_its_least_messages_or_its_time(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "patient", range(50))
+    options = {"minMessagesPerTrigger": 100, "maxTriggerDelay": "1s"}
+    driver = engine_of(nsqd, tmp_path, "patient", **options).driver
+    began = time.monotonic()
+    start = driver.initial()
+    assert driver.latest(start) == start
+    wait_for(lambda: driver.latest(start) != start, "maxTriggerDelay")
+    assert time.monotonic() - began >= 1.0
+    publish(nsqd, "patient-2", range(100))
+    other = engine_of(nsqd, tmp_path, "patient-2", **options | {"maxTriggerDelay": "1h"}).driver
+    assert other.latest(other.initial()) != other.initial()
+
+
+def test_what_is_paused_is_not_planned(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "paused", range(10))
+    http = NsqdHTTPClient(nsqd.http_address)
+    driver = engine_of(nsqd, tmp_path, "paused").driver
+    http.pause_channel("paused", "spark")
+    assert driver.latest(driver.initial()) == driver.initial()
+    http.unpause_channel("paused", "spark")
+    assert driver.latest(driver.initial()) != driver.initial()
+
+
+def test_a_skipped_commit_is_made_up_for(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "skipped", range(600))
+    engine = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100)
+    engine.run(4, commit=False)
+    again = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100)
+    again.run()
+    assert again.bodies() == once(600)
+    staged = {path.parts[-1] for path in (tmp_path / "stage").glob("*/*/log-*/batch-*")}
+    assert staged == {"batch-000000000006"}
+
+
+def test_two_runs_of_one_query_share_a_plan(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "rivals", range(100))
+    rivals = [engine_of(nsqd, tmp_path, "rivals").driver for _ in range(2)]
+    start = rivals[0].initial()
+    for rival in rivals:
+        assert rival.latest(start, limited=True)["plan"]
+    publish(nsqd, "rivals", range(100, 200))
+    following = rivals[0].latest(rivals[0].latest(start))
+    assert following == rivals[1].latest(rivals[1].latest(start))
+
+
+def test_commit_raises_nothing(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "broken", range(100))
+    engine = engine_of(nsqd, tmp_path, "broken")
+    engine.run()
+    shutil.rmtree(tmp_path / "stage")
+    (tmp_path / "stage").write_text("no directory")
+    engine.driver.commit(json.loads((tmp_path / "offsets" / "0").read_text()))
+    engine.driver.commit({"v": 1, "log": "never seen", "batch": 3, "plan": {}})
+
+
+# -- restarts ---------------------------------------------------------------------------------------------
+
+
+def test_available_now_after_a_crash_gets_what_was_in_flight(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "crash", range(400))
+    options = source_options([nsqd], tmp_path, "crash", msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    assert run_killed(tmp_path, options, "before-publish:2") == -9
+    publish(nsqd, "crash", range(400, 500))
+    engine = Engine(tmp_path, options)
+    engine.run()
+    assert engine.bodies() == once(500)
+
+
+def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "fruitless", range(100))
+    driver = engine_of(nsqd, tmp_path, "fruitless").driver
+    driver.prepare_available_now()
+    end = driver.initial()
+    batches = 0
+    while (following := driver.latest(end)) != end:
+        log = driver._log(following["log"])
+        for part in driver.parts(end, following):
+            assert log.seal(part, 0, 0, "stalled")
+        end, batches = dict(following), batches + 1
+    # Not for ever: others may be taking it all.
+    assert batches == 3
+
+
+def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "left", range(300))
+    first = engine_of(nsqd, tmp_path / "first", "left", stagingLocation=tmp_path / "stage", maxMessagesPerTrigger=200)
+    first.run()
+    publish(nsqd, "left", range(300, 400))
+
+    def second(policy: str) -> Engine:
+        options = {"stagingLocation": tmp_path / "stage", "unfinishedLog": policy}
+        return engine_of(nsqd, tmp_path / policy, "left", **options)
+
+    with pytest.raises(StagingError, match="unfinishedLog=adopt"):
+        second("refuse").run()
+    adopting = second("adopt")
+    adopting.run()
+    # The last batch of the first query was not known to be finished: it comes again, first.
+    assert adopting.batch_rows(0) == first.batch_rows(1)
+    assert adopting.bodies() == once(200, 200)
+    publish(nsqd, "left", range(400, 500))
+    ignoring = second("ignore")
+    ignoring.run()
+    assert ignoring.bodies() == once(100, 400)
+
+
+def test_a_checkpoint_without_its_stage_is_data_loss(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "gone", range(200))
+    engine_of(nsqd, tmp_path, "gone", maxMessagesPerTrigger=100).run(1)
+    options = source_options([nsqd], tmp_path, "gone")
+    run_killed(tmp_path, options, "after-END")
+    shutil.rmtree(tmp_path / "stage")
+    with pytest.raises(DataLost, match="failOnDataLoss=false"):
+        Engine(tmp_path, options).run()
+    going_on = Engine(tmp_path, {**options, "failOnDataLoss": "false"})
+    publish(nsqd, "gone", range(1000, 1100))
+    going_on.run()
+    assert going_on.bodies() == once(100) + once(100, 1000)
+
+
+def test_an_offset_of_another_source_is_said_to_be_one(nsqd: Running, tmp_path: Path) -> None:
+    driver = engine_of(nsqd, tmp_path, "foreign").driver
+    for foreign in ({"offset": 3}, {"v": 2, "log": "x", "batch": 1, "plan": {}}):
+        with pytest.raises(StagingError, match="checkpoint"):
+            driver.latest(foreign)
+
+
+# -- nsqds that come and go -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["process", pytest.param("real", marks=[pytest.mark.real_nsqd, pytest.mark.spark_long])]
+)
+def test_several_nsqds_and_a_changed_topology(kind: Any, tmp_path: Path) -> None:
+    with running_nsqd(kind) as one, running_nsqd(kind) as two, running_nsqd(kind) as three:
+        for number, each in enumerate((one, two, three)):
+            publish(each, "many", range(number * 100, number * 100 + 100))
+        options = source_options([one, two], tmp_path, "many")
+        first = Engine(tmp_path, {**options, "maxMessagesPerTrigger": 150})
+        first.run(1)
+        assert Counter(row[3] for row in first.rows()) == {one.tcp_address: 75, two.tcp_address: 75}
+        # Another set of nsqds: one is gone, one is new.
+        run_killed(tmp_path, options, "after-publish")
+        second = Engine(tmp_path, source_options([two, three], tmp_path, "many"))
+        second.run()
+        third = Engine(tmp_path, source_options([one, two, three], tmp_path, "many"))
+        third.run()
+        assert third.bodies() == once(300)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nsqds_are_found_by_lookup(kind: Any, tmp_path: Path) -> None:
+    with running_nsqlookupd(kind) as lookupd:
+        options = {"broadcast_address": "127.0.0.1", "lookupd_tcp_addresses": [lookupd.tcp_address]}
+        with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
+            for number, each in enumerate((one, two)):
+                publish(each, "found", range(number * 100, number * 100 + 100))
+            given = source_options([], tmp_path, "found", lookupdHttpAddresses=lookupd.http_address)
+            del given["nsqdTcpAddresses"], given["nsqdHttpAddresses"]
+            engine = Engine(tmp_path, given)
+            wait_for(lambda: len(engine.driver._daemons.depths()) == 2 or engine.driver._daemons.prepare(), "both")
+            engine.run()
+            assert engine.bodies() == once(200)
+            assert {row[3] for row in engine.rows()} == {one.tcp_address, two.tcp_address}
+
+
+def test_a_restarted_nsqd_gives_what_it_kept(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        publish(nsqd, "restart", range(100))
+        options = source_options([nsqd], tmp_path, "restart", availableNowWaitInFlight="false")
+        engine = Engine(tmp_path, options)
+        engine.run(available_now=False, batches=1)
+        nsqd.kill()
+        before = json.loads((tmp_path / "offsets" / "0").read_text())
+        assert engine.driver.latest(before) == before
+        nsqd.start()
+        publish(nsqd, "restart", range(100, 200))
+        engine.run()
+        assert engine.bodies() == once(200)
+
+
+@pytest.mark.real_nsqd
+def test_a_killed_nsqd_with_its_queue_on_disk_doubles_nothing_within_the_window(tmp_path: Path) -> None:
+    with running_nsqd("real", mem_queue_size=0) as nsqd:
+        publish(nsqd, "disk", range(4000))
+        options = source_options([nsqd], tmp_path, "disk", dedupe="window", segmentMessages=500)
+        engine = Engine(tmp_path, options)
+        engine.run(1)
+        nsqd.kill()
+        nsqd.start()
+        http = NsqdHTTPClient(nsqd.http_address)
+        assert http.stats("disk")["topics"][0]["channels"][0]["depth"] > 0
+        engine.run()
+        assert engine.bodies() == once(4000)
+        assert http.stats("disk")["topics"][0]["channels"][0]["depth"] == 0

@@ -1,0 +1,85 @@
+"""Plans and offsets: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.spark.source.offsets import Offset, Share
+from gnsq_like.spark.source.plan import Depth, apportion, make_plan, parts_of
+from gnsq_like.spark.staging.errors import StagingError
+
+amounts = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 10**7), max_size=8)
+depths = st.dictionaries(
+    st.text(min_size=1, max_size=3),
+    st.builds(Depth, st.integers(0, 10**6), st.just(0), st.floats(0, 1e6)),
+    max_size=8,
+)
+
+
+@given(amounts, st.integers(1, 10**7))
+def test_shares_are_proportional_and_use_the_cap(given_amounts: dict[str, int], cap: int) -> None:
+    shares = apportion(given_amounts, cap)
+    assert sum(shares.values()) == min(cap, sum(given_amounts.values()))
+    assert all(0 < share <= given_amounts[key] for key, share in shares.items())
+    total = sum(given_amounts.values())
+    if total > cap:
+        assert all(abs(shares.get(key, 0) - amount * cap / total) <= 1 for key, amount in given_amounts.items())
+
+
+@given(
+    depths,
+    st.none() | st.integers(1, 10**6),
+    st.none() | st.integers(1, 10**9),
+    st.integers(1, 10),
+    st.integers(1, 5000),
+)
+def test_a_plan_keeps_its_bounds_and_its_parts_make_it_up(
+    given_depths: dict[str, Depth], max_messages: int | None, max_bytes: int | None, partitions: int, segment: int
+) -> None:
+    plan = make_plan(
+        given_depths,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        min_partitions=partitions,
+        segment_messages=segment,
+    )
+    total = sum(share.messages for share in plan.values())
+    assert bool(plan) == any(depth.messages for depth in given_depths.values())
+    assert max_messages is None or total <= max_messages
+    parts = parts_of("log", 1, plan)
+    for address, share in plan.items():
+        own = [part for part in parts if part.address == address]
+        assert [part.split for part in own] == list(range(share.splits))
+        assert sum(part.messages for part in own) == share.messages <= given_depths[address].messages
+        assert all(part.messages for part in own)
+        assert share.splits == 1 or share.messages // share.splits >= segment
+    # It is what Spark hands back.
+    offset = Offset("log", 1, plan)
+    assert Offset.from_dict(json.loads(json.dumps(offset.to_dict()))) == offset
+
+
+def test_a_plan_by_bytes() -> None:
+    known = {"a": Depth(1000, 0, 200.0), "b": Depth(1000, 0, 200.0)}
+    plan = make_plan(known, max_messages=None, max_bytes=40_000, min_partitions=1, segment_messages=100)
+    assert plan == {"a": Share(100, 1, 20_000), "b": Share(100, 1, 20_000)}
+
+
+def test_hints_split_what_is_worth_it() -> None:
+    plan = make_plan(
+        {"a": Depth(9000), "b": Depth(1000)},
+        max_messages=None,
+        max_bytes=None,
+        min_partitions=4,
+        segment_messages=1000,
+    )
+    assert plan == {"a": Share(9000, 4), "b": Share(1000, 1)}
+
+
+@pytest.mark.parametrize("value", [{}, {"v": 1}, {"v": 2, "log": "x"}, {"v": 1, "log": "x", "batch": 1, "plan": [3]}])
+def test_what_is_no_offset_is_refused(value: dict[str, object]) -> None:
+    with pytest.raises(StagingError, match="checkpoint"):
+        Offset.from_dict(value)

@@ -1,0 +1,220 @@
+"""The stream read under Spark: what ``engine`` cannot show. The long ones run with ``make test-spark``."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from gnsq_like.spark.staging.trace import POINTS
+from tests.support.daemons import Running, running_nsqd
+from tests.support.spark_engine import kill_session, once, publish, source_options
+from tests.support.spark_sessions import ROOT, environment, run_program
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KINDS = ["process", pytest.param("real", marks=[pytest.mark.real_nsqd, pytest.mark.spark_long])]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+def stream(spark: SparkSession, nsqd: Running, directory: Path, topic: str, **options: Any) -> DataFrame:
+    given = source_options([nsqd], directory, topic, **options)
+    return spark.readStream.format("nsq").options(**given).load()
+
+
+def run(frame: DataFrame, directory: Path, sink: Any) -> None:
+    """An AvailableNow run to its end; ``sink`` gets (batch number, rows)."""
+    writer = frame.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
+    query = writer.foreachBatch(lambda batch, number: sink(number, batch)).start()
+    try:
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "rows", range(250))
+    batches: dict[int, list[Any]] = {}
+    frame = stream(spark, nsqd, tmp_path, "rows", maxMessagesPerTrigger=100, includeColumns="all")
+    run(frame, tmp_path, lambda number, batch: batches.update({number: batch.collect()}))
+    assert [len(rows) for rows in batches.values()] == [100, 100, 50]
+    rows = [row for batch in batches.values() for row in batch]
+    assert Counter(bytes(row.body).decode() for row in rows) == once(250)
+    row = rows[0]
+    assert (row.topic, row.channel, row.nsqd_address, row.attempts) == ("rows", "spark", nsqd.tcp_address, 1)
+    assert len(row.id) == 16
+    assert abs(row.timestamp_ns / 1e9 - time.time()) < 120
+    assert row.timestamp.microsecond == row.timestamp_ns // 1000 % 1_000_000
+    # A second run begins where the first has ended.
+    publish(nsqd, "rows", range(1000, 1030))
+    later: list[Any] = []
+    run(frame, tmp_path, lambda number, batch: later.extend(batch.collect()))
+    assert Counter(bytes(row.body).decode() for row in later) == once(30, 1000)
+
+
+def test_two_actions_see_the_same_rows(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "twice", range(200))
+    seen: list[tuple[list[Any], list[Any]]] = []
+    frame = stream(spark, nsqd, tmp_path, "twice", minPartitions=2).select("id", "body", "attempts")
+    run(frame, tmp_path, lambda number, batch: seen.append((batch.collect(), batch.collect())))
+    assert [len(first) for first, _ in seen] == [200]
+    assert all(first == second for first, second in seen)
+
+
+def test_an_action_that_takes_only_some_rows_loses_the_others_of_its_batch_alone(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    publish(nsqd, "some", range(300))
+    seen: list[list[Any]] = []
+    frame = stream(spark, nsqd, tmp_path, "some", maxMessagesPerTrigger=200)
+    run(frame, tmp_path, lambda number, batch: seen.append([len(batch.take(5)), batch.count()]))
+    assert seen == [[5, 200], [5, 100]]
+
+
+def test_what_is_wrong_is_said_plainly(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisException, match="did you mean stagingLocation") as raised:
+        stream(spark, nsqd, tmp_path, "wrong", stagingLocatoin="/tmp")
+    assert "Traceback" not in str(raised.value)
+    frame = stream(spark, nsqd, tmp_path, "wrong", stagingLocation="relative")
+    with pytest.raises(StreamingQueryException, match="absolute path") as failed:
+        run(frame, tmp_path, print)
+    assert "Traceback" not in str(failed.value)
+    given = source_options([nsqd], tmp_path, "wrong")
+    frame = spark.readStream.format("nsq").schema("key STRING").options(**given).load()
+    with pytest.raises(StreamingQueryException, match="choose columns with includeColumns"):
+        run(frame, tmp_path, print)
+
+
+# -- the long ones ----------------------------------------------------------------------------------------
+
+_QUERY = """
+import sys, json
+from pathlib import Path
+from tests.support.spark_sessions import session
+from gnsq_like.spark import register
+
+directory, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+with session("local[2]") as spark:
+    register(spark)
+    frame = spark.readStream.format("nsq").options(**options).load().selectExpr("cast(body AS string) AS body")
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(directory / "out"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = spark.read.parquet(str(directory / "out")).collect()
+    (directory / "rows.json").write_text(json.dumps([row.body for row in rows]))
+"""
+
+
+def run_query(directory: Path, options: dict[str, Any], kill_at: str = "", kill_after: float = 110.0) -> int:
+    """The query above in a session of processes that is killed as one; its exit status.
+
+    :param kill_at: a point of ``trace`` where it kills itself
+    :param kill_after: seconds after which it is killed
+    """
+    program = directory / "query.py"
+    program.write_text(_QUERY)
+    given = {name: str(value) for name, value in options.items()} | {
+        "trace": "tests.support.spark_engine:kill_session_at"
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(directory), json.dumps(given)],
+        env={**os.environ, **environment(), "KILL_AT": kill_at},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=ROOT,
+    )
+    try:
+        return process.wait(kill_after)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+    finally:
+        kill_session(process.pid)
+        process.wait()
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", [*POINTS, "before-publish:3", "after-FIN:3", "after-END:2"])
+def test_killing_everything_at_a_point_loses_and_doubles_nothing(
+    java: None, nsqd: Running, tmp_path: Path, point: str
+) -> None:
+    topic = "kill-" + point.replace(":", "-")
+    publish(nsqd, topic, range(900))
+    options = source_options([nsqd], tmp_path, topic, maxMessagesPerTrigger=400)
+    assert run_query(tmp_path, options, point) == -signal.SIGKILL
+    assert run_query(tmp_path, options) == 0
+    assert Counter(json.loads((tmp_path / "rows.json").read_text())) == once(900)
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+def test_killing_everything_at_any_time_loses_and_doubles_nothing(java: None, nsqd: Running, tmp_path: Path) -> None:
+    options = source_options([nsqd], tmp_path, "any-time", maxMessagesPerTrigger=200, minPartitions=2)
+    draw = random.Random(5)
+    for number in range(6):
+        publish(nsqd, "any-time", range(1500 * number, 1500 * number + 1500))
+        # From the first batches, a few seconds after the start, until the end of the run.
+        run_query(tmp_path, options, kill_after=draw.uniform(6, 16))
+    assert run_query(tmp_path, options) == 0
+    assert Counter(json.loads((tmp_path / "rows.json").read_text())) == once(9000)
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(300)
+def test_a_failure_downstream_is_tried_again_with_the_same_rows(java: None, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "downstream", range(500))
+    done = run_program(
+        tmp_path,
+        f"""
+from gnsq_like.spark import register
+from pyspark import TaskContext
+from pyspark.sql.functions import udf
+register(spark)
+
+@udf("string")
+def fail_first(body):
+    if body == b"150" and TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails")
+    return body.decode()
+
+seen = []
+def sink(batch, number):
+    seen.extend(row.body for row in batch.collect())
+
+frame = spark.readStream.format("nsq").options(**{source_options([nsqd], tmp_path, "downstream")!r}).load()
+query = (
+    frame.select(fail_first("body").alias("body")).writeStream.foreachBatch(sink)
+    .option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True).start()
+)
+query.awaitTermination()
+report["bodies"] = seen
+""",
+        master="local[2,4]",
+    )
+    assert Counter(done["bodies"]) == once(500)

@@ -1,0 +1,307 @@
+"""One task's work: late attempts, stalls, lost connections. Nothing lost, and nothing doubled where that can be had.
+
+Two attempts of a task are two greenlets; one is held at a point of ``gnsq_like.spark.staging.trace`` for as
+long as a test likes.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+
+pytest.importorskip("pyarrow")
+
+from gnsq_like.errors import ConnectionFailed
+from gnsq_like.spark.source.plan import Part
+from gnsq_like.spark.source.stream_receiver import StreamReceiver
+from gnsq_like.spark.staging.errors import Fenced
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
+from gnsq_like.spark.staging.store import PosixStore, Store, open_store
+from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.spark_engine import Engine, once, publish, source_options
+
+KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
+        yield running
+
+
+class Query:
+    """A query on one nsqd whose tasks are run by hand."""
+
+    def __init__(self, nsqd: Running, directory: Path, topic: str, count: int, **options: Any) -> None:
+        if options.pop("store", "posix") == "memory":
+            pytest.importorskip("fsspec")
+            options["stagingLocation"] = f"memory://{uuid.uuid4().hex}"
+        self.topic = topic
+        self.engine = Engine(directory, source_options([nsqd], directory, topic, **options))
+        self.driver = self.engine.driver
+        self.http = publish(nsqd, topic, range(count))
+
+    def plan(self, start: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Part]]:
+        """The next batch's offset and its parts; the channel's messages are there by then."""
+        before = self.driver.initial() if start is None else start
+        end = wait_for(lambda: (found := dict(self.driver.latest(before))) != before and found, "a batch")
+        return end, self.driver.parts(before, end)
+
+    def collector(
+        self,
+        part: Part,
+        trace: Callable[[str, object], None] = lambda point, subject: None,
+        store: Store | None = None,
+    ) -> StreamReceiver:
+        options = self.engine.options
+        store = store or open_store(options.staging_location, options.storage)
+        return StreamReceiver(part, StagingLog(store, base_of(self.topic, "spark"), part.log), options, trace)
+
+    def finish(self) -> None:
+        """Let the engine do what remains, from the beginning of its own log."""
+        wait_for(lambda: self.in_flight() == 0, "what was given back is back")
+        self.engine.run()
+
+    def in_flight(self) -> int:
+        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
+        count: int = channel["in_flight_count"] + channel["deferred_count"]
+        return count
+
+    def depth(self) -> int:
+        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
+        count: int = channel["depth"]
+        return count
+
+    def timed_out(self) -> int:
+        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
+        count: int = channel["timeout_count"]
+        return count
+
+    def rows_of(self, *parts: Part) -> list[str]:
+        """The bodies that the parts give."""
+        from gnsq_like.spark.source.executor import read_part
+
+        batches = [batch for part in parts for batch in read_part(part, self.engine.options)]
+        return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
+
+    def rest(self, end: dict[str, Any]) -> list[str]:
+        """The bodies of all batches after ``end``, each finished before the next is planned."""
+        bodies: list[str] = []
+        while self.depth() + self.in_flight():
+            wait_for(self.depth, "what was given back is back", 20)
+            start, (end, parts) = end, self.plan(end)
+            self.driver.commit(start)
+            bodies += self.rows_of(*parts)
+        return bodies
+
+
+class Held:
+    """A trace that holds its caller at a point, once, until it is let go."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+        self.reached = Event()
+        self.go = Event()
+
+    def __call__(self, point: str, subject: object) -> None:
+        if point == self._point and not self.reached.is_set():
+            self.reached.set()
+            assert self.go.wait(60)
+
+
+@pytest.mark.parametrize("store", ["posix", "memory"])
+def test_two_attempts_at_once_give_one_sequence(nsqd: Running, tmp_path: Path, store: str) -> None:
+    query = Query(nsqd, tmp_path, f"two-{store}", 500, store=store)
+    end, [part] = query.plan()
+    held = Held("before-publish")
+    late = gevent.spawn(query.collector(part, held).run)
+    held.reached.wait(10)
+    query.collector(part).run()
+    held.go.set()
+    late.get(timeout=10)
+    first = query.rows_of(part)
+    assert query.rows_of(part) == first
+    assert sorted(first + query.rest(end), key=int) == [str(number) for number in range(500)]
+
+
+@pytest.mark.parametrize("store", ["posix", "memory"])
+def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
+    nsqd: Running, tmp_path: Path, store: str
+) -> None:
+    query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msgTimeoutMs=30_000)
+    end, [part] = query.plan()
+    held = Held("before-publish")
+    late = gevent.spawn(query.collector(part, held).run)
+    held.reached.wait(10)
+    query.collector(part).run()
+    first = query.rows_of(part)
+    assert 0 < len(first) < 500
+    query.driver.commit(end)
+    held.go.set()
+    with pytest.raises(Fenced, match="too late"):
+        late.get(timeout=10)
+    assert sorted(first + query.rest(end), key=int) == [str(number) for number in range(500)]
+
+
+def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "stall", 300, minPartitions=2, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    end, parts = query.plan()
+    assert len(parts) == 2
+    held = Held("before-publish")
+    stalled = gevent.spawn(query.collector(parts[0], held).run)
+    held.reached.wait(10)
+    # nsqd gives the stalled task's messages to others meanwhile.
+    wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
+    query.collector(parts[1]).run()
+    held.go.set()
+    stalled.get(timeout=10)
+    assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "stall-fin", 300, minPartitions=2, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    end, parts = query.plan()
+    held = Held("after-publish")
+    stalled = gevent.spawn(query.collector(parts[0], held).run)
+    held.reached.wait(10)
+    wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
+    held.go.set()
+    stalled.get(timeout=10)
+    query.collector(parts[1]).run()
+    assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_a_copy_is_known_after_its_batch_is_gone(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "suspect", 100, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    end, [part] = query.plan()
+
+    def die(point: str, subject: object) -> None:
+        if point == "after-publish":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        query.collector(part, die).run()
+    assert query.rows_of(part) == [str(number) for number in range(100)]
+    query.driver.commit(end)
+    assert query.rest(end) == []
+    store = open_store(query.engine.options.staging_location, {})
+    assert [name for name in store.list("") if "/unsure-" in name]
+    assert not [part for part in staged_parts(store.list("")) if part.batch == 1]
+
+
+class Broken(PosixStore):
+    """A file system that fails before or after it created a name, or END, or when it lists what is below a name."""
+
+    def __init__(self, root: Path, failing: str) -> None:
+        super().__init__(root)
+        self._when, _, self._what = failing.partition(" ")
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        hit = self._what in name or (self._what == "END" and bytes(data[:4]) == b"END ")
+        if hit and self._when == "before":
+            raise OSError(errno.ENOSPC, "no space left", name)
+        created = super().create(name, data)
+        if hit and self._when == "after":
+            raise OSError(errno.EIO, "input/output error", name)
+        return created
+
+    def list(self, prefix: str) -> list[str]:
+        if self._when == "list" and prefix.endswith(self._what):
+            raise OSError(errno.EIO, "input/output error", prefix)
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    ["before /000000", "after /000000", "before /000001", "list /committed", "before END", "after END"],
+)
+def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: Path, failing: str) -> None:
+    topic = "broken-" + failing.replace(" ", "-").replace("/", "")
+    query = Query(nsqd, tmp_path, topic, 300, msgTimeoutMs=30_000)
+    end, [part] = query.plan()
+    with pytest.raises(OSError, match=r"no space left|input/output error"):
+        query.collector(part, store=Broken(tmp_path / "stage", failing)).run()
+    # Nothing waits for its timeout.
+    wait_for(lambda: query.in_flight() == 0, "what was in hand is back")
+    rows = query.rows_of(part)
+    assert rows == query.rows_of(part)
+    assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_a_part_that_is_complete_needs_no_confirmation(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "unconfirmed", 300)
+    end, [part] = query.plan()
+    query.collector(part, store=Broken(tmp_path / "stage", "before /confirmed-")).run()
+    assert sorted(query.rows_of(part) + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "slow-start", 100, fetchIdleMs=1, fetchMaxWaitMs=7000, msgTimeoutMs=30_000)
+    end, [part] = query.plan()
+    query.http.pause_channel(query.topic, "spark")
+    collecting = gevent.spawn(query.collector(part).run)
+    wait_for(lambda: query.http.stats(query.topic)["topics"][0]["channels"][0]["client_count"], "it has subscribed")
+    query.http.unpause_channel(query.topic, "spark")
+    collecting.get(timeout=10)
+    rows = query.rows_of(part)
+    assert rows
+    assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(100)]
+
+
+def test_what_a_dying_nsqd_has_given_is_staged(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        query = Query(nsqd, tmp_path, "dying", 150)
+        _, [part] = query.plan()
+
+        def kill(point: str, subject: object) -> None:
+            if point == "after-FIN":
+                nsqd.kill()
+
+        query.collector(part, kill).run()
+        rows = query.rows_of(part)
+        assert rows[:100] == [str(number) for number in range(100)]
+        assert rows == [str(number) for number in range(len(rows))]
+
+
+def test_an_nsqd_that_is_away_costs_a_batch_nothing_but_its_share(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        query = Query(nsqd, tmp_path, "away", 50)
+        _, [part] = query.plan()
+        nsqd.kill()
+        query.collector(part).run()
+        assert query.rows_of(part) == []
+
+
+def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
+    # An old offset may name what is no channel any more; here the topic is on a nsqd that takes no such timeout.
+    with running_nsqd("process", max_msg_timeout=5.0) as nsqd:
+        query = Query(nsqd, tmp_path, "refused", 10, msgTimeoutMs=60_000)
+        _, [part] = query.plan()
+        with pytest.raises(ConnectionFailed, match="timeout"):
+            query.collector(part).run()
+
+
+def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "bytes", 400, maxBytesPerTrigger=250)
+    start = time.monotonic()
+    end, [part] = query.plan()
+    assert part.messages < 200
+    assert 1 <= len(query.rows_of(part)) <= part.messages
+    bodies = query.rows_of(part) + query.rest(end)
+    assert sorted(bodies, key=int) == [str(number) for number in range(400)]
+    assert time.monotonic() - start < 60
+
+
+def test_the_engine_takes_it_all(nsqd: Running, tmp_path: Path) -> None:
+    query = Query(nsqd, tmp_path, "all", 1000, maxMessagesPerTrigger=300, minPartitions=2)
+    query.finish()
+    assert query.engine.bodies() == once(1000)
+    assert query.depth() == 0

@@ -1,0 +1,89 @@
+"""docs/spark.rst says what is so: the sink's options, and examples that run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.pages import blocks, page, section
+
+pytest.importorskip("pyspark")
+
+from gnsq_like.spark.sink.publishing import SinkOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+PAGE = page("spark.rst")
+_UNITS = {"k": 1 << 10, "m": 1 << 20}
+
+
+@pytest.fixture(scope="module")
+def nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as running:
+        yield running
+
+
+def run(title: str, nsqd: Running, spark: SparkSession, **given: Any) -> dict[str, Any]:
+    """The examples of a section, one after the other; what they defined."""
+    names: dict[str, Any] = {"spark": spark, **given}
+    for block in blocks(section(PAGE, title)):
+        source = block.replace("127.0.0.1:4150", nsqd.tcp_address).replace("127.0.0.1:4151", nsqd.http_address)
+        exec(compile(source, "docs/spark.rst", "exec"), names)
+    return names
+
+
+def test_all_examples_compile() -> None:
+    assert len(blocks(PAGE)) >= 7
+    for block in blocks(PAGE):
+        compile(block, "docs/spark.rst", "exec")
+
+
+def test_the_sink_s_options_and_their_defaults() -> None:
+    table = section(PAGE, "Writing").partition("Option  ")[2]
+    lines = [line for line in table.splitlines() if re.match(r"``\w+``", line)]
+    rows = {line[:24].strip(" `"): line[26:35].strip() for line in lines}
+    named = {each.metadata["name"]: each for each in fields(SinkOptions) if "name" in each.metadata}
+    assert set(rows) == set(named)
+    for name, default in rows.items():
+        value = named[name].default
+        assert value is not MISSING
+        if name.endswith("Ms"):
+            value *= 1000
+        written = int(default[:-1]) * _UNITS[default[-1]] if default[-1:] in _UNITS else default
+        assert str(written) == (f"{value:g}" if isinstance(value, float) else str(value or ""))
+
+
+@pytest.mark.spark_long
+def test_writing(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    spark.range(3).selectExpr("cast(id AS string) AS value").write.text(str(rows))
+    names = run(
+        "Writing", nsqd, spark, stream=spark.readStream.text(str(rows)), checkpoint=str(tmp_path / "checkpoint")
+    )
+    query = names["query"]
+    client = NsqdHTTPClient(nsqd.http_address)
+    try:
+        wait_for(lambda: client.stats("clicks")["topics"][0]["message_count"] == 5, "two rows, and three", 60)
+    finally:
+        query.stop()
+
+
+@pytest.mark.spark_long
+def test_reading_a_batch(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic("clicks")
+    client.create_channel("clicks", "archive")
+    client.multi_publish("clicks", [b"a", b"b", b"c"])
+    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    run("Reading a batch", nsqd, spark, nsqds=nsqds, path=str(tmp_path / "parquet"))
+    bodies = {bytes(row.body) for row in spark.read.parquet(str(tmp_path / "parquet")).collect()}
+    assert bodies >= {b"a", b"b", b"c"}

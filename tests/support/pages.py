@@ -1,0 +1,27 @@
+"""What the tests of the documentation read on its pages."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def page(name: str) -> str:
+    """The text of a page of docs/, as "reader.rst"."""
+    return (DOCS / name).read_text()
+
+
+def blocks(text: str, language: str = "python") -> list[str]:
+    """The code blocks in a language, at the left margin."""
+    found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+def section(text: str, title: str) -> str:
+    """What is under a title that is underlined with ``-``; AssertionError if there is none."""
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=^[^\n]+\n---)", text + "\nx\n---", re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]

@@ -1,0 +1,212 @@
+"""The whole command, killed with SIGKILL again and again, and what its table holds in the end.
+
+``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [real]`` does it by hand, with figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnsq_like import NsqdHTTPClient
+from tests.support.daemons import Running, running_nsqd
+from tests.support.spark_sessions import ROOT, environment
+
+#: Every so many clicks lack a field.
+BROKEN_EVERY = 1000
+CLICK_BYTES = 200
+#: Clicks of one MPUB.
+_CHUNK = 10_000
+
+
+class Outcome(NamedTuple):
+    """What is there in the end."""
+
+    #: How often each number is in the table, and among the rejected.
+    data: Counter[int]
+    rejected: Counter[int]
+    #: How many identities the table has.
+    identities: int
+    #: Sums of the metrics.
+    messages: int
+    metrics_rejected: int
+    metrics_attempts: int
+    metrics_latencies: int
+    #: (batch, minute) and how often it is there.
+    keys: Counter[Any]
+    letters: int
+
+
+def click(number: int) -> bytes:
+    """A click of 200 bytes; some lack their user."""
+    user = "" if number % BROKEN_EVERY == 0 else '"user": "someone", '
+    head = f'{{"number": {number}, {user}"page": "/", "filler": "'
+    return (head + "." * (CLICK_BYTES - len(head) - 2) + '"}').encode()
+
+
+def fill(nsqd: Running, count: int) -> None:
+    """Publish the clicks 0 to ``count`` - 1."""
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic("clicks")
+    client.create_channel("clicks", "table")
+    for start in range(0, count, _CHUNK):
+        client.multi_publish("clicks", [click(number) for number in range(start, min(start + _CHUNK, count))])
+
+
+def write_config(nsqd: Running, directory: Path, most: int) -> Path:
+    """A pipeline over these clicks, whose killed runs' messages come back soon."""
+    path = directory / "pipeline.toml"
+    path.write_text(
+        f"""
+location = "out"
+[source]
+topic = "clicks"
+channel = "table"
+nsqdTcpAddresses = "{nsqd.tcp_address}"
+nsqdHttpAddresses = "{nsqd.http_address}"
+maxMessagesPerTrigger = {most}
+msgTimeoutMs = 4000
+fetchMaxWaitMs = 1000
+availableNowWaitInFlight = true
+[parse]
+schema = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING"
+[dead_letters]
+topic = "clicks.dead"
+[spark]
+spark.ui.enabled = false
+spark.driver.bindAddress = "127.0.0.1"
+spark.driver.host = "127.0.0.1"
+"""
+    )
+    return path
+
+
+@contextmanager
+def running(
+    *command: str, cwd: Path, stderr: int = subprocess.STDOUT, **environ: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A command in a session of its own: all its processes can be killed as one, and are if the block leaves it."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment(), "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End the session of a running command."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The command that runs the pipeline."""
+    command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments]
+    return running(*command, cwd=config.parent)
+
+
+def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
+    """Runs that are killed, then one that is not; what was done by each. AssertionError if that fails."""
+    said = []
+    checkpoint = config.parent / "out" / "checkpoint"
+    for _ in range(kills):
+        with running_pipeline(config, "--available-now") as process:
+            before = _batches(checkpoint)
+            further = rng.randrange(1, 4)
+            deadline = time.monotonic() + timeout
+            while _batches(checkpoint) < before + further and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(rng.uniform(0.0, 2.0))
+            was_running = process.poll() is None
+            kill(process)
+        said.append(f"killed after {_batches(checkpoint) - before} batches, running: {was_running}")
+    with running_pipeline(config, "--available-now") as process:
+        output, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, output[-5000:]
+    return [*said, output.strip().splitlines()[-1]]
+
+
+def _batches(checkpoint: Path) -> int:
+    """How many batches were planned."""
+    offsets = checkpoint / "offsets"
+    return sum(path.name.isdigit() for path in offsets.iterdir()) if offsets.exists() else 0
+
+
+def read(nsqd: Running, directory: Path) -> Outcome:
+    """What the tables hold, without Spark."""
+    from pyarrow import dataset
+
+    def table(name: str, columns: list[str]) -> list[dict[str, Any]]:
+        found = dataset.dataset(directory / "out" / name, format="parquet", partitioning="hive")
+        rows: list[dict[str, Any]] = found.to_table(columns=columns).to_pylist()
+        return rows
+
+    data = table("data", ["body", "id", "nsqd_address", "topic"])
+    metrics = table("metrics", ["messages", "rejected", "attempts", "latencies", "minute", "batch"])
+    rejected = table("rejected", ["body"])
+    client = NsqdHTTPClient(nsqd.http_address)
+    return Outcome(
+        data=Counter(row["body"]["number"] for row in data),
+        rejected=Counter(json.loads(row["body"])["number"] for row in rejected),
+        identities=len({(row["nsqd_address"], row["topic"], row["id"]) for row in data}),
+        messages=sum(row["messages"] for row in metrics),
+        metrics_rejected=sum(row["rejected"] for row in metrics),
+        metrics_attempts=sum(count for row in metrics for _, count in row["attempts"]),
+        metrics_latencies=sum(count for row in metrics for _, count in row["latencies"]),
+        keys=Counter((row["batch"], row["minute"]) for row in metrics),
+        letters=client.stats("clicks.dead")["topics"][0]["message_count"],
+    )
+
+
+def check(outcome: Outcome, count: int) -> None:
+    """Everything is there once, and the metrics say so."""
+    broken = range(0, count, BROKEN_EVERY)
+    assert outcome.rejected == Counter(broken)
+    assert outcome.data == Counter(set(range(count)) - set(broken))
+    assert outcome.identities == count - len(broken)
+    assert (outcome.messages, outcome.metrics_rejected) == (count, len(broken))
+    assert (outcome.metrics_attempts, outcome.metrics_latencies) == (count, count)
+    assert set(outcome.keys.values()) == {1}
+    # At least once each.
+    assert outcome.letters >= len(broken)
+
+
+def main() -> None:
+    """By hand."""
+    count, kills, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    directory.mkdir(parents=True)
+    with running_nsqd("real" if sys.argv[4:] else "process") as nsqd:
+        fill(nsqd, count)
+        config = write_config(nsqd, directory, max(1000, count // 20))
+        began = time.monotonic()
+        for line in run_killed(config, kills, random.Random(), 1800):
+            print(line, flush=True)
+        print(f"{time.monotonic() - began:.1f} s in all")
+        outcome = read(nsqd, directory)
+        print(f"table {outcome.data.total()}, different {len(outcome.data)}, identities {outcome.identities}")
+        print(f"rejected {outcome.rejected.total()}, dead letters {outcome.letters}, metrics {outcome.messages}")
+        check(outcome, count)
+        print("all is there once")
+
+
+if __name__ == "__main__":
+    main()

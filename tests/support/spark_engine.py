@@ -1,0 +1,195 @@
+"""Spark's streaming engine without Spark: the calls that it makes of a source, in its order, with its log.
+
+What a micro-batch query does (SPARK.md 1): write the offsets of a batch down, have it read, write its rows, write down
+that it is done; tell the source that the batch before is finished once the next one is written down; after a restart
+go on with what is written. Its rows are written whole or not at all, under the batch's number, as a file sink does.
+
+::
+
+    engine = Engine(directory, options)
+    engine.run()                                    # an AvailableNow run, to its end
+    engine.bodies()                                 # what the sink has
+
+``run_killed`` runs one in a process that kills itself when it has passed a point of ``gnsq_like.spark.staging.trace``
+for the nth time, "after-FIN:2".
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.source.driver import Driver
+from gnsq_like.spark.source.executor import read_part
+from tests.support.daemons import wait_for
+
+#: Processes that have everything imported when they start.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([__name__])
+
+
+class Engine:
+    """One query with its checkpoint and its sink, both in ``directory``."""
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        self.options = parse_options(SourceOptions, {name: str(value) for name, value in options.items()})
+        self.driver = Driver(self.options)
+        self._directory = directory
+        for name in ("offsets", "commits", "sink"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+
+    def _written(self, name: str) -> list[int]:
+        return sorted(int(path.name) for path in (self._directory / name).iterdir() if path.name.isdigit())
+
+    def _write(self, name: str, batch: int, value: object) -> None:
+        partial = self._directory / name / f"partial-{batch}"
+        partial.write_text(json.dumps(value))
+        partial.rename(self._directory / name / str(batch))
+
+    def _offset(self, batch: int) -> Any:
+        return json.loads((self._directory / "offsets" / str(batch)).read_text())
+
+    def run(self, batches: int | None = None, *, available_now: bool = True, commit: bool = True) -> int:
+        """Run until there is nothing more, or for so many batches; how many there were.
+
+        :param commit: whether the source hears that batches are finished
+        """
+        driver = self.driver
+        if available_now:
+            driver.prepare_available_now()
+        done = 0
+        planned, committed = self._written("offsets"), self._written("commits")
+        following = committed[-1] + 1 if committed else 0
+        start = self._offset(following - 1) if following else None
+        if planned and planned[-1] == following:
+            # A batch that was written down and not finished comes first.
+            self._execute(following, start if start is not None else driver.initial(), self._offset(following))
+            start, following, done = self._offset(following), following + 1, 1
+        while batches is None or done < batches:
+            before = driver.initial() if start is None else start
+            end = driver.latest(before)
+            if start is None:
+                assert driver.initial() == before
+            elif end == start:
+                break
+            self._write("offsets", following, end)
+            if following and commit:
+                driver.commit(self._offset(following - 1))
+            self._execute(following, before, json.loads(json.dumps(end)))
+            start, following, done = json.loads(json.dumps(end)), following + 1, done + 1
+        return done
+
+    def _execute(self, batch: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+        rows: list[Any] = []
+        for part in self.driver.parts(start, end):
+            for records in read_part(part, self.options):
+                columns = [records.column(name).to_pylist() for name in ("id", "body", "attempts", "nsqd_address")]
+                rows += [[each[0], each[1].decode(), each[2], each[3]] for each in zip(*columns, strict=True)]
+        self._write("sink", batch, rows)
+        self._write("commits", batch, None)
+
+    def rows(self) -> list[Any]:
+        """All rows that the sink has, in the order of the batches: [id, body, attempts, nsqd_address]."""
+        return [row for batch in self._written("sink") for row in self.batch_rows(batch)]
+
+    def batch_rows(self, batch: int) -> list[Any]:
+        rows: list[Any] = json.loads((self._directory / "sink" / str(batch)).read_text())
+        return rows
+
+    def bodies(self) -> Counter[str]:
+        """How often the sink has each body."""
+        return Counter(row[1] for row in self.rows())
+
+
+_passed: Counter[str] = Counter()
+
+
+def kill_at(point: str, subject: object) -> None:
+    """For the option ``trace``: kill this process at the point that KILL_AT names."""
+    wanted, _, count = os.environ["KILL_AT"].partition(":")
+    _passed[point] += 1
+    if point == wanted and _passed[point] == int(count or 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_killed(directory: Path, options: Mapping[str, Any], point: str, timeout: float = 60.0) -> int:
+    """An AvailableNow run in a process that kills itself at the point; its exit status."""
+    process = _PROCESSES.Process(target=_run, args=(directory, dict(options), point))
+    process.start()
+    process.join(timeout)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError(f"not within {timeout} s")
+    status = process.exitcode
+    process.close()
+    return status
+
+
+def _run(directory: Path, options: Mapping[str, Any], point: str) -> None:
+    os.environ["KILL_AT"] = point
+    Engine(directory, {**options, "trace": "tests.support.spark_engine:kill_at"}).run()
+
+
+def source_options(nsqds: list[Any], directory: Path, topic: str, **more: Any) -> dict[str, Any]:
+    """Options for these nsqds that suit tests: what a killed process had in flight is back soon."""
+    return {
+        "topic": topic,
+        "channel": "spark",
+        "nsqdTcpAddresses": ",".join(nsqd.tcp_address for nsqd in nsqds),
+        "nsqdHttpAddresses": ",".join(nsqd.http_address for nsqd in nsqds),
+        "stagingLocation": str(directory / "stage"),
+        "msgTimeoutMs": 3000,
+        "fetchMaxWaitMs": 700,
+        "segmentMessages": 100,
+        "availableNowWaitInFlight": "true",
+        **more,
+    }
+
+
+def publish(nsqd: Any, topic: str, numbers: Iterable[int]) -> NsqdHTTPClient:
+    """Publish these numbers as bodies; they are in the channel when it returns."""
+    http = NsqdHTTPClient(nsqd.http_address)
+    http.create_topic(topic)
+    http.create_channel(topic, "spark")
+    http.multi_publish(topic, [b"%d" % number for number in numbers])
+
+    def arrived() -> bool:
+        [found] = http.stats(topic)["topics"]
+        return bool(found["channels"][0]["message_count"] == found["message_count"])
+
+    wait_for(arrived, f"all of {topic} in its channel")
+    return http
+
+
+def once(count: int, start: int = 0) -> Counter[str]:
+    """Each number once, as bodies: nothing lost, nothing doubled."""
+    return Counter(str(number) for number in range(start, start + count))
+
+
+def kill_session_at(point: str, subject: object) -> None:
+    """For the option ``trace`` under Spark: kill all processes of the session, driver, JVM and workers, at KILL_AT."""
+    wanted, _, count = os.environ.get("KILL_AT", "").partition(":")
+    _passed[point] += 1
+    if point == wanted and _passed[point] == int(count or 1):
+        kill_session(os.getsid(0))
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL for all processes of a session, this one last."""
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and int(path.name) != os.getpid() and os.getsid(int(path.name)) == session:
+                os.kill(int(path.name), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    if os.getsid(0) == session:
+        os.kill(os.getpid(), signal.SIGKILL)

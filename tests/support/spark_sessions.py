@@ -1,0 +1,150 @@
+"""Spark sessions for tests: the conf that all of them share, and programs that need a session of their own.
+
+One process has one SparkContext, so whatever needs another master (local-cluster, retries) runs as a program::
+
+    done = run_program(directory, "program.py's text", master="local-cluster[1,1,1024]")
+    done["rows"]                                     # what the program left in `report`
+
+In a program ``spark`` is the session and ``report`` a dict that goes back as JSON. nsqds must be processes
+(kind "process" or "real"): a test that waits for Spark runs no hub.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnsq_like.spark.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+#: What every session has.
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_PROGRAM = """
+import json, sys
+from tests.support.spark_sessions import session
+report = {{}}
+with session({master!r}, {conf!r}, python={python!r}, python_path={python_path!r}) as spark:
+{body}
+with open({answer!r}, "w") as file:
+    json.dump(report, file)
+"""
+
+
+def environment(python: str = sys.executable, python_path: str = str(ROOT)) -> dict[str, str]:
+    """What Spark reads from the environment.
+
+    :param python: the Python of the workers
+    :param python_path: where they find gnsq_like
+    :raises JavaNotFound: see ``gnsq_like.spark.java``
+    """
+    environ = {key: value for key, value in os.environ.items() if key in {"PATH", "JAVA_HOME"}}
+    use_java(environ)
+    return {
+        **environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": python_path,
+        # Short programs: the fast compiler and the simple collector save a second of each start.
+        "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
+
+
+@contextmanager
+def session(
+    master: str,
+    conf: Mapping[str, str] = {},
+    python: str = sys.executable,
+    python_path: str = str(ROOT),
+) -> Iterator[SparkSession]:
+    """A session, and the environment it needs for as long as it lives."""
+    changed = environment(python, python_path)
+    before = {key: os.environ.get(key) for key in {*changed, "JAVA_HOME"}}
+    if "JAVA_HOME" not in changed:
+        os.environ.pop("JAVA_HOME", None)
+    os.environ.update(changed)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("gnsq_like tests")
+    for key, value in {**CONF, **conf}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def run_program(
+    directory: Path,
+    body: str,
+    *,
+    master: str = "local[2]",
+    conf: Mapping[str, str] = {},
+    python: str = sys.executable,
+    python_path: str = str(ROOT),
+    environ: Mapping[str, str] = {},
+    timeout: float = 300.0,
+) -> dict[str, Any]:
+    """Run a program that has a session of its own; what it left in ``report``. AssertionError if it failed.
+
+    :param directory: for the program and what it writes
+    :param body: its text, as if it stood at the left margin
+    :param environ: what its environment has beside ours, such as JAVA_HOME
+    :param timeout: seconds, for all of it
+    """
+    answer = directory / "report.json"
+    answer.unlink(missing_ok=True)
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    program = directory / "program.py"
+    program.write_text(
+        _PROGRAM.format(
+            master=master, conf=dict(conf), python=python, python_path=python_path, body=indented, answer=str(answer)
+        )
+    )
+    # A session of its own also for the system: what it started (JVMs, workers) ends with it, whatever happens.
+    process = subprocess.Popen(
+        [sys.executable, str(program)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        raise AssertionError(f"not within {timeout} s: {output[-5000:]}") from None
+    assert process.returncode == 0, output[-10_000:]
+    report: dict[str, Any] = json.loads(answer.read_text())
+    return report

@@ -1,0 +1,254 @@
+"""Web servers as processes, and clients for them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gevent
+import pytest
+from gevent import socket
+from gevent.pool import Pool
+
+from gnsq_like import NsqdHTTPClient
+from tests.support.daemons import wait_for
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+#: Seconds for a server to come up, and to end, on a busy machine.
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
+
+#: Whether to run what is rare, and all requests of every test: with the profile that also searches longest.
+IS_THOROUGH = os.environ.get("GNSQ_LIKE_HYPOTHESIS") == "thorough"
+thorough = pytest.mark.skipif(not IS_THOROUGH, reason="runs with GNSQ_LIKE_HYPOTHESIS=thorough")
+
+APP = "tests.support.clicks_app:create_app()"
+
+#: gunicorn's worker classes, with the flags they need for 50 clients at once.
+WORKERS = {
+    "gevent": ["-k", "gevent", "-w", "2"],
+    "gthread": ["-k", "gthread", "-w", "2", "--threads", "25"],
+    "sync": ["-k", "sync", "-w", "2"],
+}
+
+#: For parameters: gevent, the rule, and gthread, for all that are not patched; sync differs little from that.
+WORKER_KINDS = ["gevent", "gthread", pytest.param("sync", marks=thorough)]
+
+CONF = """
+from gnsq_like.contrib.gunicorn import WorkerReaders
+readers = WorkerReaders()
+post_worker_init = readers.post_worker_init
+worker_int = readers.worker_int
+worker_exit = readers.worker_exit
+"""
+
+
+class Server:
+    """A process that notes what it does; its output is in ``log``."""
+
+    def __init__(self, command, directory: Path, **environment: str) -> None:
+        self.notes = directory / "notes"
+        self.notes.touch()
+        self._log = directory / "log"
+        self.command = command
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self.notes), **environment}
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], cwd=directory, stdout=log, stderr=log, env=environment
+            )
+        self.port = 0
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def listening(self, pattern: str) -> None:
+        def look():
+            assert self.process.poll() is None, self.log
+            found = re.search(pattern, self.log)
+            return int(found[1]) if found else 0
+
+        self.port = wait_for(look, "the server to listen", START_TIMEOUT)
+
+    def noted(self, what: str) -> list[str]:
+        """The names noted with this word."""
+        return [parts[2] for parts in map(str.split, self.notes.read_text().splitlines()) if parts[0] == what]
+
+    def pids(self, what: str) -> set[str]:
+        """The processes that noted it."""
+        return {parts[1] for parts in map(str.split, self.notes.read_text().splitlines()) if parts[0] == what}
+
+    def end(self, number: int = signal.SIGTERM, timeout: float = STOP_TIMEOUT) -> int:
+        """Send a signal, and give the process's return code."""
+        self.process.send_signal(number)
+        try:
+            wait_for(lambda: self.process.poll() is not None, "the end", timeout)
+        except AssertionError as exc:
+            raise AssertionError(f"{self.command} did not end: {self.log}") from exc
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@contextmanager
+def running(command, directory: Path, listening: str = "", **environment: str):
+    server = Server(command, directory, **environment)
+    try:
+        if listening:
+            server.listening(listening)
+        yield server
+    finally:
+        server.close()
+
+
+#: Before a worker has its signal handlers it has the master's, and a SIGTERM is lost on it. Those are gunicorn's ways;
+#: so who sends signals waits until all workers say this.
+UP = "This worker is up"
+
+UP_CONF = f"""
+control_socket_disable = True
+_also = globals().get("post_worker_init", lambda worker: None)
+
+def post_worker_init(worker):
+    _also(worker)
+    worker.log.info("{UP}")
+"""
+
+
+@contextmanager
+def gunicorn(directory: Path, *flags: str, conf: str = "", app: str = APP, **environment: str):
+    """Context manager: gunicorn on a free port, with all its workers up, or ended."""
+    (directory / "conf.py").write_text(conf + UP_CONF)
+    command = ["-m", "gunicorn", "-c", "conf.py", "-b", "127.0.0.1:0", *flags, app]
+    count = int(flags[flags.index("-w") + 1]) if "-w" in flags else 1
+    with running(command, directory, r"Listening at: http://127\.0\.0\.1:(\d+)", **environment) as server:
+        wait_for(
+            lambda: server.log.count(UP) == count or server.process.poll() is not None, "the workers", START_TIMEOUT
+        )
+        yield server
+
+
+def flask(directory: Path, *arguments: str, listening: str = "", patched: bool = False, **environment: str):
+    """Context manager: a flask command."""
+    patch = ["-m", "gevent.monkey", "--module"] if patched else ["-m"]
+    return running([*patch, "flask", "--app", APP, *arguments], directory, listening, **environment)
+
+
+@dataclass
+class Answers:
+    """What clients got: names by what became of their request."""
+
+    ok: list[str] = field(default_factory=list)
+    #: Answered, but not with 200: (name, status line).
+    other: list[tuple[str, str]] = field(default_factory=list)
+    #: Not connected.
+    refused: list[str] = field(default_factory=list)
+    #: Connected, and no answer, or only a part of one: (name, why).
+    broken: list[tuple[str, str]] = field(default_factory=list)
+
+    def ask(self, port: int, name: str, path: str, method: str = "POST") -> None:
+        """One request with Connection: close; its name goes to where it belongs."""
+        try:
+            sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        except OSError:
+            self.refused.append(name)
+            return
+        answer = b""
+        try:
+            with sock:
+                request = f"{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                sock.sendall(request.encode())
+                while data := sock.recv(65536):
+                    answer += data
+        except OSError as exc:
+            self.broken.append((name, f"{exc!r} after {answer!r}"))
+            return
+        head, end, body = answer.partition(b"\r\n\r\n")
+        if not end or b"Content-Length: %d\r\n" % len(body) not in head + b"\r\n":
+            self.broken.append((name, f"answered {answer!r}"))
+        elif head.split()[1] == b"200":
+            self.ok.append(name)
+        else:
+            self.other.append((name, answer.decode(errors="replace")))
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of a GET."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while data := sock.recv(65536):
+            answer += data
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+def channel_of(nsqd, topic: str) -> dict:
+    """What nsqd's stats say of the topic's only channel."""
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        [channel] = client.stats(topic=topic)["topics"][0]["channels"]
+    return channel
+
+
+#: What nsqd's stats say of a client that has sent CLS.
+CLOSING = 4
+
+
+def client_states(nsqd, topic: str) -> list[int]:
+    """Of those that are subscribed to the topic's only channel."""
+    return [client["state"] for client in channel_of(nsqd, topic)["clients"]]
+
+
+def publish_from(clients: int, port: int, names, topic: str = "clicks", query: str = "") -> Answers:
+    """Have so many clients POST the names, each as soon as it has an answer to its last."""
+    answers = Answers()
+    pool = Pool(clients)
+    for name in names:
+        pool.spawn(answers.ask, port, name, f"/publish/{topic}/{name}{query}")
+    pool.join()
+    return answers
+
+
+class Load:
+    """Clients that go on until :meth:`stop`, or until nobody listens any more."""
+
+    def __init__(self, clients: int, port: int, topic: str = "clicks") -> None:
+        self.answers = Answers()
+        self._port = port
+        self._topic = topic
+        self._stopped = False
+        self._clients = [gevent.spawn(self._go_on, number) for number in range(clients)]
+
+    def _go_on(self, client: int) -> None:
+        number = 0
+        while not self._stopped and not self.answers.refused:
+            number += 1
+            name = f"{client}.{number}"
+            self.answers.ask(self._port, name, f"/publish/{self._topic}/{name}")
+
+    def stop(self) -> Answers:
+        self._stopped = True
+        return self.join()
+
+    def join(self) -> Answers:
+        gevent.joinall(self._clients, timeout=60)
+        return self.answers
+
+
+class Consumed(Counter):
+    """How often each body came."""
+
+    def handle(self, message) -> None:
+        self[message.body.decode()] += 1
