@@ -36,7 +36,7 @@ _LEAST = 200
 #: Seconds from the publisher's start to its first message, and from its last one to the end of the cell.
 _LEAD = 0.5
 _GRACE = 2.0
-#: What issue 3 asks of each cell, in ms, and of the flood.
+#: What was asked of each cell, in ms, and of the flood.
 _P50, _P99, _FLOOD = 2.0, 25.0, 0.95
 _FLOOD_MAX_IN_FLIGHT = 2000
 _FLOOD_COUNT = 300_000

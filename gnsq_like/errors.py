@@ -60,7 +60,7 @@ __all__ = [
     "is_incurable",
 ]
 
-#: nsqd's error codes, and whether nsqd closes the connection after sending one (NSQ.md 1).
+#: nsqd's error codes, and whether nsqd closes the connection after sending one (docs/internals 1).
 ERROR_CODES: dict[str, bool] = {
     "E_INVALID": True,
     "E_BAD_PROTOCOL": True,
@@ -83,7 +83,7 @@ ERROR_CODES: dict[str, bool] = {
 }
 
 
-#: nsqd's refusals that the same request would meet again (NSQ.md 1.3 to 1.5).
+#: nsqd's refusals that the same request would meet again (docs/internals 1.3 to 1.5).
 _INCURABLE_CODES = frozenset(
     {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
 )

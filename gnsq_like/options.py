@@ -3,7 +3,7 @@
 Each option is a field of one of three frozen dataclasses; what is true of every option (its type, its
 minimum, the field of IDENTIFY it becomes and in which unit) stands in the field's metadata, so that
 checking, negotiating and documenting read the same line. Values are checked for type and for the
-protocol's minimum only: maxima are nsqd's flags, and nsqd's own refusal is quoted (NSQ.md 1.3).
+protocol's minimum only: maxima are nsqd's flags, and nsqd's own refusal is quoted (docs/internals 1.3).
 Durations are seconds, sizes bytes.
 """
 
@@ -226,7 +226,7 @@ class ConnectionOptions:
         return [name for name in UPGRADES if getattr(self, name) is True]
 
     def identify_fields(self) -> dict[str, object]:
-        """The JSON object of IDENTIFY, in its own units (NSQ.md 1.3)."""
+        """The JSON object of IDENTIFY, in its own units (docs/internals 1.3)."""
         result: dict[str, object] = {"feature_negotiation": True}
         for option in fields(self):
             name = option.metadata["identify"]
@@ -235,7 +235,7 @@ class ConnectionOptions:
                 continue
             if name in UPGRADES:
                 value = bool(value)
-            # -1 switches a timer off; it is no duration. nsqd refuses 2000.0 (NSQ.md 8.51).
+            # -1 switches a timer off; it is no duration. nsqd refuses 2000.0 (docs/internals 8.51).
             if option.metadata["kind"] is float and value != -1:
                 value = max(1, round(value * 1000))
             result[name] = value

@@ -1,4 +1,4 @@
-"""The house rules of DESIGN.md, section 1: who imports what, and what importing must not do.
+"""The house rules of docs/internals/architecture.rst: who imports what, and what importing must not do.
 
 ROOMS is that section's table. A module is looked up by its own dotted name, then its parents'; a new module
 that fits no line makes a test fail until it gets one. Imports inside functions and under TYPE_CHECKING count as
@@ -151,7 +151,7 @@ def is_within(name: str, rooms: frozenset[str]) -> bool:
 
 def violations(module: str, source: str, *, is_package: bool) -> list[str]:
     own = room_of(module)
-    assert own is not None, f"{module} is in no room of DESIGN.md's table"
+    assert own is not None, f"{module} is in no room of the table of rooms"
     rule = ROOMS[own]
     wrong = []
     for item in imports_of(module, source, is_package=is_package):

@@ -278,7 +278,7 @@ seconds = st.one_of(st.integers(1, 3600), st.floats(1, 3600))
 
 @given(heartbeat=seconds, msg_timeout=seconds, buffer=st.floats(1e-6, 3600), size=st.integers(64, 2**31 - 1))
 def test_durations_are_sent_as_whole_milliseconds(heartbeat, msg_timeout, buffer, size):
-    """nsqd refuses 2000.0 (NSQ.md 8.51)."""
+    """nsqd refuses 2000.0 (docs/internals 8.51)."""
     sent = ConnectionOptions(
         heartbeat_interval=heartbeat, msg_timeout=msg_timeout, output_buffer_timeout=buffer, output_buffer_size=size
     ).identify_fields()

@@ -1,4 +1,4 @@
-"""NSQ's config files: TOML, with the names of NSQ.md 7, for ``--config``.
+"""NSQ's config files: TOML, with the names of docs/internals 7, for ``--config``.
 
 What the file says becomes the defaults of the flags, so the command line has the last word. Durations are
 texts such as "250ms", and bare integers mean milliseconds.

@@ -62,7 +62,7 @@ from gnsq_like.wire.session import (
 
 logger = logging.getLogger(__name__)
 
-#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, NSQ.md 1.14).
+#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, docs/internals 1.14).
 _SILENT_INTERVALS = 2.0
 #: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
 _WATCH_INTERVAL = 1.0
@@ -71,7 +71,7 @@ _ASKED_BY_DEFAULT = {
     "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
     "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
 }
-#: Seconds for which an auth server's answer holds at least: its ttl is a whole number (NSQ.md 1.4).
+#: Seconds for which an auth server's answer holds at least: its ttl is a whole number (docs/internals 1.4).
 _LEAST_TTL = 1.0
 #: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
 _SLICE = 0.010
@@ -496,7 +496,7 @@ class Connection:
     def close_subscription(self, timeout: float | None = None) -> None:
         """CLS, and wait for CLOSE_WAIT: then no further message comes. May switch.
 
-        What is in flight can still be answered (NSQ.md 1.8).
+        What is in flight can still be answered (docs/internals 1.8).
 
         :raises ConnectionFailed: when the connection ended or no answer came in time
         :raises NotRunning: when called twice, or without a subscription
@@ -549,7 +549,7 @@ class Connection:
         return self._put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:
-        """TOUCH: have nsqd's timeout start anew (NSQ.md 1.7). Never switches.
+        """TOUCH: have nsqd's timeout start anew (docs/internals 1.7). Never switches.
 
         :returns: False if the connection is gone
         """

@@ -272,7 +272,7 @@ def _opened(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _status_error(answer: Answer) -> HTTPStatusError:
-    """From nsqd's {"message"}, the older {"status_txt"}, or whatever text there is (NSQ.md 3.1)."""
+    """From nsqd's {"message"}, the older {"status_txt"}, or whatever text there is (docs/internals 3.1)."""
     message = line_of(answer.body)
     try:
         value = object_of(answer.body)

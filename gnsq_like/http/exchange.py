@@ -38,7 +38,7 @@ from gnsq_like.errors import HTTPRequestFailed
 READ_BYTES = 64 * 1024
 #: Bytes of one send: over TLS each send may take the socket's whole timeout for every 16 KiB record.
 SEND_BYTES = 16 * 1024
-#: Redirects that are followed, all within one host: Go's router corrects slashes so (NSQ.md 3.1).
+#: Redirects that are followed, all within one host: Go's router corrects slashes so (docs/internals 3.1).
 MAX_REDIRECTS = 3
 
 

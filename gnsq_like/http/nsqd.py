@@ -1,4 +1,4 @@
-"""nsqd's HTTP API (NSQ.md 3)."""
+"""nsqd's HTTP API (docs/internals 3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NsqdHTTPClient(HTTPClient):
         include_clients: bool = True,
         include_mem: bool = True,
     ) -> dict[str, Any]:
-        """Its topics, channels and clients, as nsqd gives them (NSQ.md 3.4); latencies in nanoseconds.
+        """Its topics, channels and clients, as nsqd gives them (docs/internals 3.4); latencies in nanoseconds.
 
         :param topic: only this one; ``"topics"`` is an empty list if there is no such topic
         :param channel: only channels of this name, and topics that have one
@@ -194,7 +194,7 @@ class NsqdHTTPClient(HTTPClient):
         self._request_answered_500("POST", "/debug/freememory", {})
 
     def _request_answered_500(self, method: str, path: str, params: Mapping[str, str]) -> None:
-        # nsqd 1.3.0 does both, and then answers 500 INTERNAL_ERROR (NSQ.md 3.5).
+        # nsqd 1.3.0 does both, and then answers 500 INTERNAL_ERROR (docs/internals 3.5).
         try:
             self._request(method, path, params, b"")
         except HTTPStatusError as exc:

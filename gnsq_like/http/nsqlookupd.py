@@ -1,4 +1,4 @@
-"""nsqlookupd's HTTP API (NSQ.md 4.3)."""
+"""nsqlookupd's HTTP API (docs/internals 4.3)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How much of its share a connection asks for just now: RDY follows the traffic.
 
 Theory. nsqd flushes a message at once only when the connection's in-flight count reaches its RDY; below that
-it lies in nsqd's buffer until the buffer is full or the output_buffer_timeout ticker fires (NSQ.md 1.13).
+it lies in nsqd's buffer until the buffer is full or the output_buffer_timeout ticker fires (docs/internals 1.13).
 So RDY should be what is in flight plus a *burst*: as many messages as nsqd has for us within a round trip or
 two. Then it fills the burst and flushes, and we wait neither for its ticker nor, with too small a burst, for
 our own commands to travel. While messages trickle the burst is 1. In a flood it reaches the share; then RDY

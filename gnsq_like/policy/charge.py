@@ -1,6 +1,6 @@
 """What the RDY plan knows of one connection, and the times it goes by.
 
-Theory. nsqd delivers on a connection while its in-flight count is below RDY (NSQ.md 1.12); RDY is a level,
+Theory. nsqd delivers on a connection while its in-flight count is below RDY (docs/internals 1.12); RDY is a level,
 not a credit, has no reply, and lowering it takes nothing back. So what a connection can cost us, its
 *charge*, is what it may hold now or may still send:
 

@@ -1,7 +1,7 @@
 """RDY for an nsqd that counts it down: before 0.3, and one that answers IDENTIFY with a plain OK.
 
 There RDY is a credit, used up by deliveries, and has to be renewed before it is gone. Everywhere else
-it is a level (NSQ.md 1.12) and is sent when the plan or the level changes.
+it is a level (docs/internals 1.12) and is sent when the plan or the level changes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gnsq_like.options import ProducerOptions
 from gnsq_like.wire import commands
 from gnsq_like.wire.names import encode_topic
 
-#: What an MPUB's body holds beside the messages: their count (NSQ.md 1.10).
+#: What an MPUB's body holds beside the messages: their count (docs/internals 1.10).
 COUNT_BYTES = 4
 #: What it holds before each message: its size.
 SIZE_BYTES = 4

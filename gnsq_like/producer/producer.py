@@ -187,7 +187,7 @@ class Producer:
 
         :param topic: created by nsqd if it does not exist
         :param body: bytes, not empty, at most ``max_msg_bytes``; with ``encoder`` whatever that takes
-        :param defer: seconds until the message is delivered (DPUB, NSQ.md 1.11); nsqd takes up to an hour
+        :param defer: seconds until the message is delivered (DPUB, docs/internals 1.11); nsqd takes up to an hour
         :param timeout: seconds in all; the option of that name if not given
         :raises InvalidName, InvalidBody: before anything is sent
         :raises NotRunning: after :meth:`close`

@@ -27,7 +27,7 @@ from gnsq_like.runtime.hub_calls import HubHandle
 
 logger = logging.getLogger(__name__)
 
-#: How long before nsqd takes a message back RDY is lowered for it: nsqd looks every 0.1 s (NSQ.md 2.5).
+#: How long before nsqd takes a message back RDY is lowered for it: nsqd looks every 0.1 s (docs/internals 2.5).
 _DEADLINE_MARGIN = 0.25
 #: Never more than this part of msg_timeout, for those who set it very short.
 _DEADLINE_MARGIN_SHARE = 0.1

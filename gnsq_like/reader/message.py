@@ -105,7 +105,7 @@ class Message:
 
     @property
     def timeout_at(self) -> float:
-        """The monotonic time at which nsqd gives up waiting and delivers it again (NSQ.md 1.7, 2.5)."""
+        """The monotonic time at which nsqd gives up waiting and delivers it again (docs/internals 1.7, 2.5)."""
         deadline = self._touched_at + self.subscription.msg_timeout
         longest = self.subscription.max_msg_timeout
         return deadline if longest is None else min(deadline, self.received_at + longest)

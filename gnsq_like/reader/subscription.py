@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: nsqd's default of output-buffer-timeout in seconds, for one that does not say (NSQ.md 7.1).
+#: nsqd's default of output-buffer-timeout in seconds, for one that does not say (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
 
 
@@ -54,7 +54,7 @@ class Subscription:
         self.address = connection.address
         negotiated = connection.negotiated
         self.msg_timeout = negotiated.msg_timeout
-        # nsqd caps only what TOUCH gives (NSQ.md 1.7), so a cap below msg_timeout is none for the first delivery.
+        # nsqd caps only what TOUCH gives (docs/internals 1.7), so a cap below msg_timeout means nothing before.
         longest = negotiated.max_msg_timeout
         self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
         self.charge = Charge(

@@ -24,7 +24,7 @@ from gnsq_like.runtime.hub_calls import thread_id
 
 logger = logging.getLogger(__name__)
 
-#: Seconds by which a hub must be late; a heartbeat may come each second at the soonest (NSQ.md 1.3).
+#: Seconds by which a hub must be late; a heartbeat may come each second at the soonest (docs/internals 1.3).
 LIMIT = 1.0
 #: Looks in that time.
 _LOOKS = 4

@@ -1,4 +1,4 @@
-"""The daemons' options: NSQ's flags in snake case, with NSQ's defaults (NSQ.md 7), durations in seconds.
+"""The daemons' options: NSQ's flags in snake case, with NSQ's defaults (docs/internals 7), durations in seconds.
 
 One thing differs from NSQ: the daemons listen on the loopback address unless told otherwise.
 Only flags that have an effect are here.
@@ -17,7 +17,7 @@ from gnsq_like.errors import InvalidOption
 #: What the daemons say they are: clients switch features on by it.
 VERSION = "1.3.0"
 
-#: Options that NSQ's config file and /config know by another name (NSQ.md 7).
+#: Options that NSQ's config file and /config know by another name (docs/internals 7).
 _CONFIG_NAMES = {"node_id": "id", "lookupd_tcp_addresses": "nsqlookupd_tcp_addresses"}
 
 #: NSQ's log levels, as it numbers them from 1 on; "warn" is WARNING to ``logging``, "fatal" is CRITICAL.
@@ -32,7 +32,7 @@ _CLIENT_AUTH_POLICIES = ("", "require", "require-verify")
 #: The least that some options may be.
 _LEAST = {"mem_queue_size": 0, "max_bytes_per_file": 1, "sync_every": 1, "sync_timeout": 0.001}
 
-#: node ids are 10 bits of a message id (NSQ.md 1.15).
+#: node ids are 10 bits of a message id (docs/internals 1.15).
 MAX_NODE_ID = 1024
 
 

@@ -1,4 +1,4 @@
-"""What lies between a socket and NSQ's commands and frames after an upgrade: TLS, then a codec (NSQ.md 1.3).
+"""What lies between a socket and NSQ's commands and frames after an upgrade: TLS, then a codec (docs/internals 1.3).
 
 Bytes to bytes. What is decoded comes out in pieces, of 256 KiB at most; while :attr:`Layers.pending`, ask for
 the next piece before more is received, so that a few bytes that unpack to very many never lie in memory at once.

@@ -1,4 +1,4 @@
-"""The two codecs of NSQ, as bytes to bytes: snappy framing and raw deflate (NSQ.md 1.3).
+"""The two codecs of NSQ, as bytes to bytes: snappy framing and raw deflate (docs/internals 1.3).
 
 One object serves one connection, both directions, for the connection's life::
 

@@ -14,7 +14,7 @@ One object serves one connection, as client or server::
 Bytes of the application that came with the handshake's last ones are given by the first ``decrypt()``.
 After a TLSError the object refuses to go on, but ``take_output`` gives the alert that tells the peer why.
 
-Rules for editors: this module imports ssl, so it is imported where TLS begins and not before (DESIGN 4).
+Rules for editors: this module imports ssl, so it is imported where TLS begins and not before (docs/internals, TLS).
 """
 
 from __future__ import annotations

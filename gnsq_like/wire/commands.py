@@ -33,7 +33,7 @@ def _with_body(line: bytes, body: bytes) -> bytes:
 def encode_body(body: bytes | bytearray | memoryview, max_bytes: int | None = None) -> bytes:
     """The bytes of one message.
 
-    :param body: what nsqd would take as one message: bytes, and not empty (NSQ.md 1.9)
+    :param body: what nsqd would take as one message: bytes, and not empty (docs/internals 1.9)
     :param max_bytes: nsqd's max-msg-size where it is known
     :raises InvalidBody: for anything else
     """
@@ -49,27 +49,27 @@ def encode_body(body: bytes | bytearray | memoryview, max_bytes: int | None = No
 
 
 def identify(fields: Mapping[str, object]) -> bytes:
-    """IDENTIFY with its JSON object (NSQ.md 1.3; the same form for nsqlookupd, 4.1)."""
+    """IDENTIFY with its JSON object (docs/internals 1.3; the same form for nsqlookupd, 4.1)."""
     return _with_body(b"IDENTIFY\n", json.dumps(fields, separators=(",", ":")).encode())
 
 
 def auth(secret: str) -> bytes:
-    """AUTH (NSQ.md 1.4)."""
+    """AUTH (docs/internals 1.4)."""
     return _with_body(b"AUTH\n", secret.encode())
 
 
 def sub(topic: str, channel: str) -> bytes:
-    """SUB (NSQ.md 1.5); raises InvalidName."""
+    """SUB (docs/internals 1.5); raises InvalidName."""
     return b"SUB %b %b\n" % (encode_topic(topic), encode_channel(channel))
 
 
 def rdy(count: int) -> bytes:
-    """RDY (NSQ.md 1.6)."""
+    """RDY (docs/internals 1.6)."""
     return b"RDY %d\n" % count
 
 
 def fin(message_id: bytes) -> bytes:
-    """FIN of one message, by its 16 bytes of id (NSQ.md 1.7)."""
+    """FIN of one message, by its 16 bytes of id (docs/internals 1.7)."""
     return b"FIN %b\n" % message_id
 
 
@@ -81,23 +81,23 @@ def fin_many(message_ids: Sequence[bytes]) -> bytes:
 
 
 def req(message_id: bytes, delay_ms: int) -> bytes:
-    """REQ (NSQ.md 1.7); nsqd lowers a delay above its max-req-timeout."""
+    """REQ (docs/internals 1.7); nsqd lowers a delay above its max-req-timeout."""
     return b"REQ %b %d\n" % (message_id, delay_ms)
 
 
 def touch(message_id: bytes) -> bytes:
-    """TOUCH (NSQ.md 1.7)."""
+    """TOUCH (docs/internals 1.7)."""
     return b"TOUCH %b\n" % message_id
 
 
 def pub(topic: str, body: bytes) -> bytes:
-    """PUB (NSQ.md 1.9); raises InvalidName, InvalidBody."""
+    """PUB (docs/internals 1.9); raises InvalidName, InvalidBody."""
     body = encode_body(body)
     return b"PUB %b\n%b%b" % (encode_topic(topic), _INT32.pack(len(body)), body)
 
 
 def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
-    """DPUB (NSQ.md 1.11); raises InvalidName, InvalidBody."""
+    """DPUB (docs/internals 1.11); raises InvalidName, InvalidBody."""
     body = encode_body(body)
     return b"DPUB %b %d\n%b%b" % (encode_topic(topic), defer_ms, _INT32.pack(len(body)), body)
 
@@ -122,17 +122,17 @@ def mpub_body(bodies: Sequence[bytes]) -> bytes:
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """MPUB (NSQ.md 1.10), its body size counting all that follows it; raises InvalidName, InvalidBody."""
+    """MPUB (docs/internals 1.10), its body size counting all that follows it; raises InvalidName, InvalidBody."""
     return _with_body(b"MPUB %b\n" % encode_topic(topic), mpub_body(bodies))
 
 
 def register(topic: str, channel: str | None = None) -> bytes:
-    """REGISTER, to nsqlookupd (NSQ.md 4.1)."""
+    """REGISTER, to nsqlookupd (docs/internals 4.1)."""
     return _registration(b"REGISTER", topic, channel)
 
 
 def unregister(topic: str, channel: str | None = None) -> bytes:
-    """UNREGISTER, to nsqlookupd (NSQ.md 4.1)."""
+    """UNREGISTER, to nsqlookupd (docs/internals 4.1)."""
     return _registration(b"UNREGISTER", topic, channel)
 
 

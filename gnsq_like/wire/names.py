@@ -1,4 +1,4 @@
-"""Topic and channel names (NSQ.md 0): 1 to 64 characters, ``#ephemeral`` included."""
+"""Topic and channel names (docs/internals 0): 1 to 64 characters, ``#ephemeral`` included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nsqd answers to IDENTIFY and AUTH, read from the wire (NSQ.md 1.3, 1.4)."""
+"""What nsqd answers to IDENTIFY and AUTH, read from the wire (docs/internals 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from gnsq_like.errors import ProtocolError
 from gnsq_like.wire import frames
 
-#: The upgrades by their fields in IDENTIFY and its answer, in the order in which they come (NSQ.md 1.3).
+#: The upgrades by their fields in IDENTIFY and its answer, in the order in which they come (docs/internals 1.3).
 UPGRADES = ("tls_v1", "snappy", "deflate")
 
-#: nsqd's own default of max-rdy-count, for one that does not say (NSQ.md 1.6).
+#: nsqd's own default of max-rdy-count, for one that does not say (docs/internals 1.6).
 DEFAULT_MAX_RDY_COUNT = 2500
-#: nsqd's own default of msg-timeout in seconds, for one that does not say (NSQ.md 7.1).
+#: nsqd's own default of msg-timeout in seconds, for one that does not say (docs/internals 7.1).
 DEFAULT_MSG_TIMEOUT = 60.0
 #: nsqd's own default of deflate_level.
 DEFAULT_DEFLATE_LEVEL = 6
@@ -23,7 +23,7 @@ _RDY_IS_A_LEVEL_SINCE = (0, 3)
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What nsqd answered to IDENTIFY (NSQ.md 1.3); durations in seconds, sizes in bytes."""
+    """What nsqd answered to IDENTIFY (docs/internals 1.3); durations in seconds, sizes in bytes."""
 
     version: str = ""
     max_rdy_count: int = DEFAULT_MAX_RDY_COUNT
@@ -110,7 +110,7 @@ def _version_tuple(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Authorized:
-    """What nsqd answered to AUTH (NSQ.md 1.4); AUTH went well."""
+    """What nsqd answered to AUTH (docs/internals 1.4); AUTH went well."""
 
     identity: str = ""
     identity_url: str = ""

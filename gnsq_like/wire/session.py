@@ -1,7 +1,7 @@
 """One client connection's course: bytes in, events out.
 
 The session knows what was asked and is unanswered, so it can say whose answer an OK or an error is:
-nsqd executes and answers the commands of a connection strictly in order (NSQ.md 1.1). IDENTIFY, SUB,
+nsqd executes and answers the commands of a connection strictly in order (docs/internals 1.1). IDENTIFY, SUB,
 CLS and the publishes have one answer each; RDY, FIN, REQ, TOUCH and NOP have none, except that a FIN,
 REQ or TOUCH that failed is told by an error frame that ends nothing.
 
@@ -19,7 +19,7 @@ Negotiating: nsqd's answer to IDENTIFY says which upgrades come, TLS first, then
 an ``Upgrade`` event, the last of its list; the caller changes the stream (TLS: it shakes hands), beginning
 with the ``rest`` that came already, and feeds what it decodes. nsqd's OK comes in the new form. Then, if nsqd
 asks for it, ``AuthRequired``, answered with :meth:`Session.authenticate`. ``Identified`` ends it. Nothing is
-pipelined: what nsqd reads together with IDENTIFY is lost at an upgrade (NSQ.md 1.3).
+pipelined: what nsqd reads together with IDENTIFY is lost at an upgrade (docs/internals 1.3).
 
 Rules for editors: the caller writes the bytes that belong to a call in the order of the calls. Bytes
 from the peer can cause a ``Broken`` event and nothing else; after it the session refuses to go on.
@@ -172,7 +172,7 @@ Event = (
 class Session:
     """The protocol's client side of one connection.
 
-    :param identify: the fields of IDENTIFY, in the wire's own units (NSQ.md 1.3)
+    :param identify: the fields of IDENTIFY, in the wire's own units (docs/internals 1.3)
     :param max_frame_bytes: a larger frame from nsqd breaks the session
     :param required: those upgrades that break it when nsqd does not grant them
     """

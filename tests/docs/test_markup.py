@@ -6,10 +6,10 @@ from docutils.utils import Reporter
 
 from tests.support.pages import DOCS
 
-PAGES = [DOCS.parent / "README.rst", DOCS.parent / "CHANGES.rst", *sorted(DOCS.glob("*.rst"))]
+PAGES = [DOCS.parent / "README.rst", DOCS.parent / "CHANGES.rst", *sorted(DOCS.rglob("*.rst"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
 def test_a_page_has_no_faults(page, capsys):
     settings = {"report_level": Reporter.WARNING_LEVEL, "halt_level": 6, "syntax_highlight": "none"}
     publish_doctree(page.read_text(), source_path=page.name, settings_overrides=settings)

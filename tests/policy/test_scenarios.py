@@ -1,5 +1,5 @@
-"""What went wrong in other clients (CLIENTS.md, sections 2 and 3; go-nsq's issues by number), replayed on the
-simulated cluster. `Cluster` checks the window, the block and every plan by itself in all of them."""
+"""What went wrong in other clients (docs/internals, Faults of other clients, go-nsq's issues by number), replayed on
+the simulated cluster. `Cluster` checks the window, the block and every plan by itself in all of them."""
 
 from __future__ import annotations
 

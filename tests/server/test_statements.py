@@ -1,4 +1,4 @@
-"""NSQ.md section 8: every one of its 58 statements has a test of its number, and a line in docs/statements.rst.
+"""docs/internals 8: every one of its 58 statements has a test of its number, and a line in docs/statements.rst.
 
 The tests stand in the modules of this room, with what they belong to: ``test_07_...`` is of statement 7, and
 ``test_38_41_53_...`` of three. What fits nowhere else is here.

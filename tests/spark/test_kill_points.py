@@ -1,4 +1,4 @@
-"""kill -9 at every point that a batch passes, and one restart: nothing lost, nothing doubled (SPARK.md 2).
+"""kill -9 at every point that a batch passes, and one restart: nothing lost, nothing doubled (docs/internals S2).
 
 The query is Spark's engine without Spark (``engine``), in a process that kills itself; all points run at once, each
 with a topic of its own. ``test_stream`` does the same with Spark.

@@ -1,4 +1,4 @@
-"""An auth server for tests (NSQ.md 1.4): the test says which secrets are good."""
+"""An auth server for tests (docs/internals 1.4): the test says which secrets are good."""
 
 from __future__ import annotations
 

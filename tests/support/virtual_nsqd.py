@@ -1,4 +1,4 @@
-"""nsqd in virtual time, as NSQ.md 1.12 and 1.13 describe it, and the network to it.
+"""nsqd in virtual time, as docs/internals 1.12 and 1.13 describe it, and the network to it.
 
 Nothing here sleeps. `Clock` holds the events; `Nsqd` is one nsqd with one channel and, seen from one Reader,
 one connection: its queue, RDY, in flight, and the output buffer with its free-running ticker.

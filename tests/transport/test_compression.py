@@ -52,7 +52,7 @@ def test_what_is_packed_is_what_others_read(make: Callable[[], Codec]) -> None:
 
 
 def test_the_bytes_that_nsqd_answers_with() -> None:
-    # NSQ.md 1.3: the OK after the switch to snappy.
+    # docs/internals 1.3: the OK after the switch to snappy.
     wire = bytes.fromhex("ff060000734e61507059010e000026982bcf00000006000000004f4b")
     assert everything(Snappy(), wire) == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 

@@ -28,7 +28,7 @@ from gnsq_like.wire.session import (
 
 OK = encode_frame(RESPONSE, b"OK")
 HEARTBEAT = encode_frame(RESPONSE, b"_heartbeat_")
-#: NSQ.md 1.3, as a real nsqd 1.3.0 answers.
+#: docs/internals 1.3, as a real nsqd 1.3.0 answers.
 ANSWER = (
     b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
     b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,'

@@ -1,4 +1,4 @@
-"""The broker: nsqd's topics, channels and messages (NSQ.md 2), without any I/O but that of the queues it is given.
+"""nsqd's topics, channels and messages (docs/internals 2); no I/O but that of the queues it is given.
 
 It decides, others act. Calls change the state and put work on the agenda, which calls ``on_work`` once;
 whoever runs the broker then calls :meth:`Broker.work`, sends what it returns, and calls it again when

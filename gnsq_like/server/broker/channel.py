@@ -1,4 +1,4 @@
-"""A channel: its queue, who consumes it, and what is in flight or deferred (NSQ.md 1.7, 1.12, 2.4 to 2.7).
+"""A channel: its queue, who consumes it, and what is in flight or deferred (docs/internals 1.7, 1.12, 2.4 to 2.7).
 
 A message of a channel is in exactly one place: in ``queue``, in ``in_flight``, in ``deferred``, or gone
 (finished, sampled away, emptied). Rules for editors: no I/O and no clock here, ``now`` is monotonic
@@ -288,7 +288,7 @@ class Channel:
         self.consumers.append(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Its connection is gone; what it has in flight stays there until it times out (NSQ.md 2.6)."""
+        """Its connection is gone; what it has in flight stays there until it times out (docs/internals 2.6)."""
         self.consumers.remove(consumer)
         self._turn = 0
 

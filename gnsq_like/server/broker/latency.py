@@ -1,4 +1,4 @@
-"""How long messages took from their publishing to their FIN: percentiles over a moving window (NSQ.md 3.4).
+"""How long messages took from their publishing to their FIN: percentiles over a moving window (docs/internals 3.4).
 
 Values are counted in buckets whose width grows with them, so that any number of messages needs a bounded
 table, and the counts of several channels add up. As nsqd does, the window is made of two halves: the older

@@ -1,4 +1,4 @@
-"""Message ids: 16 hex characters of a 64-bit number that grows with time (NSQ.md 1.15).
+"""Message ids: 16 hex characters of a 64-bit number that grows with time (docs/internals 1.15).
 
 A generator belongs to one topic. Where nsqd waits a millisecond because the 4096 ids of a tick are used
 up, or because the clock went back, this one goes on in the next tick instead: ids stay unique and

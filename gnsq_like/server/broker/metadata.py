@@ -1,4 +1,4 @@
-"""nsqd.dat: which topics and channels there are, and which are paused, in nsqd's JSON (NSQ.md 2.9)."""
+"""nsqd.dat: which topics and channels there are, and which are paused, in nsqd's JSON (docs/internals 2.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic: gives every message to all of its channels (NSQ.md 2.1, 2.4). ``now`` is passed in.
+"""A topic: gives every message to all of its channels (docs/internals 2.1, 2.4). ``now`` is passed in.
 
 A message goes straight to the channels, unless something keeps it here: there is no channel, the topic is
 paused, or others wait already. What waits flows in portions, one each time the broker works, so that

@@ -1,4 +1,4 @@
-"""Asking auth servers about a client (NSQ.md 1.4). The client's secret appears in no log and no error."""
+"""Asking auth servers about a client (docs/internals 1.4). The client's secret appears in no log and no error."""
 
 from __future__ import annotations
 

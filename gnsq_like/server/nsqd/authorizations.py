@@ -1,4 +1,4 @@
-r"""What an auth server says a client may do (NSQ.md 1.4). Pure: its answer in, yes or no out.
+r"""What an auth server says a client may do (docs/internals 1.4). Pure: its answer in, yes or no out.
 
 Its regular expressions are Go's, and are run by Python's ``re``; both search, unanchored. What Go has and
 Python has not (such as ``\pL``, ``[[:alpha:]]`` or flags in the middle) or the other way round (lookaround,

@@ -1,7 +1,7 @@
 """The commands of protocol V2 as nsqd executes them: their checks, in nsqd's order, and its exact words.
 
 One :class:`Commands` serves one client. The client's state changes in ``_sub`` and ``_cls`` only, and
-``_ALLOWED`` says which command may come in which (NSQ.md 1.2). A :class:`Fatal` ends the connection
+``_ALLOWED`` says which command may come in which (docs/internals 1.2). A :class:`Fatal` ends the connection
 behind its error frame; every other error is answered and the next command taken.
 """
 
@@ -356,7 +356,7 @@ class Commands:
             size = client.take_int32()
         except EOFError:
             raise Fatal(b"E_BAD_BODY", b"MPUB failed to read body size") from None
-        # The size is checked and then forgotten: what is inside says where it ends (NSQ.md 1.10).
+        # The size is checked and then forgotten: what is inside says where it ends (docs/internals 1.10).
         self._check_body_size(b"MPUB", size)
         try:
             count = client.take_int32()

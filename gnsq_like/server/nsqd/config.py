@@ -1,4 +1,4 @@
-"""nsqd's options as its HTTP API shows and changes them: /config/<name> (NSQ.md 3.5).
+"""nsqd's options as its HTTP API shows and changes them: /config/<name> (docs/internals 3.5).
 
 Names are those of NSQ's config file; durations are nanoseconds, and what NSQ keeps as a number is one here.
 """

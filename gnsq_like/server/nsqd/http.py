@@ -1,4 +1,4 @@
-"""nsqd's HTTP face (NSQ.md 3): publishing, managing topics and channels, information."""
+"""nsqd's HTTP face (docs/internals 3): publishing, managing topics and channels, information."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client may ask for, and nsqd's answer (NSQ.md 1.3). Pure: JSON in, JSON out."""
+"""IDENTIFY: what a client may ask for, and nsqd's answer (docs/internals 1.3). Pure: JSON in, JSON out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nsqd as a client of one nsqlookupd: says which topics and channels it has, and stays known (NSQ.md 4.4).
+"""nsqd as a client of one nsqlookupd: says which topics and channels it has, and stays known (docs/internals 4.4).
 
 Whoever reads the answers of nsqlookupd must know what was asked: every command waits for its answer.
 After a failure everything is said again, so what was not said meanwhile need not be kept.

@@ -1,4 +1,4 @@
-"""nsqd in Python: a daemon that NSQ's clients and tools take for the real one (NSQ.md 1 to 3).
+"""nsqd in Python: a daemon that NSQ's clients and tools take for the real one (docs/internals 1 to 3).
 
 :class:`Nsqd` joins the parts: the broker decides, the TCP and HTTP faces ask it and are told, and the
 lookup peers announce what exists. It runs the broker in one place, ``_work``, in the hub: once for all

@@ -1,4 +1,4 @@
-"""What /stats says, as JSON and as text (NSQ.md 3.4)."""
+"""What /stats says, as JSON and as text (docs/internals 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nsqd pushes to a statsd, by UDP (NSQ.md 3.6): counts since the last push, and levels."""
+"""What nsqd pushes to a statsd, by UDP (docs/internals 3.6): counts since the last push, and levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nsqd's TCP face: one client's connection, and what nsqd sends to it unasked (NSQ.md 1.12 to 1.14)."""
+"""nsqd's TCP face: one client's connection, and what nsqd sends to it unasked (docs/internals 1.12 to 1.14)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class NsqdClient(Connection):
         return self.layers is not None and self.layers.tls is not None
 
     def upgrade(self, negotiated: Negotiated) -> None:
-        """Make the upgrades that were negotiated, and say OK through each (NSQ.md 1.3). May switch.
+        """Make the upgrades that were negotiated, and say OK through each (docs/internals 1.3). May switch.
 
         :raises HandshakeFailed: the old way of speaking stands
         """

@@ -1,4 +1,4 @@
-"""nsqlookupd's HTTP face (NSQ.md 4.3)."""
+"""nsqlookupd's HTTP face (docs/internals 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nsqlookupd in Python: a directory of nsqds that NSQ's clients and tools take for the real one (NSQ.md 4)."""
+"""nsqlookupd in Python: a directory of nsqds that NSQ's clients and tools take for the real one (docs/internals 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nsqlookupd's database: which nsqd has which topics and channels (NSQ.md 4.2). No I/O; ``now`` is passed in.
+"""nsqlookupd's database: which nsqd has which topics and channels (docs/internals 4.2). No I/O; ``now`` is passed in.
 
 There are keys for topics and for channels, each with its producers. A producer is one TCP connection of
 an nsqd: it is in the tables as long as it stands. Keys outlive their producers; what makes a key go is

@@ -1,4 +1,4 @@
-"""nsqlookupd's TCP face: protocol V1, which nsqds speak (NSQ.md 4.1).
+"""nsqlookupd's TCP face: protocol V1, which nsqds speak (docs/internals 4.1).
 
 Answers have no frame type, and errors look like answers; every error ends the connection. nsqlookupd
 sends nothing unasked and waits for ever.

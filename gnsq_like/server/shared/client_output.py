@@ -1,4 +1,4 @@
-"""What a daemon writes to one client: nsqd's output buffer and its flush rules (NSQ.md 1.13).
+"""What a daemon writes to one client: nsqd's output buffer and its flush rules (docs/internals 1.13).
 
 Messages go into a buffer; responses, errors and heartbeats go behind them and push it out. What is
 beyond the buffer's size leaves at once. A buffer that holds messages for a client who can still take
@@ -180,7 +180,7 @@ class Output:
             while block:
                 try:
                     socket.wait_write(self._sock.fileno(), self.write_timeout)
-                except OSError:  # stuck for too long (NSQ.md 1.13), or closed meanwhile
+                except OSError:  # stuck for too long (docs/internals 1.13), or closed meanwhile
                     self.close()
                     self._on_broken()
                     return

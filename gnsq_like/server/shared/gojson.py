@@ -1,4 +1,4 @@
-"""JSON objects read as NSQ's Go programs read them into a struct (NSQ.md 1.3).
+"""JSON objects read as NSQ's Go programs read them into a struct (docs/internals 1.3).
 
 Names are compared without regard to case, unknown ones ignored, null leaves the default; types are
 strict: 2000.0 is no integer. What Go would not take is a ValueError.

@@ -49,7 +49,7 @@ def to_json(value: object) -> bytes:
 
 
 def parse_uint64(text: bytes) -> int | None:
-    """nsqd's numbers: ASCII digits only, none at all for 0, and no sign of an overflow (NSQ.md 0)."""
+    """nsqd's numbers: ASCII digits only, none at all for 0, and no sign of an overflow (docs/internals 0)."""
     if not _DIGITS.issuperset(text):
         return None
     return int(text or b"0") % _UINT64

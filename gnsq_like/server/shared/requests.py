@@ -1,4 +1,4 @@
-"""Requests: what a client sends, taken apart again for the daemons' side (NSQ.md 1.1, 4.1).
+"""Requests: what a client sends, taken apart again for the daemons' side (docs/internals 1.1, 4.1).
 
 A command is a line of words parted by single spaces; some commands are followed by a body behind its
 int32 size. nsqd decides between the two (is the state right? is the topic name?) and refuses a command
@@ -21,7 +21,7 @@ import struct
 
 from gnsq_like.errors import ProtocolError
 
-#: nsqd's read buffer: a line that has not ended within it cannot be read (NSQ.md 1.1).
+#: nsqd's read buffer: a line that has not ended within it cannot be read (docs/internals 1.1).
 MAX_LINE_BYTES = 16384
 
 _INT32 = struct.Struct(">i")

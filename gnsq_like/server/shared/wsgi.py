@@ -1,4 +1,4 @@
-"""What the HTTP faces of both daemons have in common: routing, parameters, errors (NSQ.md 3.1).
+"""What the HTTP faces of both daemons have in common: routing, parameters, errors (docs/internals 3.1).
 
 A face is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
 for all that have one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and

@@ -26,7 +26,7 @@ from gnsq_like.wire.names import encode_topic
 _WIDTH = 4
 #: Deferred messages that wait for their answers at a time.
 _DEFERRED_WIDTH = 1000
-#: Bytes that an MPUB needs beside its bodies: its count, and the size of each (NSQ.md 1.10).
+#: Bytes that an MPUB needs beside its bodies: its count, and the size of each (docs/internals 1.10).
 _COUNT_BYTES = 4
 _SIZE_BYTES = 4
 #: Milliseconds; beyond every nsqd's max-req-timeout, which is an hour unless its flags say otherwise.

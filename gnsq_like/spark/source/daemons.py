@@ -146,7 +146,7 @@ def _named(channels: Any, name: str) -> dict[str, Any] | None:
 
 
 def _depth(topic: dict[str, Any], channel: dict[str, Any]) -> Depth:
-    """From nsqd's stats (NSQ.md 3.4). What is paused comes to nobody."""
+    """From nsqd's stats (docs/internals 3.4). What is paused comes to nobody."""
     # Right after a publish much is in the topic still, and not yet in its channels.
     in_topic = 0 if topic.get("paused") else topic.get("depth", 0)
     waiting = 0 if channel.get("paused") else channel.get("depth", 0) + in_topic

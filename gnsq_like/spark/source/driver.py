@@ -2,7 +2,7 @@
 
 Spark calls these from one thread of one process that lives as long as the query; between calls nothing runs. An
 exception fails the query at once: so the network's errors end here (a nsqd that does not answer has nothing now),
-and :meth:`Driver.commit` lets out none at all. The sequence of calls is in SPARK.md 1; what follows from it:
+and :meth:`Driver.commit` lets out none at all. The sequence of calls is in docs/internals S1; what follows from it:
 
 - ``initial`` may be called twice, and, after a restart in the first batch, for a log that is another one. It
   therefore only names a log; the first plan makes it.

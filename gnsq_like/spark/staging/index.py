@@ -6,7 +6,7 @@ nsqd delivers again what was not surely finished. What it may deliver again alth
   segments themselves tell (``log``); before the batch is retired, the driver keeps those ids under the kind
   "unsure". A redelivery has attempts above 1, so others are not looked up, and the usual case retains nothing.
 - with dedupe=window, everything of the last minutes, kind "window": an nsqd that is killed and has its queue on
-  disk gives what was finished just before once more, with attempts 1 (SPARK.md 2).
+  disk gives what was finished just before once more, with attempts 1 (docs/internals S2).
 
 An id counts together with its nsqd's address: ids of two nsqds can be the same.
 """

@@ -1,4 +1,4 @@
-"""AUTH, and what it allows, to the letter (NSQ.md 1.4); the auth server is scripted."""
+"""AUTH, and what it allows, to the letter (docs/internals 1.4); the auth server is scripted."""
 
 import json
 import ssl

@@ -1,4 +1,4 @@
-"""/config, by ours and the real one (NSQ.md 3.5), and what of Go's /debug ours has."""
+"""/config, by ours and the real one (docs/internals 3.5), and what of Go's /debug ours has."""
 
 import json
 import logging

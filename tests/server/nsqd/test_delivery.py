@@ -1,7 +1,7 @@
-"""The statements of NSQ.md 8 about messages on their way, by their numbers.
+"""The statements of docs/internals 8 about messages on their way, by their numbers.
 
 Times are those of the daemon: a real nsqd looks after a new channel's deadlines only every 5 s
-(NSQ.md 2.5), so what is late is never an error here, only what is early.
+(docs/internals 2.5), so what is late is never an error here, only what is early.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""nsqd's HTTP face: NSQ.md 3, and the statements of NSQ.md 8 about it by their numbers."""
+"""nsqd's HTTP face: docs/internals 3, and the statements of docs/internals 8 about it by their numbers."""
 
 import json
 import struct

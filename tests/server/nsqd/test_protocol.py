@@ -1,4 +1,4 @@
-"""The statements of NSQ.md 8 about commands, states and errors, by their numbers."""
+"""The statements of docs/internals 8 about commands, states and errors, by their numbers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is pushed to a statsd, to the byte, by ours and the real one (NSQ.md 3.6)."""
+"""What is pushed to a statsd, to the byte, by ours and the real one (docs/internals 3.6)."""
 
 import re
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""nsqd's options for TLS, codecs and AUTH: what is refused, when, and in which words (NSQ.md 7.1)."""
+"""nsqd's options for TLS, codecs and AUTH: what is refused, when, and in which words (docs/internals 7.1)."""
 
 import shutil
 import ssl

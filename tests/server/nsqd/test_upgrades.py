@@ -1,4 +1,4 @@
-"""What IDENTIFY negotiates: TLS, snappy and deflate, to the byte, and TLS required (NSQ.md 1.2, 1.3, 3.1)."""
+"""What IDENTIFY negotiates: TLS, snappy and deflate, to the byte, and TLS required (docs/internals 1.2, 1.3, 3.1)."""
 
 import json
 import ssl

@@ -1,4 +1,4 @@
-"""nsqlookupd: NSQ.md 4, and the statements of NSQ.md 8 about it by their numbers."""
+"""nsqlookupd: docs/internals 4, and the statements of docs/internals 8 about it by their numbers."""
 
 import json
 from typing import Any

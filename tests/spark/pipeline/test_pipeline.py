@@ -152,7 +152,7 @@ def kept(timestamp_ns: int, attempts: int, number: int, body: bytes) -> bytes:
 
 
 def write_disk_queue(directory: Path, messages: list[bytes]) -> None:
-    """What an nsqd with the topic "old" and its channel "table" leaves when it is stopped (NSQ.md 2.9)."""
+    """What an nsqd with the topic "old" and its channel "table" leaves when it is stopped (docs/internals 2.9)."""
     directory.mkdir()
     records = b"".join(struct.pack(">i", len(message)) + message for message in messages)
     (directory / "old:table.diskqueue.000000.dat").write_bytes(records)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.staging import index  # noqa: E402
 from gnsq_like.spark.options import COLUMNS  # noqa: E402
 from gnsq_like.spark.source.offsets import Offset, Share  # noqa: E402
 from gnsq_like.spark.source.plan import Part, parts_of  # noqa: E402
+from gnsq_like.spark.staging import index  # noqa: E402
 from gnsq_like.spark.staging.errors import Fenced  # noqa: E402
 from gnsq_like.spark.staging.index import Known  # noqa: E402
 from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
