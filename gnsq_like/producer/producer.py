@@ -19,6 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
+from gevent import get_hub, monkey
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
@@ -31,7 +32,7 @@ from gnsq_like.producer.pool import Pool, PoolHooks
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
-from gnsq_like.runtime.hub_calls import Elsewhere, HubHandle, call_here, thread_id
+from gnsq_like.runtime.hub_calls import Elsewhere, HubHandle, allocate_lock, call_here, handle_here, thread_id
 from gnsq_like.wire.negotiated import Authorized
 
 #: Seconds beyond a publish's deadline that another thread waits for word of it.
@@ -40,6 +41,16 @@ _GRACE = 2.0
 _EXIT_TIMEOUT = 1.0
 
 _getpid = os.getpid
+
+#: Held while a Producer starts, so that two threads do not start it twice; nothing inside may switch.
+_starting: Any = allocate_lock()
+
+
+def _choose_hub(own_thread: bool | None) -> HubHandle:
+    """The hub for a Producer whose first call comes from this thread; see the option ``own_thread``."""
+    if own_thread is None:
+        own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
+    return hub_thread.background() if own_thread else handle_here()
 
 
 class PublishResult(AsyncResult):
@@ -336,9 +347,9 @@ class Producer:
             return running
         if self._closed:
             raise NotRunning("the Producer is closed")
-        with hub_thread.starting():
+        with _starting:
             if self._running is None or self._running.pid != _getpid():
-                hub_handle = hub_thread.choose(self.options.own_thread)
+                hub_handle = _choose_hub(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, PoolHooks(*self._hooks), hub_handle)
                 self._pool = pool
                 self._running = _Running(hub_handle, pool, self._encoder)
@@ -370,7 +381,9 @@ class Producer:
         """For ``forks``: this process is a child; the next publish begins anew. Never switches."""
         running, self._running = self._running, None
         self._pool = None
-        hub_thread.forget()
+        hub_thread.forget_background()
+        global _starting
+        _starting = allocate_lock()  # its holder is the parent's
         if running is not None:
             running.pool.inherited()
             if running.batching is not None:

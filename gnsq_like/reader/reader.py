@@ -160,8 +160,7 @@ class Reader:
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
         options = self.options
-        hub_handle = self._hub_handle = handle_here(make_hub=True)
-        assert hub_handle is not None
+        hub_handle = self._hub_handle = handle_here()
         # What can fail comes first, so that a start that fails leaves nothing behind.
         discovery = self._make_discovery() if self._lookupds else None
         earlier = self._flow

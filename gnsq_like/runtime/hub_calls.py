@@ -122,7 +122,7 @@ class Elsewhere:
 
     def __init__(self, reply: PendingReply) -> None:
         self._reply = reply
-        self._hub_handle = handle_here()
+        self._hub_handle = handle_if_hub()
         self._waiter: Any = None
         self._lock: Any = None
         if self._hub_handle is None:
@@ -157,12 +157,12 @@ class Elsewhere:
 
 def call_here(function: Callable[[], object]) -> Callable[[], object]:
     """What another thread may call to have ``function`` called in this thread's hub; at once where there is no hub."""
-    hub_handle = handle_here()
+    hub_handle = handle_if_hub()
     return function if hub_handle is None else partial(hub_handle.call, function)
 
 
 class _Here(_local):  # type: ignore[misc, valid-type]
-    """Each thread's own Home, made when it is needed."""
+    """Each thread's own HubHandle, made when it is needed."""
 
     hub_handle: HubHandle | None = None
 
@@ -170,17 +170,20 @@ class _Here(_local):  # type: ignore[misc, valid-type]
 _here = _Here()
 
 
-def handle_here(*, make_hub: bool = False) -> HubHandle | None:
-    """The Home of this thread; None where it has no hub, unless one is to be made."""
-    hub = get_hub() if make_hub else get_hub_if_exists()
-    if hub is None:
-        return None
-    hub_handle = _here.hub_handle
-    if hub_handle is None or hub_handle.hub is not hub:
-        hub_handle = _here.hub_handle = HubHandle()
-    return hub_handle
+def handle_here() -> HubHandle:
+    """The HubHandle of this thread's hub, which is made if need be."""
+    hub = get_hub()
+    handle = _here.hub_handle
+    if handle is None or handle.hub is not hub:
+        handle = _here.hub_handle = HubHandle()
+    return handle
+
+
+def handle_if_hub() -> HubHandle | None:
+    """The HubHandle of this thread; None where the thread has no hub."""
+    return None if get_hub_if_exists() is None else handle_here()
 
 
 def forget_here() -> None:
-    """In a forked child: this thread's Home is the parent's."""
+    """In a forked child: this thread's HubHandle is the parent's."""
     _here.hub_handle = None

@@ -50,7 +50,7 @@ class Place:
         if own_thread is None:
             own_thread = not monkey.is_module_patched("socket")
         if not own_thread:
-            self._home = handle_here(make_hub=True)
+            self._home = handle_here()
             return
         started = allocate_lock()
         started.acquire()

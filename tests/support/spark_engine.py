@@ -1,8 +1,9 @@
 """Spark's streaming engine without Spark: the calls that it makes of a source, in its order, with its log.
 
 What a micro-batch query does (docs/internals S1): write the offsets of a batch down, have it read, write its rows,
-write down that it is done; tell the source that the batch before is finished once the next one is written down; after a restart
-go on with what is written. Its rows are written whole or not at all, under the batch's number, as a file sink does.
+write down that it is done; tell the source that the batch before is finished once the next one is written down; after
+a restart go on with what is written. Its rows are written whole or not at all, under the batch's number, as a file
+sink does.
 
 ::
 

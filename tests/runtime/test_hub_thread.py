@@ -1,0 +1,58 @@
+"""A thread with a hub of its own: it starts, runs what is handed over, outlives errors and ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from gnsq_like.runtime.hub_calls import thread_id
+from gnsq_like.runtime.hub_thread import HubThread
+
+
+@pytest.fixture
+def thread() -> Iterator[HubThread]:
+    thread = HubThread("under test")
+    yield thread
+    thread.end(10.0)
+
+
+def test_a_function_runs_in_the_thread_and_may_switch(thread: HubThread) -> None:
+    def work() -> int:
+        gevent.sleep(0)
+        return thread_id()
+
+    handle = thread.start()
+    assert handle.run(work) not in {thread_id(), None}
+    assert handle.run(work) == handle.thread
+
+
+def test_starting_twice_is_one_thread_and_it_has_its_name(thread: HubThread) -> None:
+    assert thread.start() is thread.start()
+    assert [each.name for each in threading.enumerate()].count("under test") == 1
+
+
+def test_it_ends_and_starts_again(thread: HubThread) -> None:
+    first = thread.start()
+    assert thread.end(10.0)
+    assert thread.hub_handle is None
+    assert thread.end(10.0)
+    second = thread.start()
+    assert second is not first
+    assert second.run(thread_id) == second.thread
+
+
+def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit in a greenlet of the thread reaches whatever waits in its main greenlet."""
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    handle = thread.start()
+    before = handle.thread
+    handle.call(gevent.spawn, leave)
+    while not any("goes on after an error" in record.getMessage() for record in caplog.records):
+        handle.run(gevent.sleep, 0)
+    assert handle.run(thread_id) == before
