@@ -134,8 +134,6 @@ class Connection:
         self.authorized: Authorized | None = None
         #: And when (monotonic).
         self._authorized_at = 0.0
-        #: Messages received and not answered. A message that nsqd timed out counts until it is answered.
-        self.in_flight = 0
         #: Bytes of the publishes that wait for their answer.
         self.unanswered_bytes = 0
         #: The RDY last sent.
@@ -165,7 +163,7 @@ class Connection:
 
     def __repr__(self) -> str:
         state = "alive" if self.alive else "closed" if self._ending or self._reader is not None else "not connected"
-        return f"<Connection {self.address} {state} rdy={self.rdy} in_flight={self.in_flight}>"
+        return f"<Connection {self.address} {state} rdy={self.rdy}>"
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -358,7 +356,6 @@ class Connection:
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Messages):
-            self.in_flight += len(event.messages)
             self._on_messages(self, event.messages)
         elif isinstance(event, Confirmed):
             for reply in event.tokens:
@@ -532,12 +529,10 @@ class Connection:
 
     def finish(self, message_id: bytes) -> bool:
         """FIN: the message is done. Never switches. False if the connection is gone."""
-        self.in_flight -= 1
         return self._put(b"FIN %b\n" % message_id)
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
         """FIN for each of several messages. Never switches. False if the connection is gone."""
-        self.in_flight -= len(message_ids)
         return self._put(commands.fin_many(message_ids))
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
@@ -545,7 +540,6 @@ class Connection:
 
         :returns: False if the connection is gone
         """
-        self.in_flight -= 1
         return self._put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:

@@ -150,7 +150,7 @@ class Gathering:
         """Take in a message. Never switches."""
         message.is_async = True  # for the Reader: this call's end is not its answer
         self._pending.append(message)
-        left = (message.timeout_at - message.received_at) * _WAITING_SHARE
+        left = (message.timeout_at - message._received_at) * _WAITING_SHARE
         self._patience = min(self._patience, left)
         self._look_soon()
 
@@ -165,7 +165,7 @@ class Gathering:
         if not self._pending:
             return
         batches, rest = divmod(len(self._pending), self._batch.size)
-        due_at = self._pending[0].received_at + self._patience
+        due_at = self._pending[0]._received_at + self._patience
         if rest and (time.monotonic() >= due_at or self._is_starved()):
             batches += 1
         self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
@@ -201,8 +201,8 @@ class Gathering:
         messages: list[Message] = []
         while self._pending and len(messages) < self._batch.size:
             message = self._pending.popleft()
-            if not message.subscription.connection.alive or message.is_overdue:
-                message.subscription.drop(message)  # nsqd delivers it again
+            if not message._source.alive or message._is_overdue:
+                message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
                 message.is_async = False
                 messages.append(message)
@@ -226,7 +226,7 @@ class Gathering:
         except BaseException as exc:
             # The answers first: writing the log may switch, and a timeout that the handler left may end it.
             for message in messages:
-                message.requeue_for(exc)
+                message._requeue_for(exc)
             if isinstance(exc, Requeue | gevent.GreenletExit):
                 return
             if not isinstance(exc, Exception | gevent.Timeout):

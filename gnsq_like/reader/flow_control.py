@@ -4,8 +4,7 @@
 the hub runs it, and one timer runs it again when time alone changes it: a settling time, a turn that
 ends, the end of a block, a handler that outlives its message's deadline, a burst that was not filled.
 
-Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY. The
-Reader's counters of answers live here, because every answer passes here once.
+Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -33,6 +33,19 @@ _DEADLINE_MARGIN = 0.25
 _DEADLINE_MARGIN_SHARE = 0.1
 
 
+@dataclass(slots=True)
+class Counts:
+    """Messages and their answers; every answer passes flow control once."""
+
+    received: int = 0
+    finished: int = 0
+    #: Of those finished.
+    given_up: int = 0
+    requeued: int = 0
+    #: Of those requeued, by a failure.
+    failed: int = 0
+
+
 class FlowControl:
     """RDY and backoff of all subscriptions of one Reader.
 
@@ -45,6 +58,7 @@ class FlowControl:
         options: ReaderOptions,
         backoff: Backoff,
         hub_handle: HubHandle,
+        counts: Counts,
         *,
         on_backoff: Callable[[int, float], object],
         draw: Callable[[], float] = random.random,
@@ -57,6 +71,7 @@ class FlowControl:
         )
         self.backoff = backoff
         self.hub_handle = hub_handle
+        self.counts = counts
         self.loop: Any = hub_handle.hub.loop
         self._on_backoff = on_backoff
         self._draw = draw
@@ -75,20 +90,6 @@ class FlowControl:
         self._begun = self.loop.timer(0)
         self._timer = self.loop.timer(0)
         self._timer_at: float | None = None
-        #: Messages received, finished, given up (which finishes them, too), requeued, and requeued as failed.
-        self.received_count = 0
-        self.finished_count = 0
-        self.given_up_count = 0
-        self.requeued_count = 0
-        self.failed_count = 0
-
-    def count_on(self, earlier: FlowControl) -> None:
-        """Go on counting where the Flow of an earlier start ended."""
-        self.received_count = earlier.received_count
-        self.finished_count = earlier.finished_count
-        self.given_up_count = earlier.given_up_count
-        self.requeued_count = earlier.requeued_count
-        self.failed_count = earlier.failed_count
 
     # -- what happens -------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class FlowControl:
 
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
         """A pass brought messages; charge and level know already."""
-        self.received_count += count
+        self.counts.received += count
         if self._stopped:
             return
         if wants_plan:
@@ -129,47 +130,54 @@ class FlowControl:
         if self._timer_at is None or self._timer_at > deadline:
             self._arm((subscription,))
 
-    def finished(self, subscription: Subscription, message: Message, handled: bool) -> None:
-        """A message is about to be finished; ``handled`` is False for one that is given up."""
-        self.finished_count += 1
+    def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None:
+        """Messages of one connection are about to be finished; ``handled`` is False for those that are given up."""
+        count = len(messages)
+        self.counts.finished += count
         if not handled:
-            self.given_up_count += 1
+            self.counts.given_up += count
+        now = time.monotonic()
         if self.backoff.mode is not Mode.FLOWING:
             judge = self.backoff.success if handled else self.backoff.inconclusive
-            self._changed(judge(message.stamp, time.monotonic()))
-        self._answered(subscription, message)
+            for message in messages:
+                self._changed(judge(message._stamp, now))
+        overdue = sum(message._is_overdue for message in messages) if subscription.charge.reserved else 0
+        self._answered(subscription, count, overdue, now)
 
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
         """A message is about to be requeued."""
-        self.requeued_count += 1
+        self.counts.requeued += 1
         now = time.monotonic()
         if backoff:
-            self.failed_count += 1
-            self._changed(self.backoff.failure(message.stamp, now))
+            self.counts.failed += 1
+            self._changed(self.backoff.failure(message._stamp, now))
         else:
-            self._changed(self.backoff.inconclusive(message.stamp, now))
-        self._answered(subscription, message)
+            self._changed(self.backoff.inconclusive(message._stamp, now))
+        self._answered(subscription, 1, int(message._is_overdue), now)
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
         """A message is forgotten without an answer."""
-        self._changed(self.backoff.inconclusive(message.stamp, time.monotonic()))
-        self._answered(subscription, message)
+        now = time.monotonic()
+        self._changed(self.backoff.inconclusive(message._stamp, now))
+        self._answered(subscription, 1, int(message._is_overdue), now)
 
     def requeue_delay(self, attempts: int) -> float:
         """Seconds until a failed message comes again, unless its requeue says otherwise."""
         return delays.requeue_delay(attempts, self._options.default_requeue_delay, self._options.max_requeue_delay)
 
-    def _answered(self, subscription: Subscription, message: Message) -> None:
+    def written(self) -> None:
+        """Answers are with the connection."""
+        if self.on_drained is not None and not self.in_flight:
+            self.on_drained()
+
+    def _answered(self, subscription: Subscription, count: int, overdue: int, now: float) -> None:
         charge = subscription.charge
-        freed = charge.answered(1, time.monotonic(), reserved=1 if message.is_overdue else 0)
-        if freed:
+        if charge.answered(count, now, reserved=overdue):
             self.plan_soon()
         if charge.closing:
             self._forget_if_done(subscription)
         elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
             self._adjust_soon(subscription)  # not in a flood, where RDY is the share whatever is in flight
-        if self.on_drained is not None and not self.in_flight:
-            self.on_drained()
 
     def _changed(self, changed: bool) -> None:
         """Backoff changed: RDY goes out before the answer that changed it."""
@@ -183,7 +191,7 @@ class FlowControl:
             self._on_backoff(0, 0.0)
 
     def _forget_if_done(self, subscription: Subscription) -> None:
-        if not subscription.connection.alive and not subscription.in_flight:
+        if not subscription.connection.alive and not subscription.charge.in_flight:
             self.subscriptions.pop(subscription, None)
 
     # -- what follows -------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ class FlowControl:
     @property
     def in_flight(self) -> int:
         """Messages received and not answered, on all connections. From any thread."""
-        return sum(len(subscription.in_flight) for subscription in list(self.subscriptions))
+        return sum(subscription.charge.in_flight for subscription in list(self.subscriptions))
 
     def plan_soon(self) -> None:
         """Plan when the hub comes round."""
@@ -282,7 +290,7 @@ class FlowControl:
         for subscription in self.subscriptions:
             overdue = subscription.reserve_overdue(now, self._margin(subscription))
             for message in overdue:
-                self.backoff.inconclusive(message.stamp, now)
+                self.backoff.inconclusive(message._stamp, now)
             if overdue:
                 logger.warning(
                     "messages of %s/%s are not answered within msg_timeout=%g s: nsqd delivers them again",

@@ -17,8 +17,7 @@ import gevent
 
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.reader.batch import Batch, Gathering
-from gnsq_like.reader.message import Message
-from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.message import Message, Source
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.worker_pool import WorkerPool
@@ -81,7 +80,9 @@ class Handlers:
         self._on_giving_up = on_giving_up
         if on_giving_up is not None and self._threads is not None:
             self._on_giving_up = partial(self._threads.call, on_giving_up)
-        #: For the pulled form: messages to hand out, and those who wait for one.
+        #: Whether the Reader is stopping.
+        self._closed = False
+        #: For the pulled form: messages to hand out, and the loops that wait for one.
         self._pulled: deque[Message] = deque()
         self._pulling: deque[PendingReply] = deque()
 
@@ -99,8 +100,11 @@ class Handlers:
         return self._workers.busy + (0 if self._gathering is None else self._gathering.busy)
 
     def put(self, messages: list[Message]) -> None:
-        """Have these handled. Never switches."""
-        if self._handle is not None:
+        """Have these handled; after :meth:`close` they go back to nsqd at once. Never switches."""
+        if self._closed:
+            for message in messages:
+                message.requeue(0, backoff=False)
+        elif self._handle is not None:
             self._workers.put(messages)
         else:
             self._pulled.extend(messages)
@@ -110,13 +114,23 @@ class Handlers:
         """For the pulled form: the next message, after waiting for one; None after a :meth:`wake`. May switch."""
         while self._pulled:
             message = self._pulled.popleft()
-            if not message.is_overdue:
+            if not message._is_overdue:
                 return message
-            message.subscription.drop(message)
+            message._source.drop(message)
         turn = PendingReply()
         self._pulling.append(turn)
         turn.wait()
         return None
+
+    def close(self) -> list[Message]:
+        """Begin no further handler; what comes from now on is requeued at once. Never switches.
+
+        :returns: the messages that no handler has begun
+        """
+        self._closed = True
+        unbegun = self.take_unbegun()
+        self.wake()
+        return unbegun
 
     def wake(self) -> None:
         """Let those who wait in :meth:`pull` look again. Never switches."""
@@ -130,13 +144,13 @@ class Handlers:
         self._pulled.clear()
         return taken
 
-    def drop(self, lost: Subscription) -> None:
+    def drop(self, lost: Source) -> None:
         """Forget the unbegun messages of a lost connection: nsqd delivers them again. Never switches."""
         unbegun = self.take_unbegun()
         for message in unbegun:
-            if message.subscription is lost:
+            if message._source is lost:
                 lost.drop(message)
-        self.put([message for message in unbegun if message.subscription is not lost])
+        self.put([message for message in unbegun if message._source is not lost])
 
     # -- who works ----------------------------------------------------------------------------------
 
@@ -167,8 +181,8 @@ class Handlers:
 
     def _work(self, message: Message) -> None:
         """In a worker greenlet: one message, from its handler to its answer."""
-        if message.is_overdue:
-            message.subscription.drop(message)  # nsqd delivers it again: handling it now would be once too often
+        if message._is_overdue:
+            message._source.drop(message)  # nsqd delivers it again: handling it now would be once too often
             return
         try:
             if self._max_attempts and message.attempts > self._max_attempts:
@@ -181,7 +195,7 @@ class Handlers:
                 message.finish()
         except BaseException as exc:
             # The answer first: writing the log may switch, and a timeout that the handler left may end it.
-            message.requeue_for(exc)
+            message._requeue_for(exc)
             if isinstance(exc, Requeue | gevent.GreenletExit):
                 return
             if not isinstance(exc, Exception | gevent.Timeout):
@@ -202,5 +216,5 @@ class Handlers:
                 return
         if message.answer is None and not message.is_async:
             message.answer = "FIN"
-            message.subscription.finish(message, handled=False)
+            message._source.give_up(message)
         logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)

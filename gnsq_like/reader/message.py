@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gevent import Timeout
 
 from gnsq_like.errors import Requeue
 from gnsq_like.wire.frames import RawMessage
 
-if TYPE_CHECKING:
-    from gnsq_like.reader.subscription import Subscription
-
 logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where a message came from and its answer goes; each method may be called from any thread and never switches."""
+
+    topic: str
+    channel: str
+    #: The nsqd's address.
+    address: str
+    #: Seconds in which nsqd wants an answer, and for how long TOUCH can put that off (None: for ever).
+    msg_timeout: float
+    max_msg_timeout: float | None
+
+    @property
+    def alive(self) -> bool: ...
+    def finish(self, message: Message) -> None: ...
+    def give_up(self, message: Message) -> None: ...
+    def drop(self, message: Message) -> None: ...
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
+    def touch(self, message: Message) -> None: ...
 
 
 class Message:
@@ -34,19 +51,19 @@ class Message:
 
     __slots__ = (
         "_id",
+        "_is_overdue",
+        "_received_at",
+        "_source",
+        "_stamp",
         "_touched_at",
         "answer",
         "attempts",
         "body",
         "is_async",
-        "is_overdue",
-        "received_at",
-        "stamp",
-        "subscription",
         "timestamp_ns",
     )
 
-    def __init__(self, raw: RawMessage, source: Subscription, received_at: float, stamp: int = 0) -> None:
+    def __init__(self, raw: RawMessage, source: Source, received_at: float, stamp: int = 0) -> None:
         #: When it was published, in ns since the epoch; nsqd keeps it over all deliveries.
         self.timestamp_ns: int
         #: How often nsqd has delivered it on this channel, this time included.
@@ -54,29 +71,24 @@ class Message:
         #: What was published.
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
-        #: Where it came from and its answer goes; for the Reader.
-        self.subscription = source
-        #: Monotonic time of its arrival.
-        self.received_at = received_at
-        self._touched_at = received_at
-        #: For the Reader's backoff: which test this message's result belongs to.
-        self.stamp = stamp
-        #: For the Reader: whether nsqd has given up waiting for its answer, or is about to.
-        self.is_overdue = False
         #: None until it is answered; then "FIN" or "REQ". "LOST" when its connection was lost before a handler began.
         self.answer: str | None = None
         #: Whether the end of the handler leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
+        # What begins with an underscore is for this room alone.
+        self._source = source
+        #: Monotonic time of its arrival, and of the last TOUCH.
+        self._received_at = received_at
+        self._touched_at = received_at
+        #: For backoff: the test that this message's result belongs to.
+        self._stamp = stamp
+        #: Whether nsqd has given up waiting for its answer, or is about to.
+        self._is_overdue = False
 
     @property
     def id(self) -> str:
         """Its 16 characters of id."""
         return self._id.decode("latin-1")
-
-    @property
-    def raw_id(self) -> bytes:
-        """Its 16 bytes of id, as the wire carries them."""
-        return self._id
 
     @property
     def timestamp(self) -> float:
@@ -86,17 +98,17 @@ class Message:
     @property
     def topic(self) -> str:
         """The topic it was published to."""
-        return self.subscription.topic
+        return self._source.topic
 
     @property
     def channel(self) -> str:
         """The channel it came through."""
-        return self.subscription.channel
+        return self._source.channel
 
     @property
     def nsqd_address(self) -> str:
         """The nsqd it came from."""
-        return self.subscription.address
+        return self._source.address
 
     @property
     def has_responded(self) -> bool:
@@ -106,14 +118,9 @@ class Message:
     @property
     def timeout_at(self) -> float:
         """The monotonic time at which nsqd gives up waiting and delivers it again (docs/internals 1.7, 2.5)."""
-        deadline = self._touched_at + self.subscription.msg_timeout
-        longest = self.subscription.max_msg_timeout
-        return deadline if longest is None else min(deadline, self.received_at + longest)
-
-    @property
-    def was_touched(self) -> bool:
-        """Whether a TOUCH was sent for it."""
-        return self._touched_at != self.received_at
+        deadline = self._touched_at + self._source.msg_timeout
+        longest = self._source.max_msg_timeout
+        return deadline if longest is None else min(deadline, self._received_at + longest)
 
     def finish(self) -> None:
         """FIN: it is done, and nsqd forgets it. Never switches."""
@@ -121,7 +128,7 @@ class Message:
             self._late("finish")
             return
         self.answer = "FIN"
-        self.subscription.finish(self)
+        self._source.finish(self)
 
     def requeue(self, delay: float | None = None, backoff: bool = True) -> None:
         """REQ: have nsqd deliver it again. Never switches.
@@ -132,24 +139,20 @@ class Message:
         if self.answer is not None:
             self._late("requeue")
             return
-        if delay is not None and not 0 <= delay < 2**31:
+        if delay is not None and not (isinstance(delay, int | float) and 0 <= delay < 2**31):
             raise ValueError(f"requeue(delay={delay!r}): it must be seconds, 0 or more")
         self.answer = "REQ"
-        self.subscription.requeue(self, delay, backoff)
+        self._source.requeue(self, delay, backoff)
 
     def touch(self) -> None:
         """TOUCH: have nsqd's timeout for it start anew, up to its max-msg-timeout in all. Never switches."""
         if self.answer is not None:
             self._late("touch")
             return
-        self.subscription.touch(self)
-
-    def touched(self, now: float) -> None:
-        """Note that a TOUCH was sent at ``now`` (monotonic); for its source."""
-        self._touched_at = now
+        self._source.touch(self)
 
     def enable_async(self) -> None:
-        """Leave it unanswered when the handler returns: somebody will call finish or requeue later."""
+        """Leave it unanswered when the handler returns: finish or requeue is called later."""
         self.is_async = True
 
     def _late(self, what: str) -> None:
@@ -162,12 +165,12 @@ class Message:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if exc is not None:
-            self.requeue_for(exc)
+            self._requeue_for(exc)
         elif self.answer is None and not self.is_async:
             self.finish()
         return isinstance(exc, Requeue)
 
-    def requeue_for(self, exc: BaseException) -> None:
+    def _requeue_for(self, exc: BaseException) -> None:
         """Answer what its handler raised, unless it is answered; also after :meth:`enable_async`. Never switches.
 
         Requeue says how; an Exception or a gevent.Timeout counts as a failure; what else there is

@@ -1,9 +1,9 @@
-"""Consuming: ``Reader`` wires connections, discovery, workers and flow control together.
+"""Consuming: ``Reader`` wires connections, discovery, handlers and flow control together.
 
-Who does what: ``Discovery`` reports which nsqds there are, ``Roster`` says when each is tried, a connection's
-reader greenlet hands up messages and its end, ``Handling`` has them handled and answered, ``Flow`` alone
-sends RDY. The Reader keeps the table of connections, one for an address at most, and starts and stops the
-rest.
+``LookupdPoller`` reports which nsqds there are, ``Redialer`` says when each is tried, a ``Subscription`` is one
+connection and the messages it holds, ``Handlers`` has them handled and answered, ``FlowControl`` alone decides
+RDY, ``Stop`` is the order in which all that ends. The Reader keeps the table of subscriptions, one for an address
+at most. A message does not pass through it.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock.
 """
@@ -15,6 +15,7 @@ import random
 import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +29,16 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
 from gnsq_like.reader.batch import Batch
-from gnsq_like.reader.flow_control import FlowControl
+from gnsq_like.reader.flow_control import Counts, FlowControl
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
-from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.names import encode_channel, encode_topic
 from gnsq_like.wire.negotiated import Authorized
 
@@ -46,11 +47,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that CLS and its answer get in any case. What nsqd sends meanwhile is given back; what it sends to a
-#: connection that is closed without, comes again only when its timeout is over.
-_GOODBYE = 0.5
 #: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
 _STARVED_SHARE = 0.85
+
+
+@dataclass(slots=True)
+class _Running:
+    """What a start makes; kept after the stop, for its counts."""
+
+    hub_handle: HubHandle
+    flow: FlowControl
+    handlers: Handlers
+    redialer: Redialer
+    watchdog: Watchdog
+    poller: LookupdPoller | None
+    #: Settled when the Reader has stopped.
+    stopped: PendingReply
+    #: The stop, once it has begun.
+    stop: Stop | None = None
 
 
 class Reader:
@@ -117,28 +131,20 @@ class Reader:
         self._on_backoff = on_backoff
         self._on_giving_up = on_giving_up
         self._max_in_flight = self.options.max_in_flight
+        #: "new", "running", "stopping" or "stopped".
         self._state = "new"
         self._paused = False
         self._hooks = HookRunner()
-        #: Monotonic time at which a stop waits no longer for handlers; only a stop sets it, and may bring it forward.
-        self._deadline = 0.0
         #: What run() raises: every nsqd refuses in a way that repeating cannot cure.
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
         #: Addresses that were connected since the start, and how often such a one was connected again.
         self._were_connected: set[Address] = set()
         self._reconnect_count = 0
-        #: From here on: made by start().
-        self._hub_handle: HubHandle | None = None
-        self._flow: FlowControl | None = None
-        self._handling: Handlers | None = None
-        self._roster: Redialer | None = None
-        self._discovery: LookupdPoller | None = None
-        self._watchdog: Watchdog | None = None
-        #: Settled when the Reader has stopped.
-        self._stopped: PendingReply | None = None
-        #: What the last stop left unanswered.
-        self._left = 0
+        #: Since the Reader was made, over all its starts.
+        self._counts = Counts()
+        #: Made by start().
+        self._running: _Running | None = None
         #: For the pulled form: greenlets that are inside the loop's body.
         self._pullers: set[Any] = set()
 
@@ -160,16 +166,13 @@ class Reader:
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
         options = self.options
-        hub_handle = self._hub_handle = handle_here()
+        hub_handle = handle_here()
         # What can fail comes first, so that a start that fails leaves nothing behind.
-        discovery = self._make_discovery() if self._lookupds else None
-        earlier = self._flow
-        self._flow = FlowControl(options, self._make_backoff(), hub_handle, on_backoff=self._backoff_changed)
-        if earlier is not None:
-            self._flow.count_on(earlier)
-        self._flow.max_in_flight = self._max_in_flight
-        self._flow.paused = self._paused
-        self._handling = Handlers(
+        poller = self._make_poller() if self._lookupds else None
+        flow = FlowControl(options, self._make_backoff(), hub_handle, self._counts, on_backoff=self._backoff_changed)
+        flow.max_in_flight = self._max_in_flight
+        flow.paused = self._paused
+        handlers = Handlers(
             self._handler,
             self._name,
             self._concurrency(),
@@ -179,16 +182,7 @@ class Reader:
             on_error=self._report,
             is_starved=lambda: self.is_starved,
         )
-        self._state = "running"
-        self._stopped = PendingReply()
-        self._left = 0
-        self._fatal = None
-        self._were_connected.clear()
-        self._watchdog = Watchdog(self._name)
-        self._watchdog.start()
-        at_fork.register(self)
-        at_fork.register_busy(self, _busy)
-        self._roster = Redialer(
+        redialer = Redialer(
             self._fixed,
             connect=self._connect,
             is_connected=self._subscriptions.__contains__,
@@ -196,12 +190,19 @@ class Reader:
             on_hopeless=self._give_in,
             poll_interval=options.lookupd_poll_interval,
             max_redial_delay=options.max_redial_delay,
-            surveyed=discovery is None,
+            surveyed=poller is None,
         )
-        self._roster.start()
-        self._discovery = discovery
-        if discovery is not None:
-            discovery.start()
+        watchdog = Watchdog(self._name)
+        self._running = _Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
+        self._state = "running"
+        self._fatal = None
+        self._were_connected.clear()
+        at_fork.register(self)
+        at_fork.register_busy(self, _busy)
+        watchdog.start()
+        redialer.start()
+        if poller is not None:
+            poller.start()
 
     def _make_backoff(self) -> Backoff:
         options = self.options
@@ -214,7 +215,7 @@ class Reader:
             strategy = exponential(options.backoff_multiplier)
         return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
 
-    def _make_discovery(self) -> LookupdPoller:
+    def _make_poller(self) -> LookupdPoller:
         # At first use: the HTTP client must not be loaded before an application has patched.
         from gnsq_like.discovery.lookupd_poller import make_poller
 
@@ -232,7 +233,7 @@ class Reader:
         """
         self.start()
         handlers: list[Any] = []
-        if self._hub_handle is not None and self._hub_handle.hub.main_hub:
+        if self._running is not None and self._running.hub_handle.hub.main_hub:
             handlers = [
                 gevent.signal_handler(number, self._signalled, number, stop_timeout)
                 for number in (signals.SIGTERM, signals.SIGINT)
@@ -251,9 +252,8 @@ class Reader:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
-        if self._hub_handle is None or self._stopped is None:
-            return True
-        return self._hub_handle.wait(self._stopped, timeout)
+        running = self._running
+        return running is None or running.hub_handle.wait(running.stopped, timeout)
 
     def stop(self, timeout: float = 30.0) -> int:
         """Stop in good order; twice is fine. May switch.
@@ -269,105 +269,64 @@ class Reader:
         :param timeout: seconds for the running handlers
         :returns: how many messages were still unanswered when the time was up
         """
-        if self._hub_handle is None or self._handling is None:
+        running = self._running
+        if running is None:
             return 0
         current = gevent.getcurrent()
-        if not self._hub_handle.here or self._handling.is_worker(current) or current in self._pullers:
-            self._hub_handle.call(self._begin_to_stop, timeout)
+        if not running.hub_handle.here or running.handlers.is_worker(current) or current in self._pullers:
+            running.hub_handle.call(self._begin_to_stop, timeout)
             return 0
         self._begin_to_stop(timeout)
         self.wait()
-        return self._left
+        return 0 if running.stop is None else running.stop.left
 
     def _begin_to_stop(self, timeout: float) -> None:
-        # In a greenlet of its own, which whoever called stop() may wait for, or not.
+        # In a greenlet of its own, which the caller of stop() may wait for, or not.
+        running = self._running
+        assert running is not None
         deadline = time.monotonic() + timeout
-        if self._state == "running":
+        if running.stop is not None:
+            running.stop.hasten(deadline)
+        elif self._state == "running":
             self._state = "stopping"
-            self._deadline = deadline
-            gevent.spawn(self._end)
-        elif self._state == "stopping" and deadline < self._deadline:
-            self._deadline = deadline
-            if self._flow is not None and self._flow.on_drained is not None:
-                self._flow.on_drained()  # to look at the time anew
+            running.stop = Stop(self._name, running.flow, running.handlers, deadline)
+            gevent.spawn(self._end, running, running.stop)
 
-    def _end(self) -> None:
-        flow, handling, roster = self._flow, self._handling, self._roster
-        assert flow is not None and handling is not None and roster is not None and self._stopped is not None
+    def _end(self, running: _Running, stop: Stop) -> None:
         try:
-            flow.stop()
-            for subscription in self._subscriptions.values():
-                flow.close(subscription)
-                subscription.connection.set_rdy(0)
-            unbegun = handling.take_unbegun()
-            handling.wake()
-            closing = [gevent.spawn(self._unsubscribe, each, unbegun) for each in self._subscriptions.values()]
-            if self._discovery is not None:
-                self._discovery.stop()
-                self._discovery = None
-            roster.stop()
-            gevent.joinall(closing)
-            self._drain(flow)
-            self._left = flow.in_flight
-            if self._left:
-                logger.warning("stopping with %d messages of %s unanswered", self._left, self._name)
-            for subscription in list(flow.subscriptions):
-                for message in list(subscription.in_flight):
-                    if message.answer is None:
-                        message.requeue(0, backoff=False)
-            handling.kill()
+            stop.say_goodbye(list(self._subscriptions.values()))
+            if running.poller is not None:
+                running.poller.stop()
+            running.redialer.stop()
+            stop.finish()
             for subscription in list(self._subscriptions.values()):
                 subscription.connection.close()
             self._hooks.join(1.0)
         finally:
-            if self._watchdog is not None:
-                self._watchdog.stop()
+            running.watchdog.stop()
             self._subscriptions.clear()
             self._state = "stopped"
-            self._stopped.settle()
-
-    def _unsubscribe(self, subscription: Subscription, unbegun: list[Message]) -> None:
-        """CLS, and then give back: before CLOSE_WAIT nsqd might deliver here again what it got back."""
-        patience = max(_GOODBYE, self._deadline - time.monotonic())
-        patience = min(patience, subscription.connection.options.connect_timeout)
-        try:
-            subscription.connection.close_subscription(patience)
-        except NSQError as exc:
-            logger.info("%s", exc)
-        for message in unbegun:
-            if message.subscription is subscription:
-                message.requeue(0, backoff=False)
-
-    def _drain(self, flow: FlowControl) -> None:
-        """Wait until nothing is in flight or the time is up."""
-        while flow.in_flight and (left := self._deadline - time.monotonic()) > 0:
-            woken = PendingReply()
-            flow.on_drained = woken.settle
-            woken.wait(left)
-        flow.on_drained = None
+            running.stopped.settle()
 
     def forked_child(self) -> None:
-        """For ``forks``: this process is a child, where this Reader is stopped until started. Never switches."""
+        """For ``at_fork``: this process is a child, where this Reader is stopped until started. Never switches."""
         if self._state not in ("running", "stopping"):
             return
         self._state = "stopped"
-        assert self._flow is not None and self._handling is not None and self._roster is not None
+        running, self._running = self._running, None
+        assert running is not None
         forget_here()
-        self._flow.stop()
-        if self._discovery is not None:
-            self._discovery.inherited()
-            self._discovery = None
-        self._roster.inherited()
-        self._handling.take_unbegun()
-        self._handling = None
+        running.flow.stop()
+        if running.poller is not None:
+            running.poller.inherited()
+        running.redialer.inherited()
+        running.handlers.take_unbegun()
+        running.watchdog.stop()
         # What was counted was the parent's.
-        self._flow = None
+        self._counts = Counts()
         self._reconnect_count = 0
-        if self._watchdog is not None:
-            self._watchdog.stop()
         self._subscriptions.clear()
         self._hooks = HookRunner()
-        self._stopped = None
 
     def __enter__(self) -> Reader:
         self.start()
@@ -386,22 +345,27 @@ class Reader:
     # -- connections --------------------------------------------------------------------------------
 
     def _found(self, addresses: list[Address], complete: bool) -> None:
-        if self._roster is not None:
-            self._roster.found(addresses, complete)
+        if self._running is not None:
+            self._running.redialer.found(addresses, complete)
 
     def _connect(self, address: Address) -> NSQError | None:
         """Connect and subscribe once; why it failed, or None. May switch."""
-        assert self._flow is not None
+        running = self._running
+        assert running is not None
+        subscription = Subscription(
+            address, self.topic, self.channel, running.flow, running.handlers.put, adaptive=self.options.adaptive_rdy
+        )
         connection = Connection(
             address,
             self.options,
-            on_messages=self._messages_came,
+            on_messages=subscription.receive,
             on_error=lambda connection, error: self._report(connection.address, error),
-            on_close=self._connection_ended,
+            on_close=lambda connection, error: self._connection_ended(subscription, error),
             on_auth=lambda connection, authorized: self._hooks.call(self._on_auth, connection.address, authorized),
         )
         try:
             connection.connect()
+            subscription.begin(connection)
             connection.subscribe(self.topic, self.channel)
         except NSQError as exc:
             connection.close()
@@ -412,36 +376,27 @@ class Reader:
         if not connection.alive:
             # nsqd's OK to SUB and its reason to hang up came in one piece.
             return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
-        subscription = Subscription(
-            connection,
-            self.topic,
-            self.channel,
-            self._flow,
-            self._flow.settings,
-            adaptive=self.options.adaptive_rdy,
-        )
         self._subscriptions[address] = subscription
         self._reconnect_count += address in self._were_connected
         self._were_connected.add(address)
-        self._flow.add(subscription)
+        running.flow.add(subscription)
         self._hooks.call(self._on_connect, connection.address)
         logger.info("subscribed to %s at %s", self._name, address)
         return None
 
-    def _connection_ended(self, connection: Connection, error: NSQError | None) -> None:
+    def _connection_ended(self, subscription: Subscription, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.
-        subscription = self._subscriptions.get(connection.target)
-        if subscription is None or subscription.connection is not connection:
+        running = self._running
+        if running is None or self._subscriptions.get(subscription.target) is not subscription:
             return  # it never got as far as a subscription
-        assert self._flow is not None and self._handling is not None and self._roster is not None
-        del self._subscriptions[connection.target]
-        self._handling.drop(subscription)
-        self._flow.lose(subscription)
-        self._hooks.call(self._on_disconnect, connection.address, error)
+        del self._subscriptions[subscription.target]
+        running.handlers.drop(subscription)
+        running.flow.lose(subscription)
+        self._hooks.call(self._on_disconnect, subscription.address, error)
         if error is not None:
             logger.warning("%s", error)
-        if self._roster.lost(connection.target) and self._discovery is not None:
-            self._discovery.hurry()
+        if running.redialer.lost(subscription.target) and running.poller is not None:
+            running.poller.hurry()
 
     def _give_in(self, error: NSQError) -> None:
         """Every known nsqd refuses for good."""
@@ -457,18 +412,7 @@ class Reader:
         logger.warning("%s", error)
         self._hooks.call(self._on_error, address, error)
 
-    # -- messages -----------------------------------------------------------------------------------
-
-    def _messages_came(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
-        # In the connection's greenlet; must not switch.
-        assert self._handling is not None
-        messages = self._subscriptions[connection.target].receive(raw_messages)
-        if self._state == "running":
-            self._handling.put(messages)
-        else:
-            # RDY 0 is on its way, and these were on theirs.
-            for message in messages:
-                message.requeue(0, backoff=False)
+    # -- messages, pulled ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
         """Messages as they come, until the Reader is stopped; starts it if need be. May switch.
@@ -481,8 +425,8 @@ class Reader:
             raise NotRunning("a Reader with a handler cannot be iterated over")
         if self._state != "running":
             self.start()
-        while self._state == "running" and self._handling is not None:
-            message = self._handling.pull()
+        while self._state == "running" and self._running is not None:
+            message = self._running.handlers.pull()
             if message is None:
                 continue
             puller = gevent.getcurrent()
@@ -503,35 +447,36 @@ class Reader:
     def max_in_flight(self, value: int) -> None:
         make_options(ReaderOptions, {"max_in_flight": value})
         self._max_in_flight = value
-        self._on_hub(self._apply)
+        self._steer()
 
     def pause(self) -> None:
         """Receive no further messages, until :meth:`resume`; those in flight go on. From any thread."""
         self._paused = True
-        self._on_hub(self._apply)
+        self._steer()
 
     def resume(self) -> None:
         """End a :meth:`pause`. From any thread."""
         self._paused = False
-        self._on_hub(self._apply)
+        self._steer()
 
-    def _apply(self) -> None:
-        if self._flow is not None and self._handling is not None:
-            self._flow.max_in_flight = self._max_in_flight
-            self._flow.paused = self._paused
-            self._flow.plan_soon()
-            self._handling.set_concurrency(self._concurrency())
+    def _steer(self) -> None:
+        """Have the Reader's hub follow what was set."""
+        running = self._running
+        if running is None or self._state != "running":
+            return
+        if running.hub_handle.here:
+            self._follow(running)
+        else:
+            running.hub_handle.call(self._follow, running)
+
+    def _follow(self, running: _Running) -> None:
+        running.flow.max_in_flight = self._max_in_flight
+        running.flow.paused = self._paused
+        running.flow.plan_soon()
+        running.handlers.set_concurrency(self._concurrency())
 
     def _concurrency(self) -> int:
         return self.options.concurrency or max(1, self._max_in_flight)
-
-    def _on_hub(self, call: Callable[[], object]) -> None:
-        if self._hub_handle is None or self._state != "running":
-            return
-        if self._hub_handle.here:
-            call()
-        else:
-            self._hub_handle.call(call)
 
     @property
     def is_starved(self) -> bool:
@@ -544,29 +489,23 @@ class Reader:
 
     def stats(self) -> dict[str, Any]:
         """Counts, in this process, since it was made; and what each connection holds now. From any thread."""
-        flow = self._flow
-        handling = self._handling
-        roster = self._roster
+        running = self._running
         return {
             "state": self._state,
-            "received": 0 if flow is None else flow.received_count,
-            "finished": 0 if flow is None else flow.finished_count,
-            "given_up": 0 if flow is None else flow.given_up_count,
-            "requeued": 0 if flow is None else flow.requeued_count,
-            "failed": 0 if flow is None else flow.failed_count,
-            "in_flight": 0 if flow is None else flow.in_flight,
-            "waiting": 0 if handling is None else handling.waiting,
-            "busy": 0 if handling is None else handling.busy,
+            **asdict(self._counts),
+            "in_flight": 0 if running is None else running.flow.in_flight,
+            "waiting": 0 if running is None else running.handlers.waiting,
+            "busy": _busy(self),
             "max_in_flight": self._max_in_flight,
-            "backoff_level": 0 if flow is None else flow.backoff.level,
+            "backoff_level": 0 if running is None else running.flow.backoff.level,
             "reconnects": self._reconnect_count,
-            "known": [] if roster is None else sorted(map(str, roster.known)),
-            "surveyed": roster is not None and roster.surveyed,
+            "known": [] if running is None else sorted(map(str, running.redialer.known)),
+            "surveyed": running is not None and running.redialer.surveyed,
             "connections": {
                 str(address): {
                     "rdy": subscription.connection.rdy,
                     "share": subscription.charge.rdy,
-                    "in_flight": len(subscription.in_flight),
+                    "in_flight": subscription.charge.in_flight,
                 }
                 for address, subscription in list(self._subscriptions.items())
             },
@@ -581,9 +520,9 @@ class Reader:
 
 
 def _strategy_failed(problem: str) -> None:
-    logger.error("backoff_strategy %s; its place is taken by the exponential one", problem)
+    logger.error("backoff_strategy %s; the exponential strategy takes its place", problem)
 
 
 def _busy(reader: Reader) -> int:
     """How many handlers run."""
-    return 0 if reader._handling is None else reader._handling.busy
+    return 0 if reader._running is None else reader._running.handlers.busy

@@ -1,28 +1,32 @@
 """One connection of a Reader: the messages it holds, their answers, and its RDY.
 
-``in_flight`` is the truth about which messages are unanswered: an answer counts once, when its message
-is taken out. Answers may come from any thread; what they change, and the wire, belongs to the Reader's
-hub, so an answer from elsewhere is handed over to it.
+A message's way: the connection's reader greenlet calls :meth:`Subscription.receive` with each pass over what
+came; the messages go to ``handlers``; their answers come back here. ``in_flight`` is the one record of which
+messages are unanswered, and ``charge.in_flight`` their count: an answer counts once, when its message is taken out.
 
-What RDY should be is decided by ``flow`` and ``policy``; here it is only sent and noted.
+Answers may come from any thread; one from elsewhere is handed over to the Reader's hub. FINs are gathered
+(``finish`` only notes them) and accounted and written together, in one callback of the hub, because what has
+to be done for an answer costs several times what noting it costs. The callback runs before the hub looks at its
+sockets again, so that no FIN waits longer than one that was written by itself.
+
+``flow_control`` and ``policy`` decide RDY; here it is sent and noted.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
+from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
-from gnsq_like.policy.rdy import Charge, Settings
+from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.hub_calls import thread_id
+from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 from gnsq_like.wire.frames import RawMessage
-
-if TYPE_CHECKING:
-    from gnsq_like.reader.flow_control import FlowControl
 
 logger = logging.getLogger(__name__)
 
@@ -30,62 +34,97 @@ logger = logging.getLogger(__name__)
 _BUFFER_TIMEOUT = 0.25
 
 
-class Subscription:
-    """A connection that is subscribed.
+class Flow(Protocol):
+    """The Reader's flow control, as its subscriptions see it."""
 
-    :param connection: connected and subscribed
-    :param flow: decides RDY, and is told of every answer
+    hub_handle: HubHandle
+    settings: Settings
+
+    def stamps(self, subscription: Subscription, count: int) -> Iterable[int]: ...
+    def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
+    def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None: ...
+    def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None: ...
+    def dropped(self, subscription: Subscription, message: Message) -> None: ...
+    def written(self) -> None: ...
+    def requeue_delay(self, attempts: int) -> float: ...
+    def plan_soon(self) -> None: ...
+
+
+class Subscription:
+    """One nsqd's part of a Reader; made before its connection, and subscribed once :meth:`begin` was called.
+
+    :param flow: decides RDY, and is given every answer
+    :param deliver: called with the messages of each pass; must not switch
     :param adaptive: whether RDY follows the traffic below its share
     """
 
     def __init__(
         self,
-        connection: Connection,
+        address: Address,
         topic: str,
         channel: str,
-        flow: FlowControl,
-        settings: Settings,
+        flow: Flow,
+        deliver: Callable[[list[Message]], None],
         *,
         adaptive: bool,
     ) -> None:
-        self.connection = connection
+        self.target = address
+        self.address = str(address)
         self.topic = topic
         self.channel = channel
-        self.address = connection.address
+        self.msg_timeout = 0.0
+        self.max_msg_timeout: float | None = None
+        #: Unanswered messages, the oldest first (a dict as an ordered set).
+        self.in_flight: dict[Message, None] = {}
+        #: From here on: set by begin().
+        self.connection: Connection
+        self.charge: Charge
+        #: None where RDY is simply the share.
+        self.level: AdaptiveRdy | None = None
+        #: For an nsqd that counts RDY down; then there is no level.
+        self.renewal: Renewal | None = None
+        self._adaptive = adaptive
+        self._flow = flow
+        self._deliver = deliver
+        self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
+        self._thread = flow.hub_handle.thread
+        #: Messages whose FIN is due, and which are in flight until it is accounted.
+        self._finished: list[Message] = []
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.topic}/{self.channel} at {self.address}>"
+
+    @property
+    def alive(self) -> bool:
+        """Whether answers still reach nsqd."""
+        return self.connection.alive
+
+    def begin(self, connection: Connection) -> None:
+        """The connection is made; what was negotiated holds from now on. Before SUB. Never switches."""
+        self.connection = connection
         negotiated = connection.negotiated
         self.msg_timeout = negotiated.msg_timeout
-        # nsqd caps only what TOUCH gives (docs/internals 1.7), so a cap below msg_timeout means nothing before.
+        # nsqd caps only what TOUCH gives (docs/internals 1.7): a cap below msg_timeout does not shorten a delivery.
         longest = negotiated.max_msg_timeout
         self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
         self.charge = Charge(
             self,
             time.monotonic(),
-            settings,
+            self._flow.settings,
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        buffer_timeout = negotiated.output_buffer_timeout
-        #: None where RDY is simply the share.
-        self.level = (
-            AdaptiveRdy(connection.round_trip, _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout)
-            if adaptive
-            else None
-        )
-        #: For an nsqd that counts RDY down; then there is no level.
-        self.renewal: Renewal | None = None
         if negotiated.counts_rdy_down:
-            self.renewal, self.level = Renewal(), None
-        #: Unanswered messages, the oldest first (a dict as an ordered set).
-        self.in_flight: dict[Message, None] = {}
-        self._flow = flow
-        self._thread = thread_id()
+            self.renewal = Renewal()
+        elif self._adaptive:
+            buffer_timeout = negotiated.output_buffer_timeout
+            self.level = AdaptiveRdy(
+                connection.round_trip, _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout
+            )
 
-    def __repr__(self) -> str:
-        return f"<Subscription {self.topic}/{self.channel} on {self.connection!r}>"
-
-    def receive(self, raw_messages: list[RawMessage]) -> list[Message]:
-        """Take in one pass over what came. Never switches."""
-        now = self.connection.last_received_at
+    def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
+        """Take in one pass over what came: the connection's ``on_messages``. Never switches."""
+        now = connection.last_received_at
         count = len(raw_messages)
         stamps = self._flow.stamps(self, count)
         messages = [Message(raw, self, now, stamp) for raw, stamp in zip(raw_messages, stamps, strict=False)]
@@ -96,7 +135,7 @@ class Subscription:
         elif self.renewal is not None:
             self.renewal.received(count)
         self._flow.received(self, count, wants_plan)
-        return messages
+        self._deliver(messages)
 
     # -- RDY ----------------------------------------------------------------------------------------
 
@@ -106,7 +145,7 @@ class Subscription:
         self.adjust(now)
 
     def adjust(self, now: float) -> None:
-        """Send the RDY that is right for what is in flight, if it is another than the last. Never switches."""
+        """Send the RDY that is right for what is in flight, if it differs from the last one. Never switches."""
         share = self.charge.rdy
         if self.level is not None:
             # Overdue ones too: nsqd may count them yet. An RDY that is too high costs its buffer's time at most.
@@ -137,10 +176,10 @@ class Subscription:
         """
         overdue: list[Message] = []
         for message in self.in_flight:
-            if message.received_at + self.msg_timeout - margin > now:
+            if message._received_at + self.msg_timeout - margin > now:
                 break  # those behind it came later, and a TOUCH only adds time
-            if not message.is_overdue and message.timeout_at - margin <= now:
-                message.is_overdue = True
+            if not message._is_overdue and message.timeout_at - margin <= now:
+                message._is_overdue = True
                 overdue.append(message)
         if overdue:
             self.charge.reserve(len(overdue))
@@ -150,82 +189,89 @@ class Subscription:
         """When the first message that is not overdue yet becomes so; None if there is none."""
         due: float | None = None
         for message in self.in_flight:
-            if not message.is_overdue:
+            if not message._is_overdue:
                 due = message.timeout_at if due is None else min(due, message.timeout_at)
-                if not message.was_touched:
+                if message._touched_at == message._received_at:
                     break  # those behind it came later
         return due
 
     # -- answers, from any thread -------------------------------------------------------------------
 
-    def finish(self, message: Message, handled: bool = True) -> None:
-        """Send FIN. Never switches.
+    def finish(self, message: Message) -> None:
+        """FIN, with all others of this round of the hub. Never switches."""
+        if thread_id() != self._thread:
+            self._flow.hub_handle.call(self.finish, message)
+            return
+        if not self._finished:
+            self._run_callback(self._write_finished)
+        self._finished.append(message)
 
-        :param handled: False for a message that is given up, which says nothing about the handler
-        """
-        if thread_id() == self._thread:
-            self._finish(message, handled)
-        else:
-            self._flow.hub_handle.call(self._finish, message, handled)
+    def give_up(self, message: Message) -> None:
+        """FIN for a message that is given up, which says nothing about the handler. Never switches."""
+        self._finish([message], handled=False)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Send REQ. Never switches."""
-        if thread_id() == self._thread:
-            self._requeue(message, delay, backoff)
-        else:
-            self._flow.hub_handle.call(self._requeue, message, delay, backoff)
-
-    def touch(self, message: Message) -> None:
-        """Send TOUCH. Never switches."""
-        if thread_id() == self._thread:
-            self._touch(message)
-        else:
-            self._flow.hub_handle.call(self._touch, message)
-
-    def _finish(self, message: Message, handled: bool) -> None:
+        """REQ. Never switches."""
+        if thread_id() != self._thread:
+            self._flow.hub_handle.call(self.requeue, message, delay, backoff)
+            return
         if not self._take(message):
             return
         # RDY first: when this answer changes the flow, nsqd must not send another message for it.
-        self._flow.finished(self, message, handled)
-        if not self.connection.finish(message.raw_id):
-            self._late(message)
-
-    def _requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        if not self._take(message):
-            return
         self._flow.requeued(self, message, backoff)
         if delay is None:
             delay = self._flow.requeue_delay(message.attempts)
-        if not self.connection.requeue(message.raw_id, delay):
-            self._late(message)
+        if not self.connection.requeue(message._id, delay):
+            self._late([message])
+        self._flow.written()
 
-    def _touch(self, message: Message) -> None:
+    def touch(self, message: Message) -> None:
+        """TOUCH. Never switches."""
+        if thread_id() != self._thread:
+            self._flow.hub_handle.call(self.touch, message)
+            return
         now = time.monotonic()
         if message not in self.in_flight or now >= message.timeout_at:
             logger.debug("touch of message %s: too late, nsqd delivers it again", message.id)
-        elif self.connection.touch(message.raw_id):
-            message.touched(now)
-            if message.is_overdue:
-                message.is_overdue = False
+        elif self.connection.touch(message._id):
+            message._touched_at = now
+            if message._is_overdue:
+                message._is_overdue = False
                 self.charge.reserve(-1)
                 self._flow.plan_soon()
-
-    def _take(self, message: Message) -> bool:
-        if message not in self.in_flight:
-            return False
-        del self.in_flight[message]
-        return True
 
     def drop(self, message: Message) -> None:
         """Forget a message without an answer: its connection is gone, and nsqd delivers it again."""
         message.answer = "LOST"
         if self._take(message):
             self._flow.dropped(self, message)
+            self._flow.written()
 
-    def _late(self, message: Message) -> None:
-        logger.info(
-            "%s of message %s came after the connection to %s was lost: nsqd delivers it again",
-            message.answer,
-            message.id,
-            self.address,
-        )
+    def _write_finished(self) -> None:
+        # In the hub, once for all that were finished since it last came round.
+        finished, self._finished = self._finished, []
+        self._finish(finished, handled=True)
+
+    def _finish(self, messages: list[Message], *, handled: bool) -> None:
+        take = self.in_flight.pop
+        # Two threads may have answered the same message: the first of the two counts.
+        messages = [message for message in messages if take(message, self) is None]
+        if not messages:
+            return
+        # RDY first, as for a requeue.
+        self._flow.finished(self, messages, handled)
+        if not self.connection.finish_many([message._id for message in messages]):
+            self._late(messages)
+        self._flow.written()
+
+    def _take(self, message: Message) -> bool:
+        return self.in_flight.pop(message, self) is None
+
+    def _late(self, messages: list[Message]) -> None:
+        for message in messages:
+            logger.info(
+                "%s of message %s came after the connection to %s was lost: nsqd delivers it again",
+                message.answer,
+                message.id,
+                self.address,
+            )
