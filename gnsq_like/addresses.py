@@ -1,4 +1,4 @@
-"""Addresses of nsqds: "host:port", "[ipv6]:port" or "unix:/path"."""
+"""Addresses: "host:port", "[ipv6]:port" or "unix:/path". Everything here that reads one reads it with these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gnsq_like.errors import InvalidAddress
 
 
 class Address(NamedTuple):
-    """Where an nsqd listens: a host and a port, or the path of a unix socket."""
+    """Where a daemon listens: a host and a port, or the path of a unix socket."""
 
     host: str
     port: int
@@ -26,8 +26,12 @@ def join_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parse_address(address: str) -> Address:
-    """The parts of an address; raises InvalidAddress."""
+def parse_address(address: str, *, to_listen: bool = False) -> Address:
+    """Split an address into its parts.
+
+    :param to_listen: accept an empty host, for all interfaces, and port 0, for any free one
+    :raises InvalidAddress: if it is malformed
+    """
     if not isinstance(address, str):
         raise InvalidAddress(address, f"it is of type {type(address).__name__}, not str")
     if address.startswith("unix:"):
@@ -36,7 +40,7 @@ def parse_address(address: str) -> Address:
             raise InvalidAddress(address, "the path is missing")
         return Address("", 0, path)
     host, separator, port_text = address.rpartition(":")
-    if not separator or not host:
+    if not separator or not (host or to_listen):
         raise InvalidAddress(address, "the host or the port is missing")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -46,8 +50,9 @@ def parse_address(address: str) -> Address:
         raise InvalidAddress(address, "an IPv6 address needs brackets")
     if "/" in host or "@" in host or host != host.strip():
         raise InvalidAddress(address, "that is no host name (TCP addresses have no scheme and no path)")
-    if not (port_text.isascii() and port_text.isdigit() and 1 <= int(port_text) <= 65535):
-        raise InvalidAddress(address, "the port must be a number from 1 to 65535")
+    least = 0 if to_listen else 1
+    if not (port_text.isascii() and port_text.isdigit() and least <= int(port_text) <= 65535):
+        raise InvalidAddress(address, f"the port must be a number from {least} to 65535")
     return Address(host, int(port_text))
 
 

@@ -1,7 +1,8 @@
-"""Addresses: what is one is understood and written back the same; all else is refused with a reason."""
+"""Addresses: valid ones are parsed and written back unchanged; all others are refused with a reason."""
 
 import string
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -17,28 +18,28 @@ v6 = st.ip_addresses(v=6).map(str)
 
 
 @given(st.one_of(names, v4, v6), ports)
-def test_host_and_port_come_back(host, port):
+def test_host_and_port_come_back(host: str, port: int) -> None:
     address = parse_address(join_host_port(host, port))
     assert address == Address(host, port)
     assert parse_address(str(address)) == address
 
 
 @given(v6, ports)
-def test_ipv6_stands_in_brackets(host, port):
+def test_ipv6_stands_in_brackets(host: str, port: int) -> None:
     assert str(Address(host, port)) == f"[{host}]:{port}"
     with pytest.raises(InvalidAddress, match="brackets"):
         parse_address(f"{host}:{port}")
 
 
 @given(st.text(min_size=1).filter(lambda path: "\0" not in path))
-def test_unix_paths_come_back(path):
+def test_unix_paths_come_back(path: str) -> None:
     address = parse_address(f"unix:{path}")
     assert address == Address("", 0, path)
     assert str(address) == f"unix:{path}"
 
 
 @given(st.text(alphabet=string.printable, max_size=40))
-def test_any_text_is_an_address_or_refused(text):
+def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
         address = parse_address(text)
     except InvalidAddress as exc:
@@ -49,7 +50,7 @@ def test_any_text_is_an_address_or_refused(text):
 
 
 @given(names, st.one_of(st.integers(max_value=0), st.integers(min_value=65536)))
-def test_ports_out_of_range_are_refused(host, port):
+def test_ports_out_of_range_are_refused(host: str, port: int) -> None:
     with pytest.raises(InvalidAddress):
         parse_address(f"{host}:{port}")
 
@@ -80,27 +81,49 @@ def test_ports_out_of_range_are_refused(host, port):
         (b"localhost:4150", "type bytes"),
     ],
 )
-def test_what_is_refused_and_why(given, reason):
+def test_what_is_refused_and_why(given: Any, reason: str) -> None:
     with pytest.raises(InvalidAddress, match=reason) as caught:
         parse_address(given)
     assert caught.value.address == given
     assert "host:port" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("[::1]:80", Address("::1", 80)),
+        (":4150", Address("", 4150)),
+        (":0", Address("", 0)),
+        ("unix:/a b", Address("", 0, "/a b")),
+    ],
+)
+def test_to_listen_the_host_may_be_empty_and_the_port_0(text: str, address: Address) -> None:
+    assert parse_address(text, to_listen=True) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", "host:x", "host:-1", "host:65536", "::1:80", "[]:80", "unix:", "host:²", "a/b:80"]
+)
+def test_what_cannot_be_listened_on(text: str) -> None:
+    with pytest.raises(InvalidAddress):
+        parse_address(text, to_listen=True)
+
+
 @given(st.lists(st.tuples(v4, ports), max_size=10))
-def test_several_come_each_once_in_their_order(pairs):
+def test_several_come_each_once_in_their_order(pairs: list[tuple[str, int]]) -> None:
     texts = [join_host_port(*pair) for pair in pairs]
     assert parse_addresses(texts) == tuple(dict.fromkeys(Address(*pair) for pair in pairs))
     assert parse_addresses(iter(texts)) == parse_addresses(texts)
 
 
-def test_one_may_stand_alone():
+def test_one_may_stand_alone() -> None:
     assert parse_addresses("[::1]:4150") == (Address("::1", 4150),)
     assert parse_addresses(()) == ()
 
 
 @given(st.one_of(v4.map(IPv4Address), v6.map(IPv6Address)), ports)
-def test_addresses_sort_and_hash(ip, port):
+def test_addresses_sort_and_hash(ip: IPv4Address | IPv6Address, port: int) -> None:
     address = Address(str(ip), port)
     assume(port > 1)
     assert address != Address(str(ip), port - 1)

@@ -26,6 +26,7 @@ import gevent.os
 from gevent.event import Event
 
 from gnsq_like._version import __version__
+from gnsq_like.addresses import parse_address
 from gnsq_like.cli.config_file import WITHOUT_EFFECT, defaults_from
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
@@ -236,9 +237,9 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
     """Run an nsqd in Python."""
     with contextlib.ExitStack() as stack:
-        if tls_self_signed:
-            values |= _self_signed(values, stack)
         try:
+            if tls_self_signed:
+                values |= _self_signed(values, stack)
             options = NsqdOptions(**_given(values))
         except UsageError as exc:
             raise click.UsageError(str(exc)) from None
@@ -257,8 +258,7 @@ def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict
         reason = '--tls-self-signed needs the package cryptography: pip install "gnsq-like[tls]"'
         raise click.ClickException(reason) from None
     directory = values["data_path"] or stack.enter_context(tempfile.TemporaryDirectory(prefix="gnsq-like-"))
-    host = values["tcp_address"].rpartition(":")[0].strip("[]")
-    names = names_for(values["broadcast_address"], "" if host == "unix" else host)
+    names = names_for(values["broadcast_address"], parse_address(values["tcp_address"], to_listen=True).host)
     made = self_signed(Path(directory).absolute(), names)
     click.echo(how_to_trust(made, names), err=True)
     return {"tls_cert": str(made.cert), "tls_key": str(made.key)}

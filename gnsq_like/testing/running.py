@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from gnsq_like.addresses import parse_address
 from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, LookupResult
@@ -270,7 +271,7 @@ class RunningNsqd(Watched, _Running):
         if self._clock is not None:
             self._clock.unlink(self._look_at_clock)
             self._clock.link(self._look_at_clock)
-        port = self._announced_port or int(self.tcp_address.rpartition(":")[2])
+        port = self._announced_port or parse_address(self.tcp_address).port
         for lookupd in self.lookupds:
             if lookupd.is_running:
                 lookupd.wait_for_nsqd(port)

@@ -1,12 +1,10 @@
-"""The daemons' small parts: message ids, Go's texts, addresses, query strings, the registry."""
+"""The daemons' small parts: message ids, Go's texts, query strings, the registry."""
 
 import pytest
 
-from gnsq_like.errors import InvalidAddress
 from gnsq_like.server.broker.message_ids import MessageIds
 from gnsq_like.server.nsqlookupd.registry import Producer, Registry
 from gnsq_like.server.shared import gotext
-from gnsq_like.server.shared.listen import port_of, split_address
 from gnsq_like.server.shared.wsgi import Problem, parse_query
 
 TICK_NS = 1 << 20
@@ -80,21 +78,6 @@ def test_milliseconds_wrap_as_go_durations() -> None:
 )
 def test_durations_as_go_writes_them(seconds: float, text: str) -> None:
     assert gotext.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), (":4150", ("", 4150)), ("unix:/a b", "/a b")],
-)
-def test_addresses(address: str, parts: tuple[str, int] | str) -> None:
-    assert split_address(address) == parts
-    assert port_of(address) == (parts[1] if isinstance(parts, tuple) else -1)
-
-
-@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:65536", "::1:80", "unix:", "host:²"])
-def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(InvalidAddress):
-        split_address(address)
 
 
 def test_query_strings_as_go_takes_them_apart() -> None:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from gnsq_like import Reader
+from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.contrib.health import Health
-from gnsq_like.errors import NSQError
+from gnsq_like.errors import InvalidAddress, NSQError
 
 
 @contextmanager
@@ -30,17 +31,17 @@ def served_pages(
     if address is None:
         yield
         return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise NSQError(f"no pages can be served: {address!r} is not HOST:PORT")
+    where = parse_address(address, to_listen=True)
+    if not where.host:
+        raise InvalidAddress(address, "health pages are served at host:port")
     from gevent.pywsgi import WSGIServer
 
-    server = WSGIServer((host.strip("[]"), int(port)), _application(readers, metrics), log=None)
+    server = WSGIServer((where.host, where.port), _application(readers, metrics), log=None)
     try:
         server.start()
     except OSError as exc:
         raise NSQError(f"cannot listen on {address}: {exc.strerror or exc}") from exc
-    tell(f"health on http://{host}:{server.server_port}/healthz")
+    tell(f"health on http://{join_host_port(where.host, server.server_port)}/healthz")
     try:
         yield
     finally:

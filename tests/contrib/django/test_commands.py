@@ -49,7 +49,7 @@ def test_publish_says_what_is_wrong(project):
     ("arguments", "environment", "text"),
     [
         (["boook"], {}, "CommandError: there is no reader 'boook'; there are book, fail, pair, work"),
-        (["--health", "nowhere"], {}, "CommandError: no pages can be served: 'nowhere' is not HOST:PORT"),
+        (["--health", "nowhere"], {}, "CommandError: invalid address 'nowhere': the host or the port is missing"),
         ([], {"NSQ_NSQD_TCP_ADDRESSES": ""}, "(gnsq_like.E003)"),
         ([], {"NSQ_MAX_ATTEMPTS": "many"}, "(gnsq_like.E002) NSQ_MAX_ATTEMPTS: it must be int."),
         ([], {"GREENLETS": "1"}, "(gnsq_like.E006) Reader 'greenlet' would run 2 handlers"),

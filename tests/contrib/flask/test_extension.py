@@ -362,7 +362,11 @@ def test_flask_nsq_list(command):
             "Error: invalid option names='prnit': there is no reader of this name; there are: print",
         ),
         (("run",), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
-        (("run", "--health", "nowhere"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1"}, "'nowhere' is not HOST:PORT"),
+        (
+            ("run", "--health", "nowhere"),
+            {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1"},
+            "'nowhere': the host or the port is missing",
+        ),
         (("publish", "t", "x"), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
         (("publish", "no topic", "x"), {"NSQ_RECORD": True}, "Error: invalid topic name"),
         (("publish", "t", "x"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1}, "Error: not sent"),
