@@ -28,13 +28,12 @@ from gevent.event import Event
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.cli.config_file import WITHOUT_EFFECT, defaults_from
+from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.options import VERSION
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
-_PART = rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)({'|'.join(sorted(_UNITS, key=len, reverse=True))})"
 
 #: As a command, nsqd keeps what it has in the current directory, as NSQ's does; within a process, nowhere.
 _DEFAULTS = {"data_path": "."}
@@ -94,10 +93,11 @@ HELP = {
 
 
 def duration(text: str) -> float:
-    """The seconds of NSQ's durations, such as 250ms, 60s or 1h30m."""
-    if text != "0" and not re.fullmatch(f"(?:{_PART})+", text):
-        raise click.BadParameter(f"{text!r} is not a duration such as 250ms, 60s or 1h30m")
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+    """Read a flag's duration; click names the flag of a wrong one."""
+    try:
+        return parse_duration(text)
+    except UsageError as exc:
+        raise click.BadParameter(f"{text!r}: {exc}") from None
 
 
 class NSQFormatter(logging.Formatter):
@@ -142,7 +142,7 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     kind: Any = int if field.name == "node_id" else None
     if isinstance(default, float):
         kind = duration
-        default = f"{default * 1000:g}ms" if default < 1 else f"{default:g}s"
+        default = format_duration(default)
     return click.option(f"--{name}", type=kind, default=default, show_default=bool(default), help=HELP[field.name])
 
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import click
 
+from gnsq_like.durations import parse_duration
+from gnsq_like.errors import UsageError
+
 #: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
 INTERRUPTED_STATUS = 130
 
 #: What the commands need beside [cli], by the names that imports know.
 _NEEDED = {"pyspark", "pyarrow", "py4j", "matplotlib"}
 
-_LAST_UNITS = {"m": 60, "h": 3600, "d": 86400}
 #: Seconds; a century before the last batch there was none.
 _EVER = 100 * 366 * 86400
 
@@ -135,10 +137,10 @@ def report(path: str, output: str, last: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    if unit not in _LAST_UNITS or not number.isdigit():
-        raise click.UsageError(f"--last {text}: it must be a number with m, h or d, as 30m")
-    return min(int(number[:18]) * _LAST_UNITS[unit], _EVER)
+    try:
+        return min(parse_duration(text), _EVER)
+    except UsageError as exc:
+        raise click.UsageError(f"--last {text}: {exc}") from None
 
 
 @pipeline.command()

@@ -18,15 +18,14 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.options import ConnectionOptions, make_options
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 _T = TypeVar("_T")
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 #: What Kafka's source has and NSQ cannot honour, and why.
@@ -76,10 +75,7 @@ def milliseconds(minimum: int = 0) -> Callable[[str], float]:
 
 def duration(value: str) -> float:
     """Such as "500ms", "30s", "15m", "7d", as seconds; a bare number is seconds."""
-    found = _DURATION.fullmatch(value.strip())
-    if found is None:
-        raise Wrong('it must be a duration such as "30s", "15m" or "7d"')
-    return float(found[1]) * _SECONDS[(found[2] or "s").lower()]
+    return parse_duration(value, default_unit="s")
 
 
 def size(minimum: int = 1) -> Callable[[str], int]:

@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+from gnsq_like.durations import format_duration
 from gnsq_like.errors import InvalidOption
 from gnsq_like.testing.place import Place
 from gnsq_like.testing.waiting import wait_until
@@ -219,7 +220,7 @@ class Process(Daemon):
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
-    """NSQ's flags: durations in ms, lists as repeated flags."""
+    """NSQ's flags: durations as Go writes them, lists as repeated flags."""
     made = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -229,7 +230,7 @@ def flags(options: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, bool):
             made.append(f"{flag}={str(value).lower()}")
         elif isinstance(value, float):
-            made.append(f"{flag}={value * 1000:g}ms")
+            made.append(f"{flag}={format_duration(value)}")
         else:
             made.append(f"{flag}={value}")
     return made

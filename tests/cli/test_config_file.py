@@ -76,7 +76,7 @@ def test_nsqlookupd_has_one_too(config: Path) -> None:
         ("tcp_address = [1]", "tcp_address must be one value"),
         ("nsqlookupd_tcp_addresses = 'x'", "nsqlookupd_tcp_addresses must be a list"),
         ("msg_timeout", "is no TOML"),
-        ("msg_timeout = 'soon'", "'soon' is not a duration"),
+        ("msg_timeout = 'soon'", "'soon': it must be a duration such as"),
         ("max_rdy_count = 'many'", "'many' is not a valid integer"),
     ],
 )

@@ -63,23 +63,6 @@ def test_milliseconds_wrap_as_go_durations() -> None:
     assert gotext.seconds_from_ms((1 << 63) // 1_000_000 + 1) < 0
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (3, "3s"),
-        (0.191384574, "191.384574ms"),
-        (2.5e-05, "25µs"),
-        (3e-09, "3ns"),
-        (61.5, "1m1.5s"),
-        (3600, "1h0m0s"),
-        (90061.000000001, "25h1m1.000000001s"),
-    ],
-)
-def test_durations_as_go_writes_them(seconds: float, text: str) -> None:
-    assert gotext.duration(seconds) == text
-
-
 def test_query_strings_as_go_takes_them_apart() -> None:
     assert parse_query("") == {}
     assert parse_query("a=1&b&a=2&&c=x%23y+z=&=e") == {"a": "1", "b": "", "c": "x#y z=", "": "e"}

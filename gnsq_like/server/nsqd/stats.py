@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from gnsq_like.durations import format_duration
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
 from gnsq_like.server.broker.topic import Topic
@@ -170,7 +171,7 @@ def as_text(figures: dict[str, Any], started: float) -> str:
     lines = [
         f"nsqd v{VERSION} (built w/python{sys.version_info.major}.{sys.version_info.minor})",
         f"start_time {datetime.fromtimestamp(started, UTC):%Y-%m-%dT%H:%M:%SZ}",
-        f"uptime {gotext.duration(now - started)}",
+        f"uptime {format_duration(now - started)}",
         "",
         f"Health: {figures['health']}",
         "",
@@ -229,4 +230,4 @@ def _client_text(client: dict[str, Any], now: float) -> str:
             f"state: {client['state']} inflt: {client['in_flight_count']:<4} rdy: {client['ready_count']:<4} "
             f"fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} msgs: {client['message_count']:<8}"
         )
-    return f"[V2 {name:<21}] {did} connected: {gotext.duration(int(now) - client['connect_ts'])}"
+    return f"[V2 {name:<21}] {did} connected: {format_duration(int(now) - client['connect_ts'])}"

@@ -65,33 +65,9 @@ def seconds_from_ms(milliseconds: int) -> float:
     return as_int64(milliseconds * 1_000_000 % _UINT64) / 1e9
 
 
-def duration(seconds: float) -> str:
-    """Go's text for a duration: 1h2m3.5s, 191.384574ms, 0s."""
-    nanoseconds = round(seconds * 1e9)
-    if nanoseconds == 0:
-        return "0s"
-    if nanoseconds < 1_000_000_000:
-        for unit, size in (("ms", 1_000_000), ("µs", 1_000), ("ns", 1)):
-            if nanoseconds >= size:
-                return f"{_trimmed(nanoseconds, size)}{unit}"
-    minutes, rest = divmod(nanoseconds, 60_000_000_000)
-    text = f"{_trimmed(rest, 1_000_000_000)}s"
-    if minutes:
-        hours, minutes = divmod(minutes, 60)
-        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
-    return text
-
-
 def nanoseconds(value: float) -> str:
     """NSQ's text for a latency: 100.6ms, 3.0us."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if value > size:
             return f"{value / size:.1f}{unit}"
     return f"{value:.1f}ns"
-
-
-def _trimmed(number: int, size: int) -> str:
-    """``number / size`` in decimal, exactly, without zeros at the end."""
-    whole, fraction = divmod(number, size)
-    digits = str(size + fraction)[1:].rstrip("0")
-    return f"{whole}.{digits}" if digits else str(whole)

@@ -62,7 +62,7 @@ def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:
     assert done.stderr == f"Error: there are no metrics at file://{tmp_path}/out/metrics yet: has the pipeline run?\n"
     done = gnsq_like(tmp_path, "report", "--config", "pipeline.toml", "--last", "soon")
     assert done.returncode == 2
-    assert "it must be a number with m, h or d" in done.stderr
+    assert "it must be a duration such as" in done.stderr
 
 
 def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:
