@@ -24,7 +24,6 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from gnsq_like.durable_file import create_file
 from gnsq_like.errors import UsageError
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.thread_pool import call_in_thread
@@ -181,29 +181,10 @@ class ToDirectory:
     def _write(self, message: Message) -> None:
         name = file_name(message)
         data = make_envelope(message) if self._envelope else message.body
-        unfinished = self._path / f".{name}.{secrets.token_hex(8)}"
-        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with open(file, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            self._name(unfinished, name, message)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                unfinished.unlink()
-        _sync_directory(self._path)
-
-    def _name(self, unfinished: Path, name: str, message: Message) -> None:
-        """Give the file its name. A link and not a rename: that one would overwrite."""
         for number in range(1, _MOST_COPIES):
-            final = self._path / (name if number == 1 else f"{name}.{number}")
-            try:
-                os.link(unfinished, final)
+            path = self._path / (name if number == 1 else f"{name}.{number}")
+            if create_file(path, data) or self._holds(path, message):
                 return
-            except FileExistsError:
-                if self._holds(final, message):
-                    return
         raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._path / name))
 
     def _holds(self, path: Path, message: Message) -> bool:
@@ -232,15 +213,6 @@ def file_name(message: Message) -> str:
     if len(address) > _ADDRESS_LENGTH:
         address = hashlib.sha256(message.nsqd_address.encode()).hexdigest()[:32]
     return f"{address}_{quote(message.topic, safe='')}_{quote(message.id, safe='')}"
-
-
-def _sync_directory(path: Path) -> None:
-    """Have the disk know the names, too."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 class ToLog:

@@ -3,9 +3,7 @@
 import json
 import logging
 import os
-import resource
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import gevent
@@ -18,6 +16,7 @@ from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_en
 from gnsq_like.errors import InvalidName, NotSent, UsageError
 from gnsq_like.reader.message import Message
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.full_disk import files_no_larger_than
 from tests.test_main_line import channel_stats, finished
 
 
@@ -166,19 +165,8 @@ def test_the_writing_blocks_no_greenlet(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@contextmanager
-def full_disk():
-    """Every write beyond 10 bytes of a file fails; pytest's own, too, so only around the call."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_raises_and_leaves_nothing_half_written(tmp_path):
-    with pytest.raises(OSError, match="too large"), full_disk():
+    with pytest.raises(OSError, match="too large"), files_no_larger_than(10):
         ToDirectory(tmp_path)(message(bytes(100)))
     assert list(tmp_path.iterdir()) == []
 

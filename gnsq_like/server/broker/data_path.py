@@ -20,6 +20,7 @@ from time import monotonic
 import gevent
 from gevent.event import Event
 
+from gnsq_like.durable_file import sync_directory
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode, encode
 from gnsq_like.server.broker.queues import MemoryQueue, OverflowQueue, Queue
@@ -30,7 +31,8 @@ from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 
 log = logging.getLogger("gnsq_like.nsqd")
 
-_DRAFT = re.compile(r"(nsqd|.+\.diskqueue\.meta)\.dat\.\d+\.tmp")
+#: Temporary files of ours, which begin with a dot, and of NSQ's own nsqd.
+_DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
 _DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
 
 
@@ -241,6 +243,7 @@ class DataPath:
         try:
             threads.call(type(draft).store, draft)
             self._metadata.publish(draft)
+            threads.call(sync_directory, self._directory)
         except OSError as exc:
             self._note_metadata_failed(exc)
 

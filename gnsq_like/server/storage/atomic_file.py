@@ -1,68 +1,50 @@
-"""A small file that is replaced as a whole: its readers, and a machine that crashes, see the old or the new one.
+"""A small file that is replaced as a whole, from a hub that must not wait for the disk.
 
-The slow part, waiting for the disk, is a :class:`Draft` that may be stored in another thread. A draft that
-was overtaken meanwhile, by a newer one or by ``remove``, is thrown away.
+The slow part is in :class:`Draft`, which may be stored in another thread. A draft that was overtaken meanwhile, by a
+newer one or by ``remove``, is discarded.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 from contextlib import suppress
 
-#: Numbers drafts, of all files: two never have the same name.
-_versions = itertools.count(1)
+from gnsq_like.durable_file import remove_file, replace_file, temporary_beside, write_file
+
+_MODE = 0o600
 
 
 class Draft:
     """New content that is not in place yet."""
 
-    def __init__(self, path: str, data: bytes, version: int) -> None:
+    def __init__(self, path: str, data: bytes) -> None:
         self.path = path
-        self.version = version
         self._data = data
 
-    def store(self, sync: bool = True) -> None:
-        """Write it beside the file. In any thread; touches nothing else.
+    def store(self) -> None:
+        """Write it beside the file and wait for the disk. In any thread; touches nothing else.
 
-        :param sync: wait until it is on the disk
         :raises OSError: if it cannot be written; nothing is left then
         """
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            data = memoryview(self._data)
-            while data:  # a disk that is all but full takes a part, and says nothing
-                data = data[os.write(fd, data) :]
-            if sync:
-                os.fsync(fd)
-        except OSError:
-            self.drop()
-            raise
-        finally:
-            os.close(fd)
-
-    def drop(self) -> None:
-        """Remove what was stored."""
-        with suppress(OSError):
-            os.unlink(self.path)
+        write_file(self.path, self._data, mode=_MODE)
 
 
 class AtomicFile:
-    """The file. All calls never switch, and wait for the disk only if told so."""
+    """The file. No call switches; only ``replace`` with ``sync`` waits for the disk."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: The newest draft's; 0 for none.
-        self._version = 0
+        #: The newest draft; None when the file was replaced or removed since.
+        self._newest: Draft | None = None
 
     def draft(self, data: bytes) -> Draft:
         """New content, to be stored and then published."""
-        self._version = next(_versions)
-        return Draft(f"{self.path}.{self._version}.tmp", data, self._version)
+        self._newest = Draft(temporary_beside(self.path), data)
+        return self._newest
 
     def is_newest(self, draft: Draft) -> bool:
-        """Whether nothing has overtaken it."""
-        return draft.version == self._version
+        """Whether the draft has not been overtaken."""
+        return draft is self._newest
 
     def publish(self, draft: Draft) -> None:
         """Put a stored draft in place, unless it was overtaken.
@@ -73,20 +55,19 @@ class AtomicFile:
             if self.is_newest(draft):
                 os.replace(draft.path, self.path)
         finally:
-            draft.drop()  # unless it is in place now
+            remove_file(draft.path)  # unless it is in place now
 
     def replace(self, data: bytes, sync: bool) -> None:
-        """New content at once.
+        """Replace the content at once.
 
         :param sync: wait until it is on the disk
         :raises OSError: if it cannot be written; the old content is still there then
         """
-        draft = self.draft(data)
-        draft.store(sync)
-        self.publish(draft)
+        self._newest = None
+        replace_file(self.path, data, mode=_MODE, sync=sync)
 
     def remove(self) -> None:
-        """Remove the file, if it is there."""
-        self._version = 0
+        """Remove the file, if it exists."""
+        self._newest = None
         with suppress(FileNotFoundError):
             os.unlink(self.path)

@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file
 from gnsq_like.spark.staging.errors import Fenced, StagingError
 
 #: Below the root: what was retired and is about to be deleted.
 _TRASH = ".trash"
-#: Begins the names of files that are not complete yet; they are listed nowhere.
-_PARTIAL = ".partial-"
 
 
 class Store(Protocol):
@@ -106,17 +105,10 @@ class PosixStore:
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
         path = self._root / name
-        partial = path.parent / f"{_PARTIAL}{uuid.uuid4().hex}"
         try:
-            try:
-                _write(partial, data)
-                created = _link(partial, path)
-            finally:
-                partial.unlink(missing_ok=True)
-            _sync_directory(path.parent)
+            return create_file(path, data)
         except FileNotFoundError as exc:
             raise Fenced(str(path.parent)) from exc
-        return created
 
     def read(self, name: str) -> memoryview:
         # Not a memory map: that a file system goes away under a map ends the process with SIGBUS.
@@ -129,7 +121,7 @@ class PosixStore:
         names = []
         for directory, _, files in os.walk(self._root / prefix, onerror=_unless_gone):
             relative = Path(directory).relative_to(self._root)
-            names += [f"{relative}/{file}" for file in files if not file.startswith(_PARTIAL)]
+            names += [f"{relative}/{file}" for file in files if not file.startswith(TEMPORARY_PREFIX)]
         return sorted(names)
 
     def retire(self, prefix: str) -> None:
@@ -149,31 +141,3 @@ def _unless_gone(error: OSError) -> None:
     # What cannot be listed is not nothing: a watermark that is not seen would let a late executor pass.
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def _write(path: Path, data: bytes | memoryview) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _link(source: Path, target: Path) -> bool:
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        # NFS may answer so to a call that it had done and whose first answer was lost.
-        return source.stat().st_nlink > 1
-    return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

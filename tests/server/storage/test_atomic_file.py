@@ -1,23 +1,11 @@
 """Files that are replaced as a whole: drafts that are overtaken, and disks that take a part."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gnsq_like.server.storage.atomic_file import AtomicFile
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from tests.support.full_disk import files_no_larger_than
 
 
 def test_the_newest_draft_wins_whichever_is_stored_last(tmp_path: Path) -> None:

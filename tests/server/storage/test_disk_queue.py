@@ -5,8 +5,7 @@ import resource
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue, Record
+from tests.support.full_disk import files_no_larger_than
 
 #: More than anything here has.
 ALL = 1 << 30
@@ -361,16 +361,6 @@ def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path) -> None:
 
 
 # -- disks that fail -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_write_that_fails_half_way_adds_nothing_and_harms_nothing(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_below_what_is_retired_nothing_can_be_created(tmp_path: Path) -> None:
 def test_partial_files_are_no_names(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     store.make("a")
-    (tmp_path / "a" / ".partial-1").write_bytes(b"half")
+    (tmp_path / "a" / ".1.abc.tmp").write_bytes(b"half")
     assert store.list("a") == []
 
 

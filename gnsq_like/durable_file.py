@@ -1,0 +1,99 @@
+"""Files that are written whole and safe on the disk: readers, and a crash, find either all of the content or none.
+
+The content is written under a temporary name in the same directory, and synced; then the file gets its own name,
+and the directory is synced, since it holds the names. A new file gets its name by ``link``, which fails where the name
+is taken; a file is replaced by ``rename``, which overwrites.
+
+Every call waits for the disk, so on a hub it belongs in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+
+#: Begins every temporary name; what lists a directory of such files leaves these out.
+TEMPORARY_PREFIX = "."
+
+
+def temporary_beside(path: str | os.PathLike[str]) -> str:
+    """A new temporary name in the directory of ``path``."""
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{secrets.token_hex(6)}.tmp")
+
+
+def write_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666, sync: bool = True) -> None:
+    """Write a file that must not exist.
+
+    :param mode: its permissions, which the process's umask reduces
+    :param sync: whether to wait until the content is on the disk
+    :raises OSError: if it cannot be written; no part of it remains then
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    try:
+        rest = memoryview(data)
+        while rest:  # an almost full disk accepts a part without an error
+            rest = rest[os.write(descriptor, rest) :]
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        remove_file(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def create_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666) -> bool:
+    """Create a file with this content, unless the name is taken. Of several concurrent calls, exactly one succeeds.
+
+    :return: whether the file was created; if not, the existing one is unchanged
+    :raises OSError: if it cannot be written; nothing remains then, or, if only the last sync failed, the whole file
+    """
+    temporary = temporary_beside(path)
+    write_file(temporary, data, mode=mode)
+    try:
+        os.link(temporary, path)
+        created = True
+    except FileExistsError:
+        # NFS reports this also for a link that it made, when its first reply was lost.
+        created = os.stat(temporary).st_nlink > 1
+    finally:
+        remove_file(temporary)
+    sync_directory(os.path.dirname(path))
+    return created
+
+
+def replace_file(
+    path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666, sync: bool = True
+) -> None:
+    """Create a file with this content, or replace the existing one.
+
+    :param sync: whether to wait for the disk; without it, a crash may leave the old content, but never a part
+    :raises OSError: if it cannot be written; the old content remains then, or, if only the last sync failed, the new
+    """
+    temporary = temporary_beside(path)
+    write_file(temporary, data, mode=mode, sync=sync)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        remove_file(temporary)
+        raise
+    if sync:
+        sync_directory(os.path.dirname(path))
+
+
+def remove_file(path: str | os.PathLike[str]) -> None:
+    """Remove a file if that is possible."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Wait until the names in a directory are on the disk; the empty path is the current directory."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,107 @@
+"""Files that are written whole: one winner for a new name, and never a part, whatever fails."""
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.durable_file import (
+    TEMPORARY_PREFIX,
+    create_file,
+    replace_file,
+    sync_directory,
+    temporary_beside,
+    write_file,
+)
+from tests.support.full_disk import files_no_larger_than
+
+
+def test_a_new_file_has_its_content_and_nothing_is_beside_it(tmp_path: Path) -> None:
+    assert create_file(tmp_path / "file", b"content")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"content"}
+
+
+def test_creating_leaves_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    assert not create_file(tmp_path / "file", b"other")
+    assert not create_file(tmp_path / "link", b"other")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_of_many_that_create_one_succeeds(tmp_path: Path) -> None:
+    contents = [b"%d" % number * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda content: create_file(tmp_path / "file", content), contents))
+    assert results.count(True) == 1
+    assert (tmp_path / "file").read_bytes() == contents[results.index(True)]
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_replacing_gives_the_new_content_with_its_mode(tmp_path: Path, sync: bool) -> None:
+    path = str(tmp_path / "file")
+    for content in (b"old", b"new"):
+        replace_file(path, memoryview(content), mode=0o600, sync=sync)
+        assert (tmp_path / "file").read_bytes() == content
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_replacing_a_link_leaves_its_target(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"mine")
+    (tmp_path / "file").symlink_to("target")
+    replace_file(tmp_path / "file", b"new")
+    assert (tmp_path / "target").read_bytes() == b"mine"
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_disk_that_accepts_a_part_leaves_the_old_content(tmp_path: Path) -> None:
+    """The first write to an almost full disk is short, not an error."""
+    replace_file(tmp_path / "file", b"old")
+    with pytest.raises(OSError, match="File too large"), files_no_larger_than(1000):
+        replace_file(tmp_path / "file", bytes(1001))
+    with pytest.raises(OSError, match="File too large"), files_no_larger_than(1000):
+        create_file(tmp_path / "other", bytes(1001))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_what_cannot_get_its_name_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "directory", b"content")
+    assert os.listdir(tmp_path) == ["directory"]
+    with pytest.raises(FileNotFoundError):
+        create_file(tmp_path / "missing" / "file", b"content")
+    with pytest.raises(NotADirectoryError):
+        sync_directory(__file__)
+
+
+def test_a_file_is_written_only_where_there_is_none(tmp_path: Path) -> None:
+    write_file(tmp_path / "file", b"first")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for name in ("file", "link"):
+        with pytest.raises(FileExistsError):
+            write_file(tmp_path / name, b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert not (tmp_path / "target").exists()
+
+
+def test_the_current_directory_needs_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert create_file("file", b"content")
+    replace_file("file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@given(st.from_regex(r"[^/\0]{1,40}", fullmatch=True).filter(lambda name: name not in (".", "..")))
+def test_temporary_names_are_hidden_different_and_in_the_same_directory(name: str) -> None:
+    names = {temporary_beside(f"/directory/{name}") for _ in range(3)}
+    assert len(names) == 3
+    assert {os.path.dirname(each) for each in names} == {"/directory"}
+    assert all(os.path.basename(each).startswith(f"{TEMPORARY_PREFIX}{name}.") for each in names)
