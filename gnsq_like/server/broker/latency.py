@@ -1,20 +1,19 @@
 """How long messages took from their publishing to their FIN: percentiles over a moving window (docs/internals 3.4).
 
-Values are counted in buckets whose width grows with them, so that any number of messages needs a bounded
-table, and the counts of several channels add up. As nsqd does, the window is made of two halves: the older
-one is dropped whole when the newer one is full.
+As in nsqd, the window consists of two halves: the older one is dropped as a whole when the newer one is full.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from time import time_ns
 from typing import Any
 
-#: Buckets for each power of e: the middle of a bucket is within half a percent of all its values.
-_RESOLUTION = 100
+from gnsq_like.quantiles import Buckets
+
+#: Of nanoseconds; each bucket is 1 % wider than the one before.
+_BUCKETS = Buckets(growth=1.01, least=1)
 
 #: What /stats says where nothing is measured.
 NOT_MEASURED: dict[str, Any] = {"count": 0, "percentiles": None}
@@ -38,7 +37,7 @@ class Latencies:
         """Count a message that was published at ``timestamp`` and is finished now."""
         now = self._clock()
         self._move(now)
-        self._newer[math.floor(math.log(max(1, now - timestamp)) * _RESOLUTION)] += 1
+        self._newer[_BUCKETS.index(max(1, now - timestamp))] += 1
 
     def counts(self) -> Counter[int]:
         """How many messages fell into each bucket."""
@@ -58,19 +57,7 @@ def percentiles_of(measured: Iterable[Latencies], percentiles: Sequence[float]) 
     together: Counter[int] = Counter()
     for each in measured:
         together += each.counts()
-    buckets = sorted(together.items())
-    count = together.total()
     return {
-        "count": count,
-        "percentiles": [{"quantile": each, "value": _value(buckets, each * count)} for each in percentiles],
+        "count": together.total(),
+        "percentiles": [{"quantile": each, "value": _BUCKETS.quantile(together, each)} for each in percentiles],
     }
-
-
-def _value(buckets: Iterable[tuple[int, int]], rank: float) -> float:
-    """The middle of the bucket that holds the message of that rank; 0 where there is none."""
-    below = 0
-    for bucket, number in buckets:
-        below += number
-        if below >= rank:
-            return math.exp((bucket + 0.5) / _RESOLUTION)
-    return 0.0

@@ -234,7 +234,7 @@ def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
 
 
 def _class_of(latency_us: Column) -> Column:
-    """``metrics.class_of`` as Spark computes it."""
+    """``metrics.CLASSES.index`` as Spark computes it."""
     steps = F.log(latency_us / (SHORTEST * 1e6)) / F.log(F.lit(GROWTH))
     return F.when(latency_us < SHORTEST * 1e6, 0).otherwise(1 + F.floor(steps)).cast("int")
 

@@ -11,17 +11,21 @@ message that was deferred or requeued keeps the time of its publish: its latency
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from gnsq_like.quantiles import Buckets
+
 #: How much wider each class of latencies is than the one before. Class 0 is below 1 ms.
 GROWTH = 1.05
 #: Seconds below which latencies are not told apart.
 SHORTEST = 0.001
+CLASSES = Buckets(GROWTH, SHORTEST)
+#: The latency in seconds that this share of the messages does not exceed, within 2.5 %; 0 for no messages.
+percentile = CLASSES.quantile
 #: Attempts from which on messages are counted together.
 MOST_ATTEMPTS = 20
 
@@ -76,34 +80,11 @@ class MinuteMetrics:
     depth: int | None
     #: Messages by the number of their attempts.
     attempts: Mapping[int, int] = field(default_factory=dict)
-    #: Messages by the class of their latency (``class_of``).
+    #: Messages by the class of their latency (``CLASSES``).
     latencies: Mapping[int, int] = field(default_factory=dict)
 
 
 COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
-
-
-def class_of(latency: float) -> int:
-    """The class of a latency in seconds; what is negative, by clocks that differ, is in class 0."""
-    return 0 if latency < SHORTEST else 1 + int(math.log(latency / SHORTEST) / math.log(GROWTH))
-
-
-def middle_of(latency_class: int) -> float:
-    """The latency in seconds that stands for a class."""
-    return SHORTEST / 2 if latency_class <= 0 else SHORTEST * GROWTH ** (latency_class - 0.5)
-
-
-def percentile(latencies: Mapping[int, int], share: float) -> float:
-    """The latency in seconds that this share of the messages does not exceed, within 2.5 %; 0 for no messages."""
-    total = sum(latencies.values())
-    if not total:
-        return 0.0
-    wanted = max(1, math.ceil(share * total))
-    for latency_class in sorted(latencies):
-        wanted -= latencies[latency_class]
-        if wanted <= 0:
-            return middle_of(latency_class)
-    raise AssertionError("the classes have fewer messages than their sum")
 
 
 def fold(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -12,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.spark.pipeline.metrics import (
+    CLASSES,
     COLUMNS,
     DDL,
-    GROWTH,
     MOST_ATTEMPTS,
     Group,
     MinuteMetrics,
-    class_of,
     fold,
-    middle_of,
-    percentile,
     row_of,
 )
 
@@ -41,7 +37,7 @@ def groups_of(messages: list[tuple[int, int, bool, int]]) -> list[Group]:
     seen_us = int(SEEN_AT.timestamp() * 1e6)
     for latency, attempts, fits, size in messages:
         minute = (seen_us - latency) // 60_000_000 * 60
-        key = (minute, min(attempts, MOST_ATTEMPTS), class_of(latency / 1e6), fits)
+        key = (minute, min(attempts, MOST_ATTEMPTS), CLASSES.index(latency / 1e6), fits)
         alike.setdefault(key, []).append((latency, size))
     return [
         Group(*key, len(each), sum(size for _, size in each), min(each)[0], max(each)[0]) for key, each in alike.items()
@@ -76,13 +72,6 @@ def test_a_minute_has_what_was_published_in_it(messages: list[tuple[int, int, bo
         assert row.latency_min <= row.latency_p50 <= row.latency_p95 <= row.latency_p99 <= row.latency_max
 
 
-@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
-def test_a_percentile_is_right_within_half_a_class(latencies: list[float], share: float) -> None:
-    exact = sorted(latencies)[max(1, math.ceil(share * len(latencies))) - 1]
-    found = percentile(Counter(map(class_of, latencies)), share)
-    assert exact / GROWTH**0.51 <= found <= exact * GROWTH**0.51
-
-
 @given(MESSAGES, MESSAGES)
 def test_classes_of_two_batches_can_be_added(
     first: list[tuple[int, int, bool, int]], second: list[tuple[int, int, bool, int]]
@@ -91,13 +80,6 @@ def test_classes_of_two_batches_can_be_added(
         return sum((Counter(row.latencies) for row in folded(messages)), Counter())
 
     assert classes(first) + classes(second) == classes(first + second)
-
-
-def test_classes_begin_below_a_millisecond_and_grow() -> None:
-    assert class_of(-3.0) == class_of(0.0) == class_of(0.0009) == 0
-    assert class_of(0.001) == 1
-    assert 0 < middle_of(0) < 0.001 < middle_of(1) < 0.001 * GROWTH
-    assert percentile({}, 0.5) == 0
 
 
 def test_the_table_has_the_fields() -> None:

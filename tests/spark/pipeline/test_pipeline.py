@@ -26,7 +26,7 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pip
 from gnsq_like.spark.pipeline.batches import BatchWriter, Written, count
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.metrics import class_of
+from gnsq_like.spark.pipeline.metrics import CLASSES
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse, schema_of
 from gnsq_like.spark.pipeline.rejected import GENERAL, reason
 from gnsq_like.spark.pipeline.report import read_metrics
@@ -326,7 +326,7 @@ def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) 
     for group in groups:
         for latency in (group.shortest_us, group.longest_us):
             # Their logarithms may differ in the last bit.
-            assert group.latency_class in {class_of(latency / 1e6 * (1 + by)) for by in (-1e-9, 0, 1e-9)}
+            assert group.latency_class in {CLASSES.index(latency / 1e6 * (1 + by)) for by in (-1e-9, 0, 1e-9)}
         assert group.minute == (1_795_000_000_000_000 - group.longest_us) // 60_000_000 * 60
 
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed
-from gnsq_like.spark.pipeline.metrics import COLUMNS, Group, MinuteMetrics, class_of, fold
+from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, place_of
 from gnsq_like.spark.pipeline.report import read_metrics, size_text, spans_of, time_text, write_report
 
@@ -39,9 +39,9 @@ def batch(number: int, messages: int = 100, latency: float = 0.5, rejected: int 
     seen_at = START + timedelta(seconds=10 * number)
     minute = int((seen_at.timestamp() - latency) // 60 * 60)
     us = int(latency * 1e6)
-    groups = [Group(minute, 1, class_of(latency), True, messages - rejected, 200 * messages, us, us)]
+    groups = [Group(minute, 1, CLASSES.index(latency), True, messages - rejected, 200 * messages, us, us)]
     if rejected:
-        groups.append(Group(minute, 3, class_of(latency), False, rejected, rejected, us, us))
+        groups.append(Group(minute, 3, CLASSES.index(latency), False, rejected, rejected, us, us))
     written_at = seen_at + timedelta(seconds=1)
     return fold(groups, batch_number=number, seen_at=seen_at, written_at=written_at, depth=number)
 
