@@ -9,7 +9,6 @@ Durations are seconds, sizes bytes.
 
 from __future__ import annotations
 
-import difflib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import InvalidOption
+from gnsq_like.suggestion import did_you_mean
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 from gnsq_like.wire.negotiated import UPGRADES
 
@@ -354,9 +354,6 @@ def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
     known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
             # A mistyped auth_secret must not be shown either.
-            raise InvalidOption(
-                name, _HIDDEN, "there is no such option" + (f"; did you mean {near[0]}?" if near else "")
-            )
+            raise InvalidOption(name, _HIDDEN, f"there is no such option{did_you_mean(name, known)}")
     return cls(**given)

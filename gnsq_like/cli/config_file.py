@@ -6,7 +6,6 @@ texts such as "250ms", and bare integers mean milliseconds.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 from gnsq_like.server.options import config_name
+from gnsq_like.suggestion import did_you_mean
 
 #: What NSQ's daemons have and ours have no use for; files and command lines that name it are taken all the same.
 WITHOUT_EFFECT = frozenset(
@@ -51,9 +51,7 @@ def _by_field(path: str, found: Mapping[str, Any], options: type) -> dict[str, A
         if field is not None:
             defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")
         elif name not in WITHOUT_EFFECT:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"{path}: there is no option {name}{hint}")
+            raise click.UsageError(f"{path}: there is no option {name}{did_you_mean(name, known)}")
     return defaults
 
 

@@ -11,7 +11,6 @@ them; ``storage.<name>`` options go to fsspec.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -21,6 +20,7 @@ from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.options import ConnectionOptions, make_options
+from gnsq_like.suggestion import did_you_mean
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 _T = TypeVar("_T")
@@ -180,9 +180,7 @@ def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
     lowered = key.lower()
     if lowered in _REFUSED:
         return InvalidOption(key, value, _REFUSED[lowered])
-    near = difflib.get_close_matches(lowered, [name.lower() for name in names], n=1)
-    hint = "".join(f"; did you mean {name}?" for name in names if name.lower() in near)
-    return InvalidOption(key, value, f"there is no such option{hint}")
+    return InvalidOption(key, value, f"there is no such option{did_you_mean(key, names)}")
 
 
 # -- columns --------------------------------------------------------------------------------------------

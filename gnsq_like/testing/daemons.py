@@ -13,12 +13,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import InvalidOption
+from gnsq_like.suggestion import did_you_mean
 from gnsq_like.testing.place import Place
 from gnsq_like.testing.waiting import wait_until
 
@@ -256,8 +256,7 @@ def make_daemon(
     known = {option.name: option for option in fields(options_class)}
     for given, value in options.items():
         if given not in known:
-            near = get_close_matches(given, known, 1)
-            raise InvalidOption(given, value, f"{name} has no such option" + (f"; is it {near[0]}?" if near else ""))
+            raise InvalidOption(given, value, f"{name} has no such option{did_you_mean(given, known)}")
     options = FREE_PORTS | {given: _converted(value, known[given].default) for given, value in options.items()}
     if options.get("tls_cert"):
         options.setdefault("https_address", "127.0.0.1:0")

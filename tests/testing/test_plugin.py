@@ -310,7 +310,7 @@ def test_a_wrong_option_is_named(suite):
     """
     result = suite(source)
     result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["*invalid option msg_timeot=1: nsqd has no such option; is it msg_timeout?"])
+    result.stdout.fnmatch_lines(["*invalid option msg_timeot=1: nsqd has no such option; did you mean msg_timeout?"])
     result.stdout.fnmatch_lines(["*@pytest.mark.nsqd takes options by name, as in nsqd(msg_timeout=1)"])
 
 

@@ -13,7 +13,6 @@ both addresses set, the Producer takes the nsqds and the Readers take the nsqloo
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,7 @@ from gnsq_like import Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ProducerOptions, ReaderOptions, make_options
+from gnsq_like.suggestion import did_you_mean
 
 _P = TypeVar("_P", bound=Producer)
 
@@ -153,8 +153,7 @@ def make_settings(
     names = {*own, *known}
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
-            hint = f"; did you mean {label.format(near[0])}?" if near else ""
+            hint = did_you_mean(name, names, label)
             raise InvalidOption(label.format(name), given[name], f"there is no such setting{hint}")
     found: dict[str, tuple[str, Any]] = {}
     for name in names:

@@ -7,7 +7,6 @@ configuration is refused before a Java was started.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.spark.options import SourceOptions, Wrong, duration, parse_options
 from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.suggestion import did_you_mean
 
 #: How a table may be kept.
 FORMATS = ("parquet", "delta")
@@ -180,8 +180,7 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
 def _only(path: str, prefix: str, given: Mapping[str, Any], known: Any) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {prefix}{near[0]}?" if near else f"; there are {', '.join(known)}"
+            hint = did_you_mean(name, known, prefix + "{}") or f"; there are {', '.join(known)}"
             raise BadPipelineFile(f"{path}: there is no {prefix}{name}{hint}")
 
 
