@@ -18,13 +18,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import gevent
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.connection.handshake import Handshake
+from gnsq_like.connection.handshake import shake_hands
+from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.outbox import Outbox
 from gnsq_like.errors import (
     ConnectionFailed,
@@ -39,11 +39,11 @@ from gnsq_like.errors import (
     PublishRefused,
     UsageError,
 )
-from gnsq_like.options import DEFAULT_OUTPUT_BUFFER_SIZE, DEFAULT_OUTPUT_BUFFER_TIMEOUT, ConnectionOptions
+from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.layered import LayeredTransport
-from gnsq_like.transport.tcp import TcpTransport, dial
+from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.negotiated import Authorized, Negotiated
@@ -62,18 +62,9 @@ from gnsq_like.wire.session import (
 
 logger = logging.getLogger(__name__)
 
-#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, docs/internals 1.14).
-_SILENT_INTERVALS = 2.0
-#: Seconds between two looks at whether the peer is alive: often enough for write_timeout's default of 5.
-_WATCH_INTERVAL = 1.0
-#: What nsqd is asked for though the user did not; in nsqd's words, blanks for underscores.
-_ASKED_BY_DEFAULT = {
-    "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
-    "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
-}
 #: Seconds for which an auth server's answer holds at least: its ttl is a whole number (docs/internals 1.4).
 _LEAST_TTL = 1.0
-#: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``workers.SLICE``.
+#: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``worker_pool.SLICE``.
 _SLICE = 0.010
 
 
@@ -156,7 +147,7 @@ class Connection:
         self._transport: TcpTransport | LayeredTransport | None = None
         self._outbox: Outbox | None = None
         self._reader: Any = None
-        self._watch: Any = None
+        self._liveness: Liveness | None = None
         #: Answers to SUB and CLS, while somebody waits for them.
         self._subscribed: PendingReply | None = None
         self._close_wait: PendingReply | None = None
@@ -179,17 +170,8 @@ class Connection:
             raise NotRunning("a Connection connects once; make a new one")
         self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
-        while True:
-            try:
-                handshake = self._open(deadline)
-                break
-            except ConnectionFailed as exc:
-                refused = self._refused_default(exc)
-                if refused is None:
-                    raise
-                logger.info("%s; connecting again with nsqd's own %s", exc, refused)
-                less: dict[str, Any] = {refused: None}
-                self.options = replace(self.options, **less)
+        handshake, self.options = shake_hands(self.target, self.options, deadline)
+        self._session = handshake.session
         if self._ending:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
@@ -202,42 +184,18 @@ class Connection:
         self.alive = True
         at_fork.register(self)
         self._reader = gevent.spawn(self._read)
-        self._watch = hub.loop.timer(_WATCH_INTERVAL, _WATCH_INTERVAL)
-        self._watch.start(self._look)
+        self._liveness = Liveness(
+            hub.loop,
+            transport,
+            self._outbox,
+            heartbeat_interval=self.options.heartbeat_interval,
+            write_timeout=self.options.write_timeout,
+            last_received_at=lambda: self.last_received_at,
+            on_dead=lambda reason: self._stop(ConnectionLost(self.address, reason)),
+        )
         if handshake.early:
             self._take_in(handshake.early)
         return self.negotiated
-
-    def _open(self, deadline: float) -> Handshake:
-        tcp = dial(self.target, deadline - time.monotonic())
-        options = self.options
-        self._session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
-        handshake = Handshake(self.target, tcp, self._session, options, deadline)
-        try:
-            handshake.run()
-        except OSError as exc:
-            handshake.transport.close()
-            timed_out = f"no answer to {handshake.step} in time"
-            reason = timed_out if isinstance(exc, TimeoutError) else exc.strerror or str(exc)
-            raise ConnectionFailed(self.address, reason) from exc
-        except (NsqdError, ProtocolError, NegotiationFailed) as exc:
-            handshake.transport.close()
-            raise ConnectionFailed(self.address, str(exc)) from exc
-        except BaseException:
-            handshake.transport.close()
-            raise
-        return handshake
-
-    def _refused_default(self, failure: ConnectionFailed) -> str | None:
-        """The option, if nsqd refused one that only has our default: its flags may have another range."""
-        cause = failure.__cause__
-        if isinstance(cause, NsqdError):
-            for name, default in _ASKED_BY_DEFAULT.items():
-                if cause.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and (
-                    getattr(self.options, name) == default
-                ):
-                    return name
-        return None
 
     def close(self) -> None:
         """End the connection now, after one try to write what is queued; twice is fine. May switch.
@@ -264,15 +222,15 @@ class Connection:
         # Otherwise it has not run yet, and sees this when it does: what is thrown now it could not catch.
 
     def forked_child(self) -> None:
-        """For ``forks``: this process is a child; the socket is the parent's. Never switches."""
+        """For ``at_fork``: this process is a child; the socket is the parent's. Never switches."""
         if self._reader is None or self._inherited:
             return
-        assert self._outbox is not None and self._transport is not None
+        assert self._outbox is not None and self._transport is not None and self._liveness is not None
         self._inherited = True
         self.alive = False
         self.error = ConnectionLost(self.address, "it belongs to the parent process")
         self._outbox.close()
-        self._watch.close()
+        self._liveness.close()
         self._transport.abandon()
 
     def _read(self) -> None:
@@ -301,38 +259,33 @@ class Connection:
                     self._transport.drained = True
         except _Stop as stop:
             error = stop.error
-        except (OSError, ProtocolError) as exc:
-            error = self._lost_by(exc)
         except gevent.GreenletExit:
             error = ConnectionLost(self.address, "its greenlet was killed")
         except Exception as exc:
-            error = self._faulty(exc)
+            error = self._lost_by(exc)
         finally:
             self._tear_down(error)
 
-    def _lost_by(self, exc: OSError | ProtocolError, doing: str = "") -> ConnectionLost:
-        lost = ConnectionLost(self.address, doing + (getattr(exc, "strerror", None) or str(exc)))
-        lost.__cause__ = exc
-        return lost
-
-    def _faulty(self, exc: Exception) -> ConnectionLost:
-        # Nothing of ours should raise there; if it does, the connection ends and says so.
-        logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
-        lost = ConnectionLost(self.address, f"internal error: {exc!r}")
+    def _lost_by(self, exc: Exception, doing: str = "") -> ConnectionLost:
+        if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
+            reason = doing + (getattr(exc, "strerror", None) or str(exc))
+        else:
+            # Nothing of ours should raise there; if it does, the connection ends and says so.
+            logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
+            reason = f"internal error: {exc!r}"
+        lost = ConnectionLost(self.address, reason)
         lost.__cause__ = exc
         return lost
 
     def _tear_down(self, error: NSQError | None) -> None:
         if self._inherited:
             return
-        assert self._outbox is not None and self._transport is not None
+        assert self._outbox is not None and self._transport is not None and self._liveness is not None
         self._ending = True
         self.alive = False
-        if self.error is None:
-            self.error = error
+        self.error = self.error or error
         self._outbox.close()
-        self._watch.stop()
-        self._watch.close()
+        self._liveness.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
         for waiting in (self._subscribed, self._close_wait):
@@ -367,12 +320,8 @@ class Connection:
             self._put(commands.NOP)
         elif isinstance(event, Refused):
             assert isinstance(event.token, PendingReply)
-            self.alive = False  # nsqd hangs up; whoever hears of the refusal must not publish here
-            if self._may_be_expired(event.error):
-                # On a new connection, with a fresh secret, the same may be taken.
-                event.token.settle(NotSent(f"nsqd at {self.address} did not execute it: {event.error}"))
-            else:
-                event.token.settle(PublishRefused(event.error, self.address))
+            self.alive = False  # nsqd hangs up; a caller that hears of the refusal must not publish here
+            event.token.settle(self._refusal(event.error))
         elif isinstance(event, CommandFailed):
             logger.info("nsqd at %s: %s", self.address, event.error)
             self._on_error(self, event.error)
@@ -380,51 +329,24 @@ class Connection:
             self.authorized = event
             self._authorized_at = time.monotonic()
             self._on_auth(self, event)
-        elif isinstance(event, Subscribed):
-            if self._subscribed is not None:
-                self._subscribed.settle()
-        elif isinstance(event, CloseWait):
-            if self._close_wait is not None:
-                self._close_wait.settle()
+        elif isinstance(event, Subscribed | CloseWait):
+            answered = self._subscribed if isinstance(event, Subscribed) else self._close_wait
+            assert answered is not None
+            answered.settle()
         elif isinstance(event, Broken):
-            lost = ConnectionLost(self.address, str(event.error))
-            lost.__cause__ = event.error
-            raise _Stop(lost)
+            raise _Stop(self._lost_by(event.error))
 
-    def _may_be_expired(self, refusal: NsqdError) -> bool:
-        """Whether a publish was refused because what AUTH gave has expired and was not renewed."""
-        if refusal.code == "E_AUTH_FAILED":
-            return True
-        # An auth server may also say so by allowing nothing, which nsqd tells as it tells what never was allowed.
-        return (
+    def _refusal(self, refusal: NsqdError) -> NSQError:
+        """What nsqd's error means for the publish that it answers."""
+        # An auth server may also say by allowing nothing that what AUTH gave has expired.
+        may_be_expired = refusal.code == "E_AUTH_FAILED" or (
             refusal.code == "E_UNAUTHORIZED"
             and callable(self.options.auth_secret)
             and time.monotonic() - self._authorized_at >= _LEAST_TTL
         )
-
-    def _look(self) -> None:
-        """Once a second, in the hub: is the peer alive, and does it read?"""
-        assert self._transport is not None and self._outbox is not None
-        now = time.monotonic()
-        if self._overdue(now) is not None:
-            # A hub that was blocked for long has not seen yet that the socket takes bytes again.
-            self._outbox.flush()
-            late = self._overdue(now)
-            if late is not None:
-                self._stop(ConnectionLost(self.address, f"it took no bytes for {late:.1f} s"))
-                return
-        silent = now - self.last_received_at
-        if silent > _SILENT_INTERVALS * self.options.heartbeat_interval and not self._transport.has_input():
-            # Without the look for input, a hub that was blocked for long would count against the peer.
-            self._stop(ConnectionLost(self.address, f"nothing came for {silent:.1f} s, heartbeats included"))
-
-    def _overdue(self, now: float) -> float | None:
-        """Seconds without a byte taken, if those are more than ``write_timeout``."""
-        assert self._outbox is not None
-        stalled = self._outbox.stalled_since
-        if stalled is None or now - stalled <= self.options.write_timeout:
-            return None
-        return now - stalled
+        if may_be_expired:  # on a new connection, with a fresh secret, the same may be taken
+            return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
+        return PublishRefused(refusal, self.address)
 
     def _write_failed(self, exc: OSError | ProtocolError) -> None:
         # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
@@ -457,10 +379,8 @@ class Connection:
                 events = []
             except _Stop as stop:
                 self._stop(stop.error)
-            except (OSError, ProtocolError) as exc:
-                self._stop(self._lost_by(exc))
             except Exception as exc:
-                self._stop(self._faulty(exc))
+                self._stop(self._lost_by(exc))
 
     # -- what goes out ------------------------------------------------------------------------------
 

@@ -12,14 +12,20 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import Address
-from gnsq_like.errors import NegotiationFailed, TLSError
-from gnsq_like.options import ConnectionOptions, secret_fault
+from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NsqdError, ProtocolError, TLSError
+from gnsq_like.options import (
+    DEFAULT_OUTPUT_BUFFER_SIZE,
+    DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+    ConnectionOptions,
+    secret_fault,
+)
 from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.layered import LayeredTransport
-from gnsq_like.transport.tcp import TcpTransport
+from gnsq_like.transport.tcp import TcpTransport, dial
 from gnsq_like.wire.negotiated import Negotiated
 from gnsq_like.wire.session import AuthRequired, Broken, Event, Identified, Session, Upgrade
 
@@ -29,8 +35,57 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What nsqd is asked for though the user did not; in nsqd's words, blanks for underscores.
+_ASKED_BY_DEFAULT = {
+    "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
+    "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+}
+
 #: Addresses for which the log has been told that a secret goes there in the clear.
 _warned: set[str] = set()
+
+
+def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -> tuple[Handshake, ConnectionOptions]:
+    """Dial, and negotiate what the options ask for. May switch.
+
+    An nsqd whose flags refuse one of our own defaults is dialled again without that default.
+
+    :param deadline: until when (monotonic) all must be done
+    :returns: the handshake that came to its end, and the options it was made with
+    :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause
+    """
+    while True:
+        tcp = dial(address, deadline - time.monotonic())
+        session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
+        handshake = Handshake(address, tcp, session, options, deadline)
+        try:
+            handshake.run()
+            return handshake, options
+        except OSError as exc:
+            handshake.transport.close()
+            timed_out = f"no answer to {handshake.step} in time"
+            reason = timed_out if isinstance(exc, TimeoutError) else exc.strerror or str(exc)
+            raise ConnectionFailed(str(address), reason) from exc
+        except (NsqdError, ProtocolError, NegotiationFailed) as exc:
+            handshake.transport.close()
+            refused = _refused_default(exc, options)
+            if refused is None:
+                raise ConnectionFailed(str(address), str(exc)) from exc
+            logger.info("%s: %s; connecting again with nsqd's own %s", address, exc, refused)
+            less: dict[str, Any] = {refused: None}
+            options = replace(options, **less)
+        except BaseException:
+            handshake.transport.close()
+            raise
+
+
+def _refused_default(error: Exception, options: ConnectionOptions) -> str | None:
+    """The option, if nsqd refused one that only has our default: its flags may have another range."""
+    if isinstance(error, NsqdError):
+        for name, default in _ASKED_BY_DEFAULT.items():
+            if error.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and getattr(options, name) == default:
+                return name
+    return None
 
 
 class Handshake:
@@ -46,7 +101,7 @@ class Handshake:
     ) -> None:
         self._address = address
         self._tcp = tcp
-        self._session = session
+        self.session = session
         self._options = options
         self._deadline = deadline
         #: TLS and codec, from the first upgrade on.
@@ -71,7 +126,7 @@ class Handshake:
         :raises NsqdError, ProtocolError, NegotiationFailed: what nsqd, TLS or the options' wishes came to
         """
         started = time.monotonic()
-        self._write(self._session.start())
+        self._write(self.session.start())
         data = self._receive()
         self.round_trip = self.last_received_at - started
         while not self._take(data):
@@ -80,14 +135,14 @@ class Handshake:
     def _take(self, data: bytes) -> bool:
         """Go on with what came; whether that was the end."""
         while data:
-            events, data = self._session.receive(data), b""
+            events, data = self.session.receive(data), b""
             done = False
             for event in events:
                 if isinstance(event, Upgrade):
                     data = self._start_tls(event) if event.feature == "tls_v1" else self._start_codec(event)
                 elif isinstance(event, AuthRequired):
                     self.step = "AUTH"
-                    self._write(self._session.authenticate(self._secret()))
+                    self._write(self.session.authenticate(self._secret()))
                 elif isinstance(event, Identified):
                     self.negotiated = event.negotiated
                     done = True

@@ -736,7 +736,7 @@ def test_nothing_is_left_running_after_the_end(nsqd, caplog):
     peer.close()
     connection._reader.join(PATIENCE)
     assert connection._reader.dead
-    assert not connection._watch.active
+    assert not connection._liveness._timer.active
 
 
 def test_closed_before_its_reader_ran(nsqd, watcher):
