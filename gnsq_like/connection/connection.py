@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import gevent
@@ -125,7 +125,9 @@ class Connection:
         self.authorized: Authorized | None = None
         #: And when (monotonic).
         self._authorized_at = 0.0
-        #: Bytes of the publishes that wait for their answer.
+        #: The publishes that wait for their answer; read ``unanswered_count``, or its length where a call is felt.
+        self.unanswered: Sized = ()
+        #: Bytes of them.
         self.unanswered_bytes = 0
         #: The RDY last sent.
         self.rdy = 0
@@ -172,6 +174,7 @@ class Connection:
         deadline = time.monotonic() + self.options.connect_timeout
         handshake, self.options = shake_hands(self.target, self.options, deadline)
         self._session = handshake.session
+        self.unanswered = self._session.unanswered
         if self._ending:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
@@ -390,9 +393,12 @@ class Connection:
         self._outbox.put(data)  # type: ignore[union-attr]
         return True
 
+    def _gone(self) -> NSQError:
+        return self.error or NotRunning(f"the connection to {self.address} is not open")
+
     def _require_alive(self) -> Outbox:
         if not self.alive or self._outbox is None:
-            raise self.error or NotRunning(f"the connection to {self.address} is not open")
+            raise self._gone()
         return self._outbox
 
     def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
@@ -479,12 +485,14 @@ class Connection:
 
         :raises NSQError: when the connection is gone; then nothing was queued
         """
-        outbox = self._require_alive()
+        outbox = self._outbox
+        if not self.alive or outbox is None:
+            raise self._gone()
         if reply is None:
             reply = PendingReply()
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
-        alone = not self._session.unanswered_count
+        alone = not self.unanswered
         self._session.expect(reply)
         self.unanswered_bytes += size
         if alone:
@@ -497,4 +505,4 @@ class Connection:
     @property
     def unanswered_count(self) -> int:
         """Publishes that wait for nsqd's answer."""
-        return self._session.unanswered_count
+        return len(self.unanswered)

@@ -102,7 +102,12 @@ class Outbox:
             transport = self._transport
             while self._rest is not None or self._pieces or transport.unsent:
                 if self._rest is None:
-                    self._rest = memoryview(self._take())
+                    pieces = self._pieces
+                    if len(pieces) == 1:
+                        self._rest = memoryview(pieces[0])
+                        self._pieces = []
+                    else:
+                        self._rest = memoryview(self._join())
                 waiting = transport.unsent
                 sent = transport.send_now(self._rest)
                 self.sent_count += sent
@@ -118,14 +123,15 @@ class Outbox:
             self._on_broken(exc)
             return
         self.stalled_since = None
-        self._unwatch()
+        if self._watcher is not None:
+            self._unwatch()
         self._scheduled = False
 
-    def _take(self) -> bytes:
+    def _join(self) -> bytes:
         pieces = self._pieces
-        if len(pieces) == 1 or self.put_count - self.sent_count <= _JOIN_BYTES:
+        if self.put_count - self.sent_count <= _JOIN_BYTES:
             self._pieces = []
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return b"".join(pieces)
         taken = 0
         size = 0
         while taken < len(pieces) and size < _JOIN_BYTES:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from gnsq_like.errors import PublishRefused
 from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Timer
 from gnsq_like.wire.names import encode_topic
 
 #: So many go at once where nothing is on its way, although more may come at the same moment: nsqd then works on
@@ -37,7 +39,7 @@ class Member(Publish):
 class Batch(Publish):
     """Members on their way as one MPUB."""
 
-    __slots__ = ("_batching", "bytes", "members", "timer")
+    __slots__ = ("_batching", "bytes", "linger", "members")
 
     def __init__(self, pool: Pool, topic: str, batching: Batching) -> None:
         # The nearest deadline of its members, and no count: each member counts itself.
@@ -46,15 +48,15 @@ class Batch(Publish):
         self.members: list[Member] = []
         #: Of its MPUB's body.
         self.bytes = COUNT_BYTES
-        #: For ``linger``.
-        self.timer: Any = None
+        #: Rings when the time that it waits for more is over; None where it does not wait.
+        self.linger: Timer | None = None
 
     def encode(self) -> bytes:
         """The MPUB of those who still want it; empty if nobody does."""
         members = [member for member in self.members if not member.done]
         self.members = members
         if not members:
-            self.done = True
+            self.forget()
             return b""
         return self._batching.encoder.mpub(self.topic, [member.body for member in members])
 
@@ -62,8 +64,7 @@ class Batch(Publish):
         """The last word for the batch is each member's answer. Never switches."""
         if self.done:
             return
-        self.done = True
-        self.error = error
+        PendingReply.settle(self, error)
         if isinstance(error, PublishRefused) and len(self.members) > 1:
             self._batching.send_singly(self.members)
             return
@@ -71,14 +72,8 @@ class Batch(Publish):
             for member in self.members:
                 member.complete(error)
             return
-        # The same as complete(None) of each, at a third of its cost.
-        for member in self.members:
-            if not member.done:
-                member.done = True
-                self.pool.confirmed_count += 1
-                if member._links is not None:
-                    member.call_links()
-        self.pool.wake_all(self.members)
+        self.owner.counts.confirmed += self.settle_all(self.members)
+        self.owner.waker.wake_all(self.members)
 
     def expire(self) -> None:
         """The first of its members' deadlines is here. Never switches."""
@@ -93,7 +88,7 @@ class Batch(Publish):
         left = [member.deadline for member in self.members if not member.done]
         if left:
             self.deadline = min(left)
-            self.pool.deadlines.add(self)
+            self._batching.watch(self)
 
 
 class Batching:
@@ -143,8 +138,8 @@ class Batching:
         encode_topic(topic)
         batch = self._open[topic] = Batch(self._pool, topic, self)
         if self._linger:
-            batch.timer = self._loop.timer(self._linger)
-            batch.timer.start(self._close, batch)
+            batch.linger = Timer(partial(self._close, batch))
+            batch.linger.set(self._linger)
         elif not self._due:
             self._due = True
             self._loop.run_callback(self._flush)
@@ -155,6 +150,10 @@ class Batching:
         for batch in list(self._open.values()):
             self._close(batch)
 
+    def watch(self, publish: Publish) -> None:
+        """Watch the deadline of a publish. Never switches."""
+        self._pool.deadlines.add(publish)
+
     def flush(self) -> None:
         """Send what has been gathered, whatever ``linger`` says. Never switches."""
         self._flush()
@@ -163,10 +162,8 @@ class Batching:
         """Send a batch. Never switches."""
         if self._open.get(batch.topic) is batch:
             del self._open[batch.topic]
-        if batch.timer is not None:
-            batch.timer.stop()
-            batch.timer.close()
-            batch.timer = None
+        if batch.linger is not None:
+            batch.linger.cancel()
         if len(batch.members) == 1:
             self._alone(batch.members[0])
             return
@@ -188,6 +185,6 @@ class Batching:
     def inherited(self) -> None:
         """In a forked child: forget what was gathered."""
         for batch in self._open.values():
-            if batch.timer is not None:
-                batch.timer.stop()
+            if batch.linger is not None:
+                batch.linger.cancel()
         self._open.clear()

@@ -13,14 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
+
+from gnsq_like.runtime.timer import Timer
 
 #: Answered publishes kept for no reason, at most, beside as many as are pending.
 _SLACK = 1000
 
 
 class Expires(Protocol):
-    """What has a deadline."""
+    """Something with a deadline."""
 
     done: bool
     deadline: float
@@ -31,19 +33,15 @@ class Expires(Protocol):
 class Deadlines:
     """Calls ``expire()`` of each thing added that is not done at its deadline.
 
-    :param loop: the event loop of the hub where this lives
-    :param on_expired: called after some expired
+    :param on_expired: called after some expired; in the hub
     """
 
-    def __init__(self, loop: Any, on_expired: Callable[[], object]) -> None:
-        self._loop = loop
+    def __init__(self, on_expired: Callable[[], object]) -> None:
         self._on_expired = on_expired
         self._line: deque[Expires] = deque()
         self._heap: list[tuple[float, int, Expires]] = []
         self._numbers = count()
-        self._timer: Any = None
-        #: When the timer fires (monotonic); infinity while there is none.
-        self._due = float("inf")
+        self._timer = Timer(self._fire)
         self._rebuild_at = _SLACK
 
     def __len__(self) -> int:
@@ -62,8 +60,9 @@ class Deadlines:
                 self._rebuild_at = 2 * len(self._line) + _SLACK
         else:
             self._push(thing)
-        if deadline < self._due:
-            self._arm(deadline)
+        due = self._timer.due
+        if due is None or deadline < due:
+            self._timer.set_at(deadline)
 
     def _push(self, thing: Expires) -> None:
         heap = self._heap
@@ -77,25 +76,11 @@ class Deadlines:
 
     def close(self) -> None:
         """Forget everything; twice is fine."""
-        self._disarm()
+        self._timer.cancel()
         self._line.clear()
         self._heap.clear()
 
-    def _arm(self, deadline: float) -> None:
-        self._disarm()
-        self._due = deadline
-        self._timer = self._loop.timer(max(0.0, deadline - time.monotonic()))
-        self._timer.start(self._fire)
-
-    def _disarm(self) -> None:
-        timer, self._timer = self._timer, None
-        self._due = float("inf")
-        if timer is not None:
-            timer.stop()
-            timer.close()
-
     def _fire(self) -> None:
-        self._disarm()
         now = time.monotonic()
         expired = False
         line, heap = self._line, self._heap
@@ -111,6 +96,6 @@ class Deadlines:
                 expired = True
         nearest = [*(each.deadline for each in list(line)[:1]), *(each[0] for each in heap[:1])]
         if nearest:
-            self._arm(min(nearest))
+            self._timer.set_by(min(nearest))
         if expired:
             self._on_expired()

@@ -10,26 +10,38 @@ from __future__ import annotations
 import logging
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
+from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-
-if TYPE_CHECKING:
-    from gnsq_like.producer.pool import Pool
+from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """The pool that a destination belongs to, and reports to. Nothing here switches."""
+
+    options: ProducerOptions
+
+    def connected(self, address: str) -> None: ...
+    def authorized(self, address: str, authorized: Authorized) -> None: ...
+    def lost(self, destination: Destination, error: NSQError | None) -> None: ...
+    def report(self, address: str, error: NSQError) -> None: ...
+    def changed(self) -> None: ...
+    def look_if_drained(self) -> None: ...
 
 
 class Destination:
     """One nsqd of a pool. Everything here belongs to the pool's thread."""
 
-    def __init__(self, address: Address, pool: Pool) -> None:
+    def __init__(self, address: Address, pool: Owner) -> None:
         self.address = address
         #: The address as text.
         self.name = str(address)
@@ -52,7 +64,7 @@ class Destination:
         self.wanted = True
 
     def __repr__(self) -> str:
-        return f"<Target {self.name} connection={self.connection!r} failures={self._failures}>"
+        return f"<Destination {self.name} connection={self.connection!r} failures={self._failures}>"
 
     # -- connecting ---------------------------------------------------------------------------------
 
@@ -81,7 +93,7 @@ class Destination:
                 self.blocked = True
                 return False
         if (
-            connection.unanswered_count < self._options.max_pending_count
+            len(connection.unanswered) < self._options.max_pending_count
             and connection.unanswered_bytes < self._options.max_pending_bytes
         ):
             return True
@@ -148,7 +160,7 @@ class Destination:
         if self.blocked:
             self.blocked = False
             self._pool.changed()
-        elif self._pool.draining:
+        else:
             self._pool.look_if_drained()
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
@@ -168,7 +180,7 @@ class Destination:
         """Queue a publish on the connection, which is ``ready``. Never switches."""
         connection = self.connection
         assert connection is not None
-        command = publish.encode()
+        command = publish.command or publish.encode()
         if command:
             publish.sent_to = connection.address
             connection.publish(command, publish)

@@ -17,26 +17,25 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.outcomes import Counts, Waker
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Timer
 from gnsq_like.wire.negotiated import Authorized
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
-
-#: Waiting greenlets woken in one go; after them the hub looks at its sockets.
-_WAKE_COUNT = 500
 
 
 class PoolHooks:
@@ -84,10 +83,11 @@ class Pool:
         self._queue: deque[Publish] = deque()
         #: Whether the hub will look at the queue.
         self._due = False
-        self._retry_timer: Any = None
-        self.deadlines = Deadlines(self._loop, self.changed)
-        #: Done publishes whose greenlets are woken when the hub comes round.
-        self._woken: list[Publish] = []
+        #: Rings when connecting is due again somewhere.
+        self._retry = Timer(self._pump)
+        self.deadlines = Deadlines(self.changed)
+        self.counts = Counts()
+        self.waker = Waker(self._loop)
         #: Those who wait for room in the queue, and those who wait until nothing is pending.
         self._room: deque[PendingReply] = deque()
         self._drained: list[PendingReply] = []
@@ -97,19 +97,12 @@ class Pool:
         self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
         self.stopped = False
-        #: Messages confirmed, refused, of unknown outcome and not sent, since the start.
-        self.confirmed_count = 0
-        self.refused_count = 0
-        self.unknown_count = 0
-        self.unsent_count = 0
-        #: Commands sent again after a failure.
-        self.retried_count = 0
 
     # -- a publish's way ----------------------------------------------------------------------------
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
-        if not self._queue or publish.group is not None:
+        if not self._queue or publish.is_copy:
             destination = self._choose(publish, now)
             if destination is not None:
                 destination.send(publish)
@@ -127,17 +120,17 @@ class Pool:
         self._arm_retry()
 
     def _choose(self, publish: Publish, now: float) -> Destination | None:
-        """The next target in turn that is ready for this publish. Never switches."""
+        """The next nsqd in turn that is ready for this publish. Never switches."""
         destinations = self.destinations
         count = len(destinations)
-        if count == 1 and publish.group is None:
+        if count == 1 and not publish.is_copy:
             return destinations[0] if destinations[0].ready(now) else None
-        taken = publish.group.taken if publish.group is not None else ()
+        taken = publish.avoids() if publish.is_copy else ()
         doubted = None
         for step in range(count):
             position = (self._turn + step) % count
             destination = destinations[position]
-            if destination not in taken and destination.ready(now):
+            if destination.name not in taken and destination.ready(now):
                 if destination.doubted:
                     doubted = doubted or destination
                     continue
@@ -155,21 +148,12 @@ class Pool:
             publish.doubt = error
             again = self.options.retry_unknown
         if again and not self.stopped and publish.deadline > time.monotonic():
-            self.retried_count += 1
+            self.counts.retried += 1
             publish.sent_to = None
             self._enqueue(publish)
             self.changed()
             return
         publish.complete(publish.doubt or error)
-
-    def count_failure(self, error: Exception, count: int) -> None:
-        """For the statistics: a publish of so many messages failed for good."""
-        if isinstance(error, PublishRefused):
-            self.refused_count += count
-        elif isinstance(error, OutcomeUnknown):
-            self.unknown_count += count
-        else:
-            self.unsent_count += count
 
     def changed(self) -> None:
         """Something happened that may let the queue go on. Never switches."""
@@ -192,7 +176,7 @@ class Pool:
                     queue.popleft()
                     destination.send(publish)
                     continue
-                if publish.group is None:
+                if not publish.is_copy:
                     break
                 stuck.append(publish)  # others may go where this one may not
             queue.popleft()
@@ -204,22 +188,11 @@ class Pool:
 
     def _arm_retry(self) -> None:
         """Have the queue looked at again when connecting is due somewhere. Never switches."""
-        if not self._queue or self._retry_timer is not None:
+        if not self._queue or self._retry.is_set:
             return
         due = [at for destination in self.destinations if (at := destination.retry_at) is not None]
         if due:
-            self._retry_timer = self._loop.timer(max(0.0, min(due) - time.monotonic()))
-            self._retry_timer.start(self._retry)
-
-    def _retry(self) -> None:
-        self._stop_retry()
-        self._pump()
-
-    def _stop_retry(self) -> None:
-        timer, self._retry_timer = self._retry_timer, None
-        if timer is not None:
-            timer.stop()
-            timer.close()
+            self._retry.set_at(min(due))
 
     def abandoned(self) -> None:
         """A publish lost its caller: take it out if it waits at the front. Never switches."""
@@ -245,33 +218,6 @@ class Pool:
             else f"no connection to {destination.address} yet"
             for destination in self.destinations
         )
-
-    # -- waking -------------------------------------------------------------------------------------
-
-    def wake_soon(self, publish: Publish) -> None:
-        """Its greenlet goes on when the hub comes round. Never switches."""
-        woken = self._woken
-        woken.append(publish)
-        if len(woken) == 1:
-            self._loop.run_callback(self._wake)
-
-    def wake_all(self, publishes: Iterable[Publish]) -> None:
-        """As ``wake_soon``, for those of them that a greenlet waits for. Never switches."""
-        if not self._woken:
-            self._loop.run_callback(self._wake)
-        self._woken.extend(publishes)
-
-    def _wake(self) -> None:
-        # In the hub. A greenlet that is switched to comes back here when it waits again.
-        woken = self._woken
-        self._woken = woken[_WAKE_COUNT:]
-        if self._woken:
-            self._loop.run_callback(self._wake)
-            woken = woken[:_WAKE_COUNT]
-        for publish in woken:
-            greenlet = publish.greenlet
-            if greenlet is not None:
-                greenlet.switch()
 
     # -- room, and the end --------------------------------------------------------------------------
 
@@ -301,11 +247,6 @@ class Pool:
             if destination.connection is not None
         )
 
-    @property
-    def draining(self) -> bool:
-        """Whether somebody waits until nothing is pending."""
-        return bool(self._drained)
-
     def drained(self) -> PendingReply:
         """Settled when nothing is pending. Never switches."""
         reply = PendingReply()
@@ -323,7 +264,7 @@ class Pool:
     def close(self) -> None:
         """End everything at once; what is pending gets its error. May switch."""
         self.stopped = True
-        self._stop_retry()
+        self._retry.cancel()
         if self._discovery is not None:
             self._discovery.stop()
         while self._queue:
@@ -347,7 +288,7 @@ class Pool:
     def inherited(self) -> None:
         """In a forked child: let nothing of the parent's go on here. Never switches."""
         self.stopped = True
-        self._stop_retry()
+        self._retry.cancel()
         self.deadlines.close()
         self._queue.clear()
         if self._discovery is not None:

@@ -15,6 +15,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, make_options
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.outcomes import Counts
 from gnsq_like.producer.pool import Pool, PoolHooks
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
@@ -410,11 +412,7 @@ class Producer:
         pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
-            "confirmed": 0 if pool is None else pool.confirmed_count,
-            "refused": 0 if pool is None else pool.refused_count,
-            "unknown": 0 if pool is None else pool.unknown_count,
-            "not_sent": 0 if pool is None else pool.unsent_count,
-            "retried": 0 if pool is None else pool.retried_count,
+            **asdict(Counts() if pool is None else pool.counts),
             "waiting": 0 if pool is None else pool.waiting_count,
             "connections": {}
             if pool is None

@@ -1,8 +1,8 @@
 """One publish on its way: waiting for a connection, sent, or done.
 
-A ``Publish`` is also the token that a connection settles. The pool decides what an error means: the
-publish may go to another nsqd, and only what is left in the end is told to whoever waits. Its caller may
-be gone by then (killed, or out of time): that changes nothing on the wire.
+A ``Publish`` is also the token that a connection settles. Its owner, the pool, decides what an error means: the
+publish may go to another nsqd, and only the last word reaches the caller. The caller may be gone by then (killed,
+or out of time): that changes nothing on the wire.
 
 Rules for editors: a Publish belongs to the thread of its pool, except for ``link`` before it is handed
 over. Nothing here switches greenlets but ``wait_here``.
@@ -10,16 +10,28 @@ over. Nothing here switches greenlets but ``wait_here``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
 
 from gevent import getcurrent
 from gevent.exceptions import BlockingSwitchOutError
 
 from gnsq_like.errors import NotSent, OutcomeUnknown
+from gnsq_like.producer.outcomes import Counts, Waker
 from gnsq_like.runtime.pending_reply import PendingReply
 
-if TYPE_CHECKING:
-    from gnsq_like.producer.pool import Pool
+
+class Owner(Protocol):
+    """What sends a publish: the pool."""
+
+    hub: Any
+    counts: Counts
+    waker: Waker
+
+    def failed(self, publish: Publish, error: Exception) -> None: ...
+    def expired(self, address: str) -> None: ...
+    def abandoned(self) -> None: ...
+    def why(self) -> str: ...
 
 
 class Carrier(Protocol):
@@ -31,27 +43,23 @@ class Carrier(Protocol):
 class Publish(PendingReply):
     """A PUB, MPUB or DPUB and its answer.
 
-    :param pool: sends it
+    :param owner: sends it
     :param command: its bytes; empty for one that is made later (a batch, or one of its members)
     :param deadline: monotonic time
+    :param count: messages in it, for the statistics
     """
 
-    __slots__ = ("carrier", "command", "count", "deadline", "doubt", "greenlet", "pool", "sent_to", "topic")
+    __slots__ = ("carrier", "command", "count", "deadline", "doubt", "greenlet", "owner", "sent_to", "topic")
 
-    #: Who may not get it; see ``replicas``. For all but copies: nobody.
-    group: Any = None
+    #: Whether it is one of several copies, each of which goes to another nsqd.
+    is_copy = False
 
-    def __init__(self, pool: Pool, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
-        # Reply's own attributes, set here because a call more is felt at 100,000 a second. ``size`` and
-        # ``end`` belong to the connection, which sets them.
-        self.done = False
-        self.error = None
-        self._links = None
-        self.pool = pool
+    def __init__(self, owner: Owner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
+        super().__init__()
+        self.owner = owner
         self.topic = topic
         self.command = command
         self.deadline = deadline
-        #: Messages in it, for the statistics.
         self.count = count
         #: The greenlet of the pool's thread that waits for it.
         self.greenlet: Any = None
@@ -66,6 +74,10 @@ class Publish(PendingReply):
         """The command, when a connection is about to take it; empty if there is nothing left to send."""
         return b"" if self.done else self.command
 
+    def avoids(self) -> AbstractSet[str]:
+        """The addresses that it may not go to, because another copy went there."""
+        return frozenset()
+
     def settle(self, error: Exception | None = None) -> None:
         """A connection's word; the pool may give it another try instead. Never switches."""
         if self.done:
@@ -73,58 +85,48 @@ class Publish(PendingReply):
         if error is None:
             self.complete(None)
         else:
-            self.pool.failed(self, error)
+            self.owner.failed(self, error)
 
     def complete(self, error: Exception | None) -> None:
-        """The last word: wake who waits. Never switches."""
+        """The last word: wake whoever waits. Never switches."""
         if self.done:
             return
-        self.done = True
-        self.error = error
-        pool = self.pool
+        owner = self.owner
         if error is None:
-            pool.confirmed_count += self.count
+            owner.counts.confirmed += self.count
         else:
-            pool.count_failure(error, self.count)
+            owner.counts.failed(error, self.count)
+        super().settle(error)
         if self.greenlet is not None:
-            pool.wake_soon(self)
-        if self._links is not None:
-            self.call_links()
-
-    def call_links(self) -> None:
-        """Tell those who are not greenlets of this thread. Never switches."""
-        links, self._links = self._links, None
-        for link in links or ():
-            link()
+            owner.waker.wake(self)
 
     def expire(self) -> None:
         """Its deadline is here. Never switches."""
         error = self.too_late()
         if isinstance(error, OutcomeUnknown):
-            self.pool.expired(error.address)
+            self.owner.expired(error.address)
         self.complete(error)
 
     def too_late(self) -> Exception:
-        """What a deadline means for it: nothing was sent, or nobody knows."""
+        """What a deadline means for it: nothing was sent, or the outcome is unknown."""
         if self.carrier is not None:
             return self.carrier.too_late()
         if self.sent_to is not None:
             return OutcomeUnknown(self.sent_to, "no answer in time")
         if self.doubt is not None:
             return self.doubt
-        return NotSent(f"not sent in time: {self.pool.why()}")
+        return NotSent(f"not sent in time: {self.owner.why()}")
 
     def abandon(self) -> None:
-        """Its caller is gone: what was not sent yet is not sent, and nobody wants the answer. Never switches."""
-        self.done = True
-        self._links = None
-        self.pool.abandoned()
+        """Its caller is gone: what was not sent yet is not sent, and the answer is dropped. Never switches."""
+        self.forget()
+        self.owner.abandoned()
 
     def wait_here(self) -> None:
         """Wait, in a greenlet of the pool's thread, until done; a wait that ends sooner abandons it. May switch."""
         if self.done:
             return
-        hub = self.pool.hub
+        hub = self.owner.hub
         current = getcurrent()
         if current is hub:
             self.abandon()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 
@@ -22,16 +21,21 @@ class Copy(Publish):
 
     __slots__ = ("group",)
 
+    is_copy = True
+
     def __init__(self, pool: Pool, group: Group) -> None:
         super().__init__(pool, group.publish.topic, b"", group.publish.deadline, count=0)
         self.group = group
 
+    def avoids(self) -> AbstractSet[str]:
+        return self.group.taken
+
     def encode(self) -> bytes:
         """The command; empty if the group has failed meanwhile."""
         failed = self.group.publish.done and self.group.publish.error is not None
-        command = b"" if self.done or failed else self.group.encode()
-        self.done = self.done or not command
-        return command
+        if failed:
+            self.forget()
+        return b"" if self.done else self.group.encode()
 
     def complete(self, error: Exception | None) -> None:
         if not self.done:
@@ -52,12 +56,10 @@ class Group:
         self._copies = [Copy(pool, self) for _ in range(replicas)]
 
     @property
-    def taken(self) -> AbstractSet[Destination]:
-        """The nsqds that have a copy, or may have."""
-        used = {copy.sent_to for copy in self._copies} | {
-            copy.doubt.address for copy in self._copies if copy.doubt is not None
-        }
-        return {destination for destination in self._pool.destinations if destination.name in used}
+    def taken(self) -> AbstractSet[str]:
+        """The addresses of the nsqds that have a copy, or may have."""
+        sent = {copy.sent_to for copy in self._copies if copy.sent_to is not None}
+        return sent | {copy.doubt.address for copy in self._copies if copy.doubt is not None}
 
     def send(self, now: float) -> None:
         """Send the copies. Never switches."""

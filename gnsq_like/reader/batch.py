@@ -22,13 +22,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
 
 import gevent
 from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, Requeue
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -110,8 +110,7 @@ class Gathering:
         #: Seconds that a message may wait: the interval, or less where msg_timeout is short.
         self._patience = float(batch.interval)
         self._look_due = False
-        self._timer: Any = None
-        self._timer_at = 0.0
+        self._timer = Timer(self._look)
 
     @property
     def waiting(self) -> int:
@@ -136,12 +135,12 @@ class Gathering:
         """Take back the messages that are in no batch yet. Never switches."""
         taken = list(self._pending)
         self._pending.clear()
-        self._silence()
+        self._timer.cancel()
         return taken
 
     def kill(self) -> None:
         """End what runs, with GreenletExit. May switch."""
-        self._silence()
+        self._timer.cancel()
         self._workers.kill()
 
     # -- gathering ----------------------------------------------------------------------------------
@@ -170,25 +169,7 @@ class Gathering:
             batches += 1
         self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
         if not batches:
-            self._ring_at(due_at)
-
-    def _ring_at(self, due_at: float) -> None:
-        if self._timer is not None:
-            if self._timer_at <= due_at:
-                return  # too early does no harm
-            self._timer.close()
-        self._timer = self._loop.timer(max(0.0, due_at - time.monotonic()))
-        self._timer_at = due_at
-        self._timer.start(self._ring)
-
-    def _ring(self) -> None:
-        self._silence()
-        self._look()
-
-    def _silence(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.close()
+            self._timer.set_by(due_at)
 
     # -- in a worker --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from gnsq_like.policy.rdy import Mode, Settings, plan
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.timer import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +89,7 @@ class FlowControl:
         self._adjust_due = False
         #: Fires when handlers for what just came have begun.
         self._begun = self.loop.timer(0)
-        self._timer = self.loop.timer(0)
-        self._timer_at: float | None = None
+        self._timer = Timer(self._tick)
 
     # -- what happens -------------------------------------------------------------------------------
 
@@ -126,8 +126,8 @@ class FlowControl:
             self.plan_soon()
         self._adjust_soon(subscription, after_handlers=True)
         # Later messages have later deadlines, so this seldom finds anything to do.
-        deadline = subscription.connection.last_received_at + subscription.msg_timeout
-        if self._timer_at is None or self._timer_at > deadline:
+        due = self._timer.due
+        if due is None or due > subscription.connection.last_received_at + subscription.msg_timeout:
             self._arm((subscription,))
 
     def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None:
@@ -229,9 +229,8 @@ class FlowControl:
     def stop(self) -> None:
         """Send no more RDY; twice is fine."""
         self._stopped = True
-        for timer in (self._timer, self._begun):
-            timer.stop()
-            timer.close()
+        self._timer.cancel()
+        self._begun.close()
 
     def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
         if subscription.level is None and subscription.renewal is None:
@@ -274,16 +273,10 @@ class FlowControl:
             for moment in (level_due, deadline):
                 if moment is not None and (due is None or moment < due):
                     due = moment
-        if due is None or (self._timer_at is not None and self._timer_at <= due):
-            return
-        self._timer.stop()
-        self._timer.close()
-        self._timer_at = due
-        self._timer = self.loop.timer(max(0.0, due - time.monotonic()))
-        self._timer.start(self._tick)
+        if due is not None:
+            self._timer.set_by(due)
 
     def _tick(self) -> None:
-        self._timer_at = None
         if self._stopped:
             return
         now = time.monotonic()

@@ -194,7 +194,8 @@ class FrameDecoder:
             position = stop
         if run:
             items.append(run)
-        self._hold(data[position:], needed)
+        if position < end or self._held:
+            self._hold(data[position:], needed)
         return items
 
     def _fault(self, size: int, frame_type: int) -> ProtocolError | None:

@@ -191,8 +191,8 @@ class Session:
         #: Whether the course up to READY is not over; then frames are cut one at a time.
         self._negotiating = True
         self._decoder = FrameDecoder(max_frame_bytes)
-        #: What was asked and is unanswered, oldest first: an ``_Ask``, or a publish's token.
-        self._unanswered: deque[object] = deque()
+        #: What was asked and is unanswered, oldest first: an ``_Ask``, or a publish's token. Others may read it.
+        self.unanswered: deque[object] = deque()
         self.state = State.NEW
 
     @property
@@ -200,52 +200,47 @@ class Session:
         """Whether the session is over."""
         return self.state is State.BROKEN
 
-    @property
-    def unanswered_count(self) -> int:
-        """How many commands wait for their answer."""
-        return len(self._unanswered)
-
     def start(self) -> bytes:
         """The first bytes to write: magic and IDENTIFY. Next: feed what comes to :meth:`receive`."""
         self._move(_Input.START)
-        self._unanswered.append(_Ask.IDENTIFY)
+        self.unanswered.append(_Ask.IDENTIFY)
         return commands.MAGIC_V2 + commands.identify(self._identify)
 
     def authenticate(self, secret: str) -> bytes:
         """AUTH, to be written now; ``Authorized`` and ``Identified``, or ``Broken``, answer it."""
         self._move(_Input.ASK_AUTH)
-        self._unanswered.append(_Ask.AUTH)
+        self.unanswered.append(_Ask.AUTH)
         return commands.auth(secret)
 
     def subscribe(self, topic: str, channel: str) -> bytes:
         """SUB, to be written now; a ``Subscribed`` or ``Broken`` event answers it. Raises InvalidName."""
         command = commands.sub(topic, channel)
         self._move(_Input.ASK_SUB)
-        self._unanswered.append(_Ask.SUB)
+        self.unanswered.append(_Ask.SUB)
         return command
 
     def close(self) -> bytes:
         """CLS, to be written now; a ``CloseWait`` event answers it."""
         self._move(_Input.ASK_CLS)
-        self._unanswered.append(_Ask.CLS)
+        self.unanswered.append(_Ask.CLS)
         return commands.CLS
 
     def expect(self, token: object) -> None:
         """Note that a publish is written now; ``token`` comes back in ``Confirmed`` or ``Refused``."""
         if self._negotiating or self.state is State.BROKEN:
             raise NotRunning(f"no publish is possible on a session that is {self.state.name}")
-        self._unanswered.append(token)
+        self.unanswered.append(token)
 
     def abandon(self) -> list[object]:
         """End the session: the connection is gone. Gives the tokens of the publishes left unanswered."""
         self.state = State.BROKEN
-        left = [token for token in self._unanswered if not isinstance(token, _Ask)]
-        self._unanswered.clear()
+        left = [token for token in self.unanswered if not isinstance(token, _Ask)]
+        self.unanswered.clear()
         return left
 
     def receive(self, data: bytes) -> list[Event]:
         """What ``data`` completes, in its order; may be empty. ``Broken`` is always the last event."""
-        if self.broken:
+        if self.state is State.BROKEN:
             raise NotRunning("the session is broken")
         events: list[Event] = []
         if self._negotiating:
@@ -254,7 +249,7 @@ class Session:
                 return events
             data = b""
         confirmed: list[object] | None = None
-        unanswered = self._unanswered
+        unanswered = self.unanswered
         for item in self._decoder.feed(data):
             if isinstance(item, list):
                 confirmed = None
@@ -292,9 +287,9 @@ class Session:
         elif frame.payload == frames.HEARTBEAT:
             events.append(Heartbeat())
         else:
-            oldest = self._unanswered[0] if self._unanswered else None
+            oldest = self.unanswered[0] if self.unanswered else None
             if isinstance(oldest, _Ask):
-                self._unanswered.popleft()
+                self.unanswered.popleft()
                 self._answer(oldest, frame.payload, events)
             else:
                 # A publish stays in the queue: its outcome is unknown, and whoever waits must hear so.
@@ -342,7 +337,7 @@ class Session:
         """After an answer of the negotiation: what comes next."""
         if self._upgrades:
             self._move(_Input.UPGRADE)
-            self._unanswered.append(_Ask.UPGRADE)
+            self.unanswered.append(_Ask.UPGRADE)
             events.append(Upgrade(self._upgrades.pop(0), self._negotiated, self._decoder.take_rest()))
         elif self._negotiated.auth_required and answered is not _Ask.AUTH:
             self._move(_Input.AUTH_REQUIRED)
@@ -356,8 +351,8 @@ class Session:
         if not error.fatal:
             events.append(CommandFailed(error))
             return
-        if self._unanswered and not isinstance(self._unanswered[0], _Ask):
-            events.append(Refused(self._unanswered.popleft(), error))
+        if self.unanswered and not isinstance(self.unanswered[0], _Ask):
+            events.append(Refused(self.unanswered.popleft(), error))
         self._break(error, events)
 
     def _break(self, error: NsqdError | ProtocolError | NegotiationFailed, events: list[Event]) -> None:

@@ -3,7 +3,6 @@
 import random
 import time
 
-import gevent
 import pytest
 
 from gnsq_like.producer.deadlines import Deadlines
@@ -23,7 +22,7 @@ class Thing:
 
 @pytest.fixture
 def queue():
-    deadlines = Deadlines(gevent.get_hub().loop, lambda: None)
+    deadlines = Deadlines(lambda: None)
     yield deadlines
     deadlines.close()
 

@@ -273,7 +273,7 @@ def test_publishes_are_confirmed_oldest_first_and_in_runs():
         Heartbeat(),
         Confirmed(["c"]),
     ]
-    assert session.unanswered_count == 0
+    assert not session.unanswered
 
 
 def test_an_error_belongs_to_the_oldest_unanswered_publish():
