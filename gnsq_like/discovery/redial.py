@@ -1,11 +1,11 @@
-"""Which nsqds a Reader wants, and when each is tried.
+"""When an address is tried, and tried again: what Reader and Producer have in common, and the Reader's part.
 
 An nsqd of a fixed list is tried until it answers, with exponential delays from the first failure on. One
 that discovery found is tried once each time it is listed, and left alone for a while after a failure. Each
-try is made in a greenlet of its own, so that a mute nsqd holds up nobody, and an address is tried by one
+try is made in a greenlet of its own, so that a mute nsqd delays no other, and an address is tried by one
 greenlet at a time. A connection that did not last is a failure too, for it would fail as soon again.
 
-Refusals that repeating cannot cure are reported once; when every known nsqd refuses so, that is told too.
+Refusals that repeating cannot cure are reported once; when every known nsqd refuses so, that is reported too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,6 +28,29 @@ logger = logging.getLogger(__name__)
 #: Seconds for which a connection has to last, from SUB on, to clear the failures before it. One that nsqd ends at
 #: once ends in milliseconds; one that lasts so long costs little however often it is made again.
 LASTING = 5.0
+
+
+class Tries:
+    """The tries at one address: how many failed in a row, and whether its refusal was reported."""
+
+    __slots__ = ("count", "not_before", "refused")
+
+    def __init__(self) -> None:
+        #: Failures in a row.
+        self.count = 0
+        #: Until when (by the caller's clock) the address is left alone for them.
+        self.not_before = 0.0
+        #: Whether the last try met a refusal that repeating does not cure.
+        self.refused = False
+
+    def failed(self, error: NSQError) -> bool:
+        """One more failed.
+
+        :returns: whether to report it; a refusal that repeating does not cure is reported once
+        """
+        self.count += 1
+        again, self.refused = self.refused, is_incurable(error)
+        return not (again and self.refused)
 
 
 class Redialer:
@@ -72,10 +96,7 @@ class Redialer:
         self._trying: dict[Address, Any] = {}
         #: When (by the clock) those that are connected subscribed.
         self._since: dict[Address, float] = {}
-        #: For each address: how often in a row it failed, and until when (by the clock) it is left alone.
-        self._failures: dict[Address, tuple[int, float]] = {}
-        #: Addresses that refused for good.
-        self._refused: set[Address] = set()
+        self._tries: defaultdict[Address, Tries] = defaultdict(Tries)
         self._stopped = False
 
     @property
@@ -106,8 +127,7 @@ class Redialer:
         self.surveyed = self.surveyed or complete
         now = self._clock()
         for address in sorted(listed):
-            _, not_before = self._failures.get(address, (0, 0.0))
-            if now >= not_before:
+            if now >= self._tries[address].not_before:
                 self._try(address)
 
     def lost(self, address: Address) -> bool:
@@ -117,11 +137,12 @@ class Redialer:
         """
         now = self._clock()
         if now - self._since.pop(address, now) >= LASTING:
-            self._failures.pop(address, None)
+            self._tries.pop(address, None)
         else:
             # The first of them is like any loss: discovery may bring it back at once.
-            count = self._failures.get(address, (0, 0.0))[0]
-            self._failures[address] = (count + 1, now + delays.discovery_delay(count, self._poll_interval))
+            tries = self._tries[address]
+            tries.not_before = now + delays.discovery_delay(tries.count, self._poll_interval)
+            tries.count += 1
         if address not in self._fixed:
             return True
         self._try(address, self._redial_delay(address))
@@ -137,7 +158,7 @@ class Redialer:
                 gevent.sleep(pause)
                 error = self._try_once(address)
                 if error is None:
-                    self._refused.discard(address)
+                    self._tries[address].refused = False
                     # It may have been lost again before this greenlet went on, and lost() heard that it is being tried.
                     if self._is_connected(address):
                         self._since[address] = self._clock()
@@ -160,18 +181,12 @@ class Redialer:
             return ConnectionFailed.unexpected(str(address), exc)
 
     def _failed(self, address: Address, error: NSQError) -> None:
-        count = self._failures.get(address, (0, 0.0))[0] + 1
-        self._failures[address] = (count, self._clock() + delays.discovery_delay(count, self._poll_interval))
-        if not is_incurable(error):
-            self._refused.discard(address)
+        tries = self._tries[address]
+        if tries.failed(error):
             self._on_failure(str(address), error)
-            return
-        if address not in self._refused:
-            self._refused.add(address)
-            self._on_failure(str(address), error)
-        if self.surveyed and self.known <= self._refused:
+        tries.not_before = self._clock() + delays.discovery_delay(tries.count, self._poll_interval)
+        if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
             self._on_hopeless(error)
 
     def _redial_delay(self, address: Address) -> float:
-        failures = self._failures.get(address, (1, 0.0))[0]
-        return delays.redial_delay(failures, self._draw, maximum=self._max_redial_delay)
+        return delays.redial_delay(max(1, self._tries[address].count), self._draw, maximum=self._max_redial_delay)

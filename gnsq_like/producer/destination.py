@@ -16,7 +16,8 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
-from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
+from gnsq_like.discovery.redial import Tries
+from gnsq_like.errors import ConnectionFailed, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
@@ -49,13 +50,9 @@ class Destination:
         self._options = pool.options
         self.connection: Connection | None = None
         self._dialling: Any = None
-        #: Failures in a row, and until when (monotonic) it is left alone for them.
-        self._failures = 0
-        self._retry_at = 0.0
+        self._tries = Tries()
         #: Why it cannot be published to; None while it can or was never tried.
         self.failure: NSQError | None = None
-        #: Whether the last try met a refusal that repeating does not cure; it is reported once.
-        self._refused = False
         #: Whether it was asked for room and had none; its next answer then makes the pool look again.
         self.blocked = False
         #: When (monotonic) a publish got no answer from it in time; others are preferred until it says something.
@@ -64,7 +61,7 @@ class Destination:
         self.wanted = True
 
     def __repr__(self) -> str:
-        return f"<Destination {self.name} connection={self.connection!r} failures={self._failures}>"
+        return f"<Destination {self.name} connection={self.connection!r} failures={self._tries.count}>"
 
     # -- connecting ---------------------------------------------------------------------------------
 
@@ -76,14 +73,14 @@ class Destination:
     @property
     def retry_at(self) -> float | None:
         """When connecting is due again (monotonic); None while connected or connecting."""
-        return None if self.connected or self._dialling is not None else self._retry_at
+        return None if self.connected or self._dialling is not None else self._tries.not_before
 
     def ready(self, now: float) -> bool:
         """Whether a publish can be queued at once; starts to connect where that is due. Never switches."""
         connection = self.connection
         if connection is None or not connection.alive:
             self.blocked = True
-            if self._dialling is None and now >= self._retry_at and self.wanted:
+            if self._dialling is None and now >= self._tries.not_before and self.wanted:
                 self._dialling = gevent.spawn(self._dial)
             return False
         if now - connection.last_received_at > self._options.heartbeat_interval:
@@ -128,7 +125,7 @@ class Destination:
         else:
             self.connection = connection
             self.failure = None
-            self._refused = False
+            self._tries.refused = False
             self._pool.connected(self.name)
         finally:
             self._dialling = None
@@ -137,26 +134,24 @@ class Destination:
 
     def _failed(self, error: NSQError) -> None:
         self.failure = error
-        self._pause()
-        logger.warning("%s; next try in %.1f s", error, self._retry_at - time.monotonic())
-        refused = is_incurable(error)
-        if not (refused and self._refused):
+        is_news = self._tries.failed(error)
+        logger.warning("%s; next try in %.1f s", error, self._pause())
+        if is_news:
             self._pool.report(self.name, error)
-        self._refused = refused
 
-    def _pause(self) -> None:
-        self._failures += 1
-        options = self._options
-        longest = options.max_redial_delay
-        if self.failure is None or not is_incurable(self.failure):
+    def _pause(self) -> float:
+        """Leave it alone for a while; seconds."""
+        longest = self._options.max_redial_delay
+        if not self._tries.refused:
             # Only publishes make it connect: let each that waits see a try.
-            longest = min(longest, options.timeout / 2)
-        pause = redial_delay(self._failures, random.random, maximum=longest)
-        self._retry_at = time.monotonic() + pause
+            longest = min(longest, self._options.timeout / 2)
+        pause = redial_delay(self._tries.count, random.random, maximum=longest)
+        self._tries.not_before = time.monotonic() + pause
+        return pause
 
     def _answered(self, connection: Connection) -> None:
         # In the connection's greenlet, once for each pass.
-        self._failures = 0
+        self._tries.count = 0
         if self.blocked:
             self.blocked = False
             self._pool.changed()
@@ -168,10 +163,11 @@ class Destination:
         self.failure = error
         if error is not None:
             logger.warning("%s", error)
-            if self._failures:
+            self._tries.count += 1
+            if self._tries.count > 1:
                 self._pause()
             else:
-                self._failures, self._retry_at = 1, 0.0  # it worked until now: try again at once
+                self._tries.not_before = 0.0  # it worked until now: try again at once
         self._pool.lost(self, error)
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -192,7 +188,7 @@ class Destination:
             "connected": self.connected,
             "unanswered": 0 if connection is None else connection.unanswered_count,
             "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
-            "failures": self._failures,
+            "failures": self._tries.count,
         }
 
     def close(self) -> None:
