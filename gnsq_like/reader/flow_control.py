@@ -19,7 +19,7 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
-from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
 from gnsq_like.policy.rdy import Mode, Settings, plan
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
@@ -32,6 +32,25 @@ logger = logging.getLogger(__name__)
 _DEADLINE_MARGIN = 0.25
 #: Never more than this part of msg_timeout, for those who set it very short.
 _DEADLINE_MARGIN_SHARE = 0.1
+
+
+#: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
+_STARVED_SHARE = 0.85
+
+
+def _make_backoff(options: ReaderOptions) -> Backoff:
+    strategy: Strategy
+    if callable(options.backoff_strategy):
+        strategy = sound(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
+    elif options.backoff_strategy == "full_jitter":
+        strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
+    else:
+        strategy = exponential(options.backoff_multiplier)
+    return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
+
+
+def _strategy_failed(problem: str) -> None:
+    logger.error("backoff_strategy %s; the exponential strategy takes its place", problem)
 
 
 @dataclass(slots=True)
@@ -57,7 +76,6 @@ class FlowControl:
     def __init__(
         self,
         options: ReaderOptions,
-        backoff: Backoff,
         hub_handle: HubHandle,
         counts: Counts,
         *,
@@ -70,7 +88,7 @@ class FlowControl:
             low_rdy_timeout=options.low_rdy_timeout,
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
-        self.backoff = backoff
+        self.backoff = _make_backoff(options)
         self.hub_handle = hub_handle
         self.counts = counts
         self.loop: Any = hub_handle.hub.loop
@@ -193,6 +211,14 @@ class FlowControl:
     def _forget_if_done(self, subscription: Subscription) -> None:
         if not subscription.connection.alive and not subscription.charge.in_flight:
             self.subscriptions.pop(subscription, None)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether some connection holds nearly all it may: more comes only when messages are answered."""
+        return any(
+            each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
+            for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
+        )
 
     # -- what follows -------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ Nothing happens in the constructor: no socket, no greenlet, no lock.
 from __future__ import annotations
 
 import logging
-import random
 import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +26,6 @@ from gnsq_like.discovery.redial import Redialer
 from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options
-from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
 from gnsq_like.reader.batch import Batch
 from gnsq_like.reader.flow_control import Counts, FlowControl
 from gnsq_like.reader.handlers import Handler, Handlers
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
-
-#: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
-_STARVED_SHARE = 0.85
 
 
 @dataclass(slots=True)
@@ -169,7 +164,7 @@ class Reader:
         hub_handle = handle_here()
         # What can fail comes first, so that a start that fails leaves nothing behind.
         poller = self._make_poller() if self._lookupds else None
-        flow = FlowControl(options, self._make_backoff(), hub_handle, self._counts, on_backoff=self._backoff_changed)
+        flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed)
         flow.max_in_flight = self._max_in_flight
         flow.paused = self._paused
         handlers = Handlers(
@@ -180,7 +175,7 @@ class Reader:
             max_attempts=options.max_attempts,
             on_giving_up=self._on_giving_up,
             on_error=self._report,
-            is_starved=lambda: self.is_starved,
+            is_starved=lambda: flow.is_starved,
         )
         redialer = Redialer(
             self._fixed,
@@ -203,17 +198,6 @@ class Reader:
         redialer.start()
         if poller is not None:
             poller.start()
-
-    def _make_backoff(self) -> Backoff:
-        options = self.options
-        strategy: Strategy
-        if callable(options.backoff_strategy):
-            strategy = sound(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
-        elif options.backoff_strategy == "full_jitter":
-            strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
-        else:
-            strategy = exponential(options.backoff_multiplier)
-        return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
 
     def _make_poller(self) -> LookupdPoller:
         # At first use: the HTTP client must not be loaded before an application has patched.
@@ -481,11 +465,7 @@ class Reader:
     @property
     def is_starved(self) -> bool:
         """Whether some connection holds nearly all it may: more comes only when messages are answered."""
-        charges = [subscription.charge for subscription in self._subscriptions.values()]
-        return any(
-            charge.in_flight > 0 and charge.in_time >= min(charge.rdy, max(1, int(_STARVED_SHARE * charge.rdy)))
-            for charge in charges
-        )
+        return self._running is not None and self._running.flow.is_starved
 
     def stats(self) -> dict[str, Any]:
         """Counts, in this process, since it was made; and what each connection holds now. From any thread."""
@@ -502,12 +482,7 @@ class Reader:
             "known": [] if running is None else sorted(map(str, running.redialer.known)),
             "surveyed": running is not None and running.redialer.surveyed,
             "connections": {
-                str(address): {
-                    "rdy": subscription.connection.rdy,
-                    "share": subscription.charge.rdy,
-                    "in_flight": subscription.charge.in_flight,
-                }
-                for address, subscription in list(self._subscriptions.items())
+                str(address): subscription.stats() for address, subscription in list(self._subscriptions.items())
             },
         }
 
@@ -517,10 +492,6 @@ class Reader:
         else:
             logger.info("backoff of %s has ended", self._name)
         self._hooks.call(self._on_backoff, level, seconds)
-
-
-def _strategy_failed(problem: str) -> None:
-    logger.error("backoff_strategy %s; the exponential strategy takes its place", problem)
 
 
 def _busy(reader: Reader) -> int:

@@ -137,6 +137,10 @@ class Subscription:
         self._flow.received(self, count, wants_plan)
         self._deliver(messages)
 
+    def stats(self) -> dict[str, int]:
+        """For ``Reader.stats``."""
+        return {"rdy": self.connection.rdy, "share": self.charge.rdy, "in_flight": self.charge.in_flight}
+
     # -- RDY ----------------------------------------------------------------------------------------
 
     def grant(self, rdy: int, now: float) -> None:

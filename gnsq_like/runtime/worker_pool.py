@@ -18,9 +18,9 @@ switches; ``_pump`` and ``_fresh`` run in the hub.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import gevent
@@ -116,7 +116,7 @@ class WorkerPool(Generic[_T]):
         self._pump_due = False
         if not self._queue or self._stopped or self.busy >= self.concurrency:
             return
-        if time.monotonic() - self._fresh_at > SLICE:
+        if monotonic() - self._fresh_at > SLICE:
             self._pump_due = True
             timer = self._loop.timer(0)
             timer.start(self._fresh, timer)
@@ -129,7 +129,7 @@ class WorkerPool(Generic[_T]):
 
     def _fresh(self, timer: Any) -> None:
         timer.close()
-        self._fresh_at = time.monotonic()
+        self._fresh_at = monotonic()
         self._pump()
 
     # -- in a worker --------------------------------------------------------------------------------
@@ -159,16 +159,18 @@ class WorkerPool(Generic[_T]):
     def _take(self) -> None:
         """Handle items until there are none to begin, or the slice is used up."""
         queue = self._queue
+        handle = self._handle
         while queue and not self._stopped and self.busy < self.concurrency:
             item = queue.popleft()
             self.busy += 1
-            self._pump_soon()
+            if not self._pump_due:
+                self._pump_soon()
             try:
-                self._handle(item)
+                handle(item)
             except Exception:
-                logger.exception("what must not raise did: %r", self._handle)
+                logger.exception("%r raised, which it must not", handle)
             finally:
                 self.busy -= 1
-            if time.monotonic() - self._fresh_at > SLICE:
+            if monotonic() - self._fresh_at > SLICE:
                 break
         self._pump_soon()
