@@ -21,7 +21,7 @@ from gnsq_like.errors import ConnectionFailed, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-from gnsq_like.wire.negotiated import Authorized
+from gnsq_like.runtime.hook_runner import HookRunner
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +30,8 @@ class Owner(Protocol):
     """The pool that a destination belongs to, and reports to. Nothing here switches."""
 
     options: ProducerOptions
+    hooks: HookRunner
 
-    def connected(self, address: str) -> None: ...
-    def authorized(self, address: str, authorized: Authorized) -> None: ...
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
@@ -107,12 +106,13 @@ class Destination:
         self._doubted_at = time.monotonic()
 
     def _dial(self) -> None:
+        pool = self._pool
         connection = Connection(
             self.address,
             self._options,
             on_answers=self._answered,
             on_close=self._lost,
-            on_auth=lambda connection, authorized: self._pool.authorized(connection.address, authorized),
+            on_auth=lambda connection, authorized: pool.hooks.call("on_auth", connection.address, authorized),
         )
         try:
             connection.connect()
@@ -126,7 +126,7 @@ class Destination:
             self.connection = connection
             self.failure = None
             self._tries.refused = False
-            self._pool.connected(self.name)
+            pool.hooks.call("on_connect", self.name)
         finally:
             self._dialling = None
             self.blocked = False

@@ -30,7 +30,6 @@ from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Timer
-from gnsq_like.wire.negotiated import Authorized
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
@@ -38,29 +37,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class PoolHooks:
-    """What the user hooked in, and the greenlet that calls it."""
-
-    def __init__(
-        self,
-        on_connect: Callable[[str], object] | None,
-        on_disconnect: Callable[[str, NSQError | None], object] | None,
-        on_error: Callable[[str, NSQError], object] | None,
-        on_auth: Callable[[str, Authorized], object] | None,
-    ) -> None:
-        self.on_connect = on_connect
-        self.on_disconnect = on_disconnect
-        self.on_error = on_error
-        self.on_auth = on_auth
-        self.calls = HookRunner()
-
-
 class Pool:
     """The nsqds of a Producer, and the publishes that wait for one of them.
 
     :param addresses: nsqds that are always wanted
     :param lookupds: nsqlookupds that say which others there are
-    :param home: the thread and hub where all this lives; a Pool may be made elsewhere
+    :param hub_handle: the thread and hub where all this lives; a Pool may be made elsewhere
     """
 
     def __init__(
@@ -68,13 +50,13 @@ class Pool:
         addresses: Iterable[Address],
         lookupds: list[str],
         options: ProducerOptions,
-        hooks: PoolHooks,
+        hooks: HookRunner,
         hub_handle: HubHandle,
     ) -> None:
         self.options = options
         self.hub = hub_handle.hub
         self._loop = hub_handle.hub.loop
-        self._hooks = hooks
+        self.hooks = hooks
         self._fixed = tuple(addresses)
         self.destinations: list[Destination] = [Destination(address, self) for address in self._fixed]
         #: Where the search for the next target begins.
@@ -277,7 +259,7 @@ class Pool:
         for destination in self.destinations:
             destination.close()
         self.deadlines.close()
-        self._hooks.calls.join(1.0)
+        self.hooks.join(1.0)
 
     def settle_down(self) -> bool:
         """Connect no more; whether a connection is open and something pending. Never switches."""
@@ -318,17 +300,9 @@ class Pool:
         self.destinations += [Destination(address, self) for address in found if address not in known]
         self.changed()
 
-    def connected(self, address: str) -> None:
-        """A connection came about."""
-        self._hooks.calls.call(self._hooks.on_connect, address)
-
-    def authorized(self, address: str, authorized: Authorized) -> None:
-        """nsqd took the secret."""
-        self._hooks.calls.call(self._hooks.on_auth, address, authorized)
-
     def lost(self, destination: Destination, error: NSQError | None) -> None:
         """A connection is gone; its unanswered publishes were settled before."""
-        self._hooks.calls.call(self._hooks.on_disconnect, destination.name, error)
+        self.hooks.call("on_disconnect", destination.name, error)
         if not self.stopped:
             if not destination.wanted:
                 self.destinations = [each for each in self.destinations if each is not destination]
@@ -338,4 +312,4 @@ class Pool:
 
     def report(self, address: str, error: NSQError) -> None:
         """Something went wrong that ends nothing."""
-        self._hooks.calls.call(self._hooks.on_error, address, error)
+        self.hooks.call("on_error", address, error)

@@ -30,10 +30,11 @@ from gnsq_like.options import ProducerOptions, make_options
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.outcomes import Counts
-from gnsq_like.producer.pool import Pool, PoolHooks
+from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
+from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import Elsewhere, HubHandle, allocate_lock, call_here, handle_here, thread_id
 from gnsq_like.wire.negotiated import Authorized
 
@@ -176,7 +177,7 @@ class Producer:
             raise InvalidOption(
                 "replicas", self.options.replicas, f"there are only {len(self._addresses)} nsqds to publish to"
             )
-        self._hooks = (on_connect, on_disconnect, on_error, on_auth)
+        self._hooks = HookRunner(on_connect=on_connect, on_disconnect=on_disconnect, on_error=on_error, on_auth=on_auth)
         self._encoder = Encoder(self.options)
         #: Whether a publish without defer joins a batch.
         self._batches = self.options.batching
@@ -352,7 +353,7 @@ class Producer:
         with _starting:
             if self._running is None or self._running.pid != _getpid():
                 hub_handle = _choose_hub(self.options.own_thread)
-                pool = Pool(self._addresses, self._lookupds, self.options, PoolHooks(*self._hooks), hub_handle)
+                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 self._pool = pool
                 self._running = _Running(hub_handle, pool, self._encoder)
                 at_fork.register(self)
@@ -387,6 +388,7 @@ class Producer:
         global _starting
         _starting = allocate_lock()  # its holder is the parent's
         if running is not None:
+            self._hooks.inherited()
             running.pool.inherited()
             if running.batching is not None:
                 running.batching.inherited()

@@ -119,17 +119,18 @@ class Reader:
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
-        self._on_error = on_error
-        self._on_auth = on_auth
-        self._on_backoff = on_backoff
+        self._hooks = HookRunner(
+            on_connect=on_connect,
+            on_disconnect=on_disconnect,
+            on_error=on_error,
+            on_auth=on_auth,
+            on_backoff=on_backoff,
+        )
         self._on_giving_up = on_giving_up
         self._max_in_flight = self.options.max_in_flight
         #: "new", "running", "stopping" or "stopped".
         self._state = "new"
         self._paused = False
-        self._hooks = HookRunner()
         #: What run() raises: every nsqd refuses in a way that repeating cannot cure.
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
@@ -310,7 +311,7 @@ class Reader:
         self._counts = Counts()
         self._reconnect_count = 0
         self._subscriptions.clear()
-        self._hooks = HookRunner()
+        self._hooks.inherited()
 
     def __enter__(self) -> Reader:
         self.start()
@@ -345,7 +346,7 @@ class Reader:
             on_messages=subscription.receive,
             on_error=lambda connection, error: self._report(connection.address, error),
             on_close=lambda connection, error: self._connection_ended(subscription, error),
-            on_auth=lambda connection, authorized: self._hooks.call(self._on_auth, connection.address, authorized),
+            on_auth=lambda connection, authorized: self._hooks.call("on_auth", connection.address, authorized),
         )
         try:
             connection.connect()
@@ -364,7 +365,7 @@ class Reader:
         self._reconnect_count += address in self._were_connected
         self._were_connected.add(address)
         running.flow.add(subscription)
-        self._hooks.call(self._on_connect, connection.address)
+        self._hooks.call("on_connect", connection.address)
         logger.info("subscribed to %s at %s", self._name, address)
         return None
 
@@ -376,7 +377,7 @@ class Reader:
         del self._subscriptions[subscription.target]
         running.handlers.drop(subscription)
         running.flow.lose(subscription)
-        self._hooks.call(self._on_disconnect, subscription.address, error)
+        self._hooks.call("on_disconnect", subscription.address, error)
         if error is not None:
             logger.warning("%s", error)
         if running.redialer.lost(subscription.target) and running.poller is not None:
@@ -394,7 +395,7 @@ class Reader:
 
     def _report(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
-        self._hooks.call(self._on_error, address, error)
+        self._hooks.call("on_error", address, error)
 
     # -- messages, pulled ---------------------------------------------------------------------------
 
@@ -491,7 +492,7 @@ class Reader:
             logger.warning("backoff of %s: level %d, for %.1f s", self._name, level, seconds)
         else:
             logger.info("backoff of %s has ended", self._name)
-        self._hooks.call(self._on_backoff, level, seconds)
+        self._hooks.call("on_backoff", level, seconds)
 
 
 def _busy(reader: Reader) -> int:

@@ -13,19 +13,28 @@ logger = logging.getLogger(__name__)
 
 
 class HookRunner:
-    """Calls hooks one after the other in a greenlet that lives as long as there are calls to make."""
+    """Calls hooks one after the other in a greenlet that lives as long as there are calls to make.
 
-    def __init__(self) -> None:
+    :param hooks: functions by their names, or None where the user gave none
+    """
+
+    def __init__(self, **hooks: Callable[..., object] | None) -> None:
+        self._hooks = hooks
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._greenlet: Any = None
 
-    def call(self, hook: Callable[..., object] | None, *arguments: object) -> None:
-        """Have ``hook(*arguments)`` called soon; None is no hook. Never switches."""
+    def call(self, name: str, *arguments: object) -> None:
+        """Have the hook of this name called soon, if there is one. Never switches."""
+        hook = self._hooks[name]
         if hook is None:
             return
         self._calls.append((hook, arguments))
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
+
+    def inherited(self) -> None:
+        """In a forked child: forget the calls that were to be made, which are the parent's. Never switches."""
+        self._calls, self._greenlet = deque(), None
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until all calls are made. May switch."""

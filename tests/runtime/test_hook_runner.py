@@ -9,9 +9,10 @@ from tests.support.daemons import wait_for
 
 
 def test_calls_are_made_in_order_and_not_at_once():
-    hooks, seen = HookRunner(), []
+    seen = []
+    hooks = HookRunner(each=lambda *arguments: seen.append((gevent.getcurrent(), arguments)))
     for number in range(5):
-        hooks.call(lambda *arguments: seen.append((gevent.getcurrent(), arguments)), number, "x")
+        hooks.call("each", number, "x")
     assert seen == []
     hooks.join(10)
     assert [arguments for _, arguments in seen] == [(number, "x") for number in range(5)]
@@ -20,16 +21,17 @@ def test_calls_are_made_in_order_and_not_at_once():
 
 
 def test_no_hook_is_fine():
-    hooks = HookRunner()
-    hooks.call(None, 1)
+    hooks = HookRunner(none=None)
+    hooks.call("none", 1)
     hooks.join(0)
     assert hooks._greenlet is None
 
 
 def test_a_hook_that_blocks_delays_only_hooks():
-    hooks, gate, seen = HookRunner(), Event(), []
-    hooks.call(gate.wait)
-    hooks.call(seen.append, 1)
+    gate, seen = Event(), []
+    hooks = HookRunner(block=gate.wait, note=seen.append)
+    hooks.call("block")
+    hooks.call("note", 1)
     hooks.join(0.001)
     assert seen == []
     gate.set()
@@ -42,30 +44,33 @@ def test_what_a_hook_raises_is_logged_and_the_next_is_called(raised, caplog):
     def fail():
         raise raised
 
-    hooks, seen = HookRunner(), []
-    hooks.call(fail)
-    hooks.call(seen.append, 1)
+    seen = []
+    hooks = HookRunner(fail=fail, note=seen.append)
+    hooks.call("fail")
+    hooks.call("note", 1)
     hooks.join(10)
     assert seen == [1]
     assert "fail" in caplog.text
 
 
 def test_a_hook_may_cause_further_calls_and_may_wait_for_them():
-    hooks, seen = HookRunner(), []
+    seen = []
 
     def first():
-        hooks.call(seen.append, 2)
+        hooks.call("note", 2)
         hooks.join(10)  # would be waiting for itself
         seen.append(1)
 
-    hooks.call(first)
+    hooks = HookRunner(first=first, note=seen.append)
+    hooks.call("first")
     hooks.join(10)
     assert seen == [1, 2]
 
 
 def test_the_greenlet_lives_only_while_there_are_calls():
-    hooks, seen = HookRunner(), []
+    seen = []
+    hooks = HookRunner(note=seen.append)
     for number in range(3):
-        hooks.call(seen.append, number)
+        hooks.call("note", number)
         wait_for(lambda number=number: len(seen) == number + 1)
         wait_for(lambda: hooks._greenlet is None)
