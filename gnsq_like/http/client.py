@@ -1,12 +1,12 @@
 """What the clients of nsqd's and nsqlookupd's HTTP APIs share.
 
-A client may be made anywhere and used from any greenlet and any OS thread. It keeps connections between
-requests as *lines*: a request takes a line out of the idle ones (or makes one), uses it alone, and puts it
-back; there is no lock, taking and putting are single steps of a list. A line is not taken when it
+A client may be made anywhere and used from any greenlet and any OS thread. Between requests it keeps sessions, of
+one connection each: a request takes an idle session (or makes one), uses it alone, and puts it back. There is no
+lock, since taking and putting are single steps of a list. A session is not taken when it
 
-- comes from another process: a forked child must not use its parent's sockets,
+- was made in another process: a forked child must not use its parent's sockets,
 - belongs to the hub of another OS thread, or was made before sockets were patched,
-- has been idle for so long that something between here and there may have forgotten it.
+- has been idle for so long that something on the way may have dropped the connection.
 """
 
 from __future__ import annotations
@@ -14,33 +14,38 @@ from __future__ import annotations
 import math
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
+import gevent
+from gevent import monkey
+
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
-from gnsq_like.http import blocking
 from gnsq_like.http.decode import Malformed, line_of, object_of, text_of, value_of
 from gnsq_like.http.url import parse_base_url
+from gnsq_like.runtime.thread_pool import call_blocking
+from gnsq_like.wire.names import encode_channel, encode_topic
 
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    import ssl
+    from types import ModuleType
     from typing import Self
 
-    from gnsq_like.http.exchange import Answer, Line
+    from gnsq_like.http.exchange import Answer, Session
 
-#: The largest answer that is accepted unless the user sets another: /stats of thousands of channels has a few MiB.
+#: The largest response that is accepted by default: /stats of thousands of channels takes a few MiB.
 DEFAULT_MAX_ANSWER_BYTES = 16 * 1024 * 1024
-#: Seconds after which an idle line is closed rather than used: below the idle timeouts of usual proxies.
+#: Seconds after which an idle session is closed rather than used: below the idle timeouts of usual proxies.
 IDLE_SECONDS = 30.0
-#: Idle lines that are kept; more were in use at one moment, fewer are enough afterwards.
+#: Idle sessions that are kept; a burst of requests makes more for a moment.
 MAX_IDLE = 8
-
+#: Seconds that a request has to end itself when its time is up. Interrupted from outside, a socket that is connecting
+#: would be left to the garbage collector.
+GRACE_SECONDS = 0.05
 #: Seconds for importing requests, once in a process; far above what it takes.
 LOAD_SECONDS = 60.0
 
@@ -50,37 +55,25 @@ Authorization = str | Callable[[], str | None]
 _T = TypeVar("_T")
 
 
-@dataclass(eq=False, slots=True)  # without eq, list.remove() compares by identity, in one step
-class _Idle:
-    """A line that nobody uses, and what tells who may."""
-
-    line: Line
-    pid: int
-    #: The hub that its socket belongs to; None for a socket of no hub.
-    hub: weakref.ref[object] | None
-    #: time.monotonic() of its last use.
-    since: float
-
-
 class HTTPClient:
-    """One daemon's HTTP API. Opens nothing before the first request.
+    """One daemon's HTTP API. Opens no connection before the first request.
 
-    :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; the user
-        and password are sent as basic authorization, before ``authorization``, and shown nowhere
-    :param timeout: seconds for a request from its start to the last byte of its answer. In an OS thread
-        without a hub, resolving the host name is bounded by the resolver's own timeouts only
+    :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; the user and
+        password are sent as basic authorization, instead of ``authorization``, and shown nowhere
+    :param timeout: seconds for a request, up to the last byte of the response. In an OS thread without a hub,
+        resolving the host name, and trying more than one address of it, may take longer
     :param authorization: the value of the Authorization header, such as ``"Bearer ..."``; or a function that
-        gives it, called in the caller's greenlet for each request, where None means none
+        returns it, called in the caller's greenlet for each request, where None sends no header
     :param connect_timeout: seconds, within ``timeout``, for each address that the host name has
-    :param verify: True, False, or the path of a file or directory of CA certificates
+    :param verify: True, False, the path of a file or directory of CA certificates, or an ``ssl.SSLContext``
     :param cert: path of a client certificate with its key, or the paths of both
-    :param max_answer_bytes: the largest answer that is accepted
+    :param max_answer_bytes: larger responses are rejected
     :raises InvalidAddress: a wrong address
     :raises InvalidOption: a wrong value of another argument
 
-    Every request may raise :exc:`~gnsq_like.errors.HTTPRequestFailed` (no usable answer; whether the daemon
-    did what was asked is then unknown) and :exc:`~gnsq_like.errors.HTTPStatusError` (the daemon says no; its
-    ``message`` is the daemon's word). Nothing is tried again here. Every request may switch greenlets.
+    Every request may raise :exc:`~gnsq_like.errors.HTTPRequestFailed` (no usable response; whether the daemon did
+    what was asked is unknown) and :exc:`~gnsq_like.errors.HTTPStatusError` (the daemon refused; ``message`` is its
+    reason). No request is retried. Every request may switch greenlets.
     """
 
     def __init__(
@@ -90,12 +83,12 @@ class HTTPClient:
         authorization: Authorization | None = None,
         *,
         connect_timeout: float = 2.0,
-        verify: bool | str = True,
+        verify: bool | str | ssl.SSLContext = True,
         cert: str | tuple[str, str] | None = None,
         max_answer_bytes: int = DEFAULT_MAX_ANSWER_BYTES,
     ) -> None:
         base = parse_base_url(address)
-        #: Below which everything is asked; without credentials.
+        #: Every request goes below this URL. It holds no credentials.
         self.url = base.url
         self._timeout = seconds("timeout", timeout, above_zero=True)
         self._connect_timeout = seconds("connect_timeout", connect_timeout, above_zero=True)
@@ -107,10 +100,8 @@ class HTTPClient:
         self._authorization: Authorization | None = base.authorization or authorization
         self._verify = verify
         self._cert = cert
-        #: The last one was used last. Written by every thread, one step at a time.
-        self._idle: list[_Idle] = []
-        #: Counts close(), so that lines in use at that moment are not kept afterwards.
-        self._closed_count = 0
+        #: The most recently used one is last. Every thread writes it, one step at a time; close() begins a new one.
+        self._idle: list[Session] = []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -118,35 +109,29 @@ class HTTPClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connections kept for later requests. A later request is allowed and opens its own."""
-        self._closed_count += 1
-        while self._idle:
-            try:
-                idle = self._idle.pop()
-            except IndexError:  # another thread took it
-                return
-            idle.line.close()
+        idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()
 
     def ping(self) -> str:
-        """``"OK"``, when the daemon is well.
+        """``"OK"``, when the daemon is healthy.
 
         :raises HTTPStatusError: it is not; ``message`` is then its text (``"NOK - ..."``)
         """
         return self._expect_ok(self._request("GET", "/ping"))
 
-    # --- for the clients built on this ---
+    # --- for subclasses ---
 
     def _get_object(self, path: str, params: Mapping[str, str], parse: Callable[[dict[str, Any]], _T]) -> _T:
-        """What ``parse`` makes of the JSON object that a GET gives; Malformed becomes HTTPRequestFailed."""
+        """GET a JSON object and return what ``parse`` makes of it; Malformed becomes HTTPRequestFailed."""
         answer = self._request("GET", path, params)
         try:
-            return parse(_opened(answer, object_of(answer.body)))
+            return parse(_unwrapped(answer, object_of(answer.body)))
         except Malformed as exc:
             raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc
 
@@ -157,7 +142,7 @@ class HTTPClient:
         return self._request("POST", path, params, body)
 
     def _expect_ok(self, answer: Answer) -> str:
-        """For what answers the text OK: a page of something else that answers 200 must not pass for it."""
+        """For responses that are the text OK: a login page with status 200 must not pass for it."""
         if answer.body != b"OK":
             raise HTTPRequestFailed(answer.url, f"the answer is not OK but {line_of(answer.body)!r}")
         return "OK"
@@ -165,34 +150,43 @@ class HTTPClient:
     def _request(
         self, method: str, path: str, params: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """The answer, if its status is 200; raises HTTPRequestFailed, HTTPStatusError. May switch."""
-        url = self.url + path + (f"?{urlencode(params)}" if params else "")
+        """The response, if its status is 200; raises HTTPRequestFailed, HTTPStatusError. May switch."""
+        answer = self._fetch(method, path + (f"?{urlencode(params)}" if params else ""), body)
+        if answer.status != 200:
+            raise _status_error(answer)
+        return answer
+
+    def _fetch(self, method: str, path: str, body: bytes | None = None, secret_query: str = "") -> Answer:
+        """The response, whatever its status; raises HTTPRequestFailed. May switch.
+
+        :param secret_query: sent after the path, and never shown; redirects are then returned, not followed
+        """
+        url = self.url + path
         headers = self._headers(body)
 
-        def job() -> Answer:
-            left = started + self._timeout - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            deadline = exchange.Deadline(self._timeout, self._connect_timeout, left)
-            taken_at = (os.getpid(), self._closed_count)
-            line = self._take_line() or exchange.Line(self._verify, self._cert)
+        def ask() -> Answer:
+            idle = self._idle
+            session = self._idle_session() or exchange.Session(self._verify, self._cert, _owner())
             try:
-                answer = line.fetch(exchange.Request(method, url, headers, body), deadline, self._max_answer_bytes)
-            except BaseException:  # also a caller's gevent.Timeout: half an answer may be on the line
-                line.close()
+                answer = session.fetch(request)
+            except BaseException:  # also a caller's gevent.Timeout: half a response may be on the connection
+                session.close()
                 raise
-            self._put_line(line, taken_at)
+            session.last_used = time.monotonic()
+            # Not after a close(), nor in a forked child.
+            if idle is self._idle and session.owner == _owner() and len(idle) < MAX_IDLE:
+                idle.append(session)
+            else:
+                session.close()
             return answer
 
         try:
             exchange = _exchange()
-            started = time.monotonic()
-            answer = blocking.run(job, self._timeout)
+            limits = (self._timeout, time.monotonic() + self._timeout, self._connect_timeout, self._max_answer_bytes)
+            request = exchange.Request(method, url, headers, body, secret_query, *limits)
+            return call_blocking(ask, self._timeout + GRACE_SECONDS)
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc
-        if answer.status != 200:
-            raise _status_error(answer)
-        return answer
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
         headers = {
@@ -209,36 +203,33 @@ class HTTPClient:
             headers["Authorization"] = _check_header(authorization)
         return headers
 
-    def _take_line(self) -> Line | None:
-        hub = blocking.current_hub()
-        for idle in reversed(self._idle.copy()):
-            owner = None if idle.hub is None else idle.hub()
-            stale = time.monotonic() - idle.since > IDLE_SECONDS or idle.pid != os.getpid()
-            if owner is not None and owner is not hub and not stale:
+    def _idle_session(self) -> Session | None:
+        """The one that was used last of those that may be used here; closes those that are too old."""
+        owner, oldest = _owner(), time.monotonic() - IDLE_SECONDS
+        for session in reversed(self._idle.copy()):
+            fresh = session.owner[0] == owner[0] and session.last_used > oldest
+            if fresh and session.owner != owner:
                 continue
             try:
-                self._idle.remove(idle)
+                self._idle.remove(session)
             except ValueError:  # another thread took it
                 continue
-            if owner is hub and not stale:
-                return idle.line
-            idle.line.close()
+            if fresh:
+                return session
+            session.close()
         return None
 
-    def _put_line(self, line: Line, taken_at: tuple[int, int]) -> None:
-        """Keep a line, unless there was a fork or a close() since it was taken."""
-        if taken_at != (os.getpid(), self._closed_count) or len(self._idle) >= MAX_IDLE:
-            line.close()
-            return
-        hub = blocking.current_hub()
-        owner = None if hub is None else weakref.ref(hub)
-        self._idle.append(_Idle(line, os.getpid(), owner, time.monotonic()))
+
+def topic_params(topic: str) -> dict[str, str]:
+    """A topic as a parameter of a request; raises InvalidName."""
+    encode_topic(topic)
+    return {"topic": topic}
 
 
-@cache
-def _exchange() -> ModuleType:
-    """The module exchange. The first call loads it, and with it requests, urllib3 and ssl. May switch."""
-    return blocking.run(lambda: import_module("gnsq_like.http.exchange"), LOAD_SECONDS)
+def channel_params(topic: str, channel: str) -> dict[str, str]:
+    """A channel as parameters of a request; raises InvalidName."""
+    encode_channel(channel)
+    return {**topic_params(topic), "channel": channel}
 
 
 def seconds(option: str, value: float, *, above_zero: bool = False) -> float:
@@ -251,7 +242,7 @@ def seconds(option: str, value: float, *, above_zero: bool = False) -> float:
 
 
 def _check_header(value: object) -> str:
-    # Else requests would refuse it, with the secret in its error.
+    # Otherwise requests would refuse it, with the secret in its error.
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
         raise InvalidOption(
             "authorization", "<hidden>", "a header's value is printable ASCII, without blanks around it"
@@ -259,9 +250,9 @@ def _check_header(value: object) -> str:
     return value
 
 
-def _opened(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
-    """What older daemons put inside {"status_code", "status_txt", "data"}."""
-    if "data" not in value or "status_code" not in value:
+def _unwrapped(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
+    """The object itself, without the envelope that daemons before 1.0 put around it."""
+    if not {"status_code", "data"} <= value.keys():
         return value
     status = value_of(value, "status_code", int)
     if status != 200:
@@ -284,3 +275,14 @@ def _status_error(answer: Answer) -> HTTPStatusError:
     if message == "TLS_REQUIRED":
         message = f"TLS_REQUIRED: this nsqd answers only over https, on port {value.get('https_port')}"
     return HTTPStatusError(answer.url, answer.status, message)
+
+
+@cache
+def _exchange() -> ModuleType:
+    """The module exchange. The first call imports it, and with it requests, urllib3 and ssl. May switch."""
+    return call_blocking(lambda: import_module("gnsq_like.http.exchange"), LOAD_SECONDS)
+
+
+def _owner() -> tuple[int, object | None]:
+    """This process, and the hub that sockets made here belong to; None where they belong to no hub."""
+    return os.getpid(), gevent.get_hub() if monkey.is_module_patched("socket") else None

@@ -1,15 +1,12 @@
-"""One HTTP request and its whole answer, within one deadline.
+"""One HTTP request and its whole response, by a ``requests.Session``, within a deadline.
 
-requests' own timeouts hold for each socket operation, so a server that sends a byte now and then keeps a
-request alive for ever. Here every connect, send and read gets what is left until the deadline, as the
-socket's timeout: the connection classes at the end of this file ask the deadline in ``_current``.
+A timeout of requests bounds one operation of the socket, so a server that sends a byte now and then would keep a
+request alive for ever. Here the socket itself keeps the deadline: :class:`_Connection` wraps it as soon as it is
+connected, and every read and write gets the time that is left as its timeout.
 
-An adapter of requests is used without a Session: no cookies, no netrc, no proxies and no other settings
-from the environment, no redirect that is not decided here.
-
-This module imports requests, urllib3 and ssl; so it is itself imported at the first request only
-(requests imported before ``patch_all()`` breaks https). Rule for editors: what the peer or the network can
-cause leaves :func:`Line.fetch` as HTTPRequestFailed, built from a reason without a traceback's jargon.
+This module imports requests, urllib3 and ssl, so it is itself imported at the first request: requests imported
+before ``patch_all()`` breaks https. Rule for editors: whatever the peer or the network can cause leaves
+:meth:`Session.fetch` as HTTPRequestFailed, with a reason in plain words.
 """
 
 from __future__ import annotations
@@ -20,60 +17,47 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import requests
-import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import HTTPError
 
 from gnsq_like.errors import HTTPRequestFailed
 
-#: Bytes of one read of an answer.
+#: Bytes of one read of a body.
 READ_BYTES = 64 * 1024
-#: Bytes of one send: over TLS each send may take the socket's whole timeout for every 16 KiB record.
-SEND_BYTES = 16 * 1024
-#: Redirects that are followed, all within one host: Go's router corrects slashes so (docs/internals 3.1).
+#: Bytes of one write: over TLS, the timeout of a larger one would start anew with each record of 16 KiB.
+WRITE_BYTES = 16 * 1024
+#: Redirects that are followed, all within one host: Go's router corrects slashes with them (docs/internals 3.1).
 MAX_REDIRECTS = 3
 
 
-class Deadline:
-    """When a request must be over.
-
-    :param seconds: the time it has altogether
-    :param connect_timeout: seconds for each address that the host name has
-    :param left: seconds of it that are left: waiting for a thread counts too
-    """
-
-    def __init__(self, seconds: float, connect_timeout: float, left: float) -> None:
-        self.seconds = seconds
-        self.connect_timeout = connect_timeout
-        self._end = time.monotonic() + left
-
-    def remaining(self) -> float:
-        """Seconds left; raises TimeoutError when there are none."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the deadline has passed")
-        return left
-
-
 class Request(NamedTuple):
-    """What is asked."""
+    """A request and its limits."""
 
     method: str
     url: str
-    headers: Mapping[str, str]
+    headers: dict[str, str]
     body: bytes | None
+    #: A query string that appears in no log and no error. Redirects are then returned, not followed.
+    secret_query: str
+    #: Seconds for all of it, and the time.monotonic() at which they are over.
+    timeout: float
+    deadline: float
+    #: Seconds for each address of the host.
+    connect_timeout: float
+    max_answer_bytes: int
 
 
 class Answer(NamedTuple):
-    """What came, whatever its status."""
+    """A response, whatever its status."""
 
     url: str
     status: int
@@ -81,98 +65,95 @@ class Answer(NamedTuple):
     body: bytes
 
 
-#: The deadline of the request that this greenlet or thread is making.
-_current: ContextVar[Deadline] = ContextVar("deadline")
+#: The request that this greenlet or thread is making.
+_current: ContextVar[Request] = ContextVar("request")
 
 
-class Line:
-    """A connection to one host, kept between requests; for one caller at a time.
+class Session(requests.Session):
+    """Makes requests to one host, for one caller at a time, over a connection that it keeps in between.
 
-    :param verify: as in requests: True, False, or the path of a file or directory of CA certificates
+    It takes nothing from the environment (proxies, netrc, CA bundles) and stores no cookies.
+
+    :param verify: as in requests: True, False, or the path of a file or directory of CA certificates; or a context
     :param cert: as in requests: the path of a client certificate, or of it and its key
+    :param owner: the process and the hub that may use it
     """
 
-    def __init__(self, verify: bool | str, cert: str | tuple[str, str] | None) -> None:
-        self._verify = verify
-        self._cert = cert
-        self._adapter = _Adapter(pool_connections=1, pool_maxsize=1)
+    def __init__(
+        self, verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None, owner: tuple[int, object | None]
+    ) -> None:
+        super().__init__()
+        self.owner = owner
+        #: time.monotonic() of its last use.
+        self.last_used = 0.0
+        self.trust_env = False
+        self.stream = True
+        self.cert = cert
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        self.verify = verify if isinstance(verify, bool | str) else True
+        adapter = HTTPAdapter()
+        adapter.init_poolmanager(1, 1, ssl_context=None if isinstance(verify, bool | str) else verify)
+        adapter.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+        self.mount("http://", adapter)
+        self.mount("https://", adapter)
 
-    def fetch(self, request: Request, deadline: Deadline, max_bytes: int) -> Answer:
-        """Ask, and read the answer whole. After an error the line must be closed.
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """requests follows no redirect: it would read the redirect's body without a limit."""
 
-        :param max_bytes: the largest body that is accepted
-        :raises HTTPRequestFailed: there is no answer that could be used
+    def fetch(self, request: Request) -> Answer:
+        """The whole response. After an error the session must be closed.
+
+        :raises HTTPRequestFailed: there is no usable response
         """
         outer = sys.exception()
-        token = _current.set(deadline)
+        token = _current.set(request)
         try:
-            return self._follow(request, deadline, max_bytes)
-        except (requests.RequestException, urllib3.exceptions.HTTPError) as exc:
-            failure: Exception = exc
-        except (http.client.HTTPException, OSError, ValueError) as exc:
-            failure = exc
+            return self._follow(request)
+        except (requests.RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
+            if isinstance(exc, requests.RequestException):
+                exc.request = None  # it holds the Authorization header, and error reports show attributes
+            raise HTTPRequestFailed(request.url, _reason(exc, outer, request)) from exc
         finally:
             _current.reset(token)
-        reason = _reason(failure, outer, deadline)
-        if isinstance(failure, requests.RequestException):
-            failure.request = None  # it holds the Authorization header, and error reports show attributes
-        raise HTTPRequestFailed(request.url, reason) from failure
 
-    def close(self) -> None:
-        """Close the connection. Nothing is written to it: it may be one that a forked child inherited."""
-        self._adapter.close()
-
-    def _follow(self, request: Request, deadline: Deadline, max_bytes: int) -> Answer:
-        first_url = request.url
+    def _follow(self, request: Request) -> Answer:
+        url = request.url
         for _ in range(MAX_REDIRECTS + 1):
-            answer, location = self._ask(request, deadline, max_bytes)
-            if location is None:
-                return answer
-            request = request._replace(url=_redirected(request, answer.status, location))
-        raise HTTPRequestFailed(first_url, f"redirected more than {MAX_REDIRECTS} times")
-
-    def _ask(self, request: Request, deadline: Deadline, max_bytes: int) -> tuple[Answer, str | None]:
-        prepared = requests.Request(request.method, request.url, dict(request.headers), data=request.body).prepare()
-        with self._adapter.send(
-            prepared, stream=True, timeout=deadline.remaining(), verify=self._verify, cert=self._cert
-        ) as response:
-            headers = response.headers
-            if headers.get("Content-Encoding", "identity") != "identity":
-                raise HTTPRequestFailed(request.url, "the answer is compressed, which was not asked for")
-            body = _read(response.raw, request.url, max_bytes)
-            location = headers.get("Location") if response.status_code in (301, 302, 303, 307, 308) else None
-            return Answer(request.url, response.status_code, headers.get("Content-Type", ""), body), location
+            prepared = requests.Request(request.method, url, request.headers, data=request.body).prepare()
+            with self.send(prepared, timeout=_time_left()) as response:
+                body = _read(response, request.max_answer_bytes)
+            if not response.is_redirect or request.secret_query:
+                return Answer(url, response.status_code, response.headers.get("Content-Type", ""), body)
+            url = _redirected(request.method, response)
+        raise HTTPRequestFailed(request.url, f"redirected more than {MAX_REDIRECTS} times")
 
 
-def _read(raw: Any, url: str, max_bytes: int) -> bytes:
-    too_large = HTTPRequestFailed(url, f"the answer is larger than {max_bytes} bytes")
-    declared = raw.headers.get("Content-Length", "")
-    length = int(declared) if declared.isdecimal() and len(declared) < 20 else 0
-    if length > max_bytes:
-        raise too_large
-    pieces = []
-    held = 0
-    while piece := raw.read(READ_BYTES, decode_content=False):
-        held += len(piece)
-        if held > max_bytes:
-            raise too_large
-        pieces.append(piece)
-    if held < length:  # urllib3 before 2 does not look
-        raise HTTPRequestFailed(url, "the answer ended early")
-    return b"".join(pieces)
+def _read(response: requests.Response, limit: int) -> bytes:
+    """The body; raises HTTPRequestFailed if it is compressed, or larger than the limit."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise HTTPRequestFailed(response.url, "the answer is compressed, which was not asked for")
+    body = bytearray()
+    size = response.raw.length_remaining or 0  # as declared
+    while size <= limit and (piece := response.raw.read(READ_BYTES, decode_content=False)):
+        body += piece
+        size = max(size, len(body))
+    if size > limit:
+        raise HTTPRequestFailed(response.url, f"the answer is larger than {limit} bytes")
+    return bytes(body)
 
 
-def _redirected(request: Request, status: int, location: str) -> str:
-    """The URL to ask instead; raises HTTPRequestFailed where that must not be followed."""
+def _redirected(method: str, response: requests.Response) -> str:
+    """The URL that a redirect leads to; raises HTTPRequestFailed for one that must not be followed."""
     try:
-        target = urljoin(request.url, location)
+        target = urljoin(response.url, response.headers["Location"])
         origin = _origin(target)
     except ValueError:
-        raise HTTPRequestFailed(request.url, "redirected to something that is no URL") from None
-    if origin != _origin(request.url):
-        raise HTTPRequestFailed(request.url, f"redirected to another host, {origin[1]!r}; not followed")
-    if request.method != "GET" and status not in (307, 308):
-        raise HTTPRequestFailed(request.url, f"redirected with status {status}, which would turn it into a GET")
+        raise HTTPRequestFailed(response.url, "redirected to something that is no URL") from None
+    status = response.status_code
+    if origin != _origin(response.url):
+        raise HTTPRequestFailed(response.url, f"redirected to another host, {origin[1]!r}; not followed")
+    if method != "GET" and status not in (307, 308):
+        raise HTTPRequestFailed(response.url, f"redirected with status {status}, which would turn it into a GET")
     return target
 
 
@@ -181,131 +162,107 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _reason(exc: BaseException, outer: BaseException | None, deadline: Deadline) -> str:
-    """What happened, in words: from the innermost exception of the network, below requests' and urllib3's.
+#: In words, by the type of an exception; the first that fits.
+_WORDS: tuple[tuple[type[BaseException], Callable[[Any], str]], ...] = (
+    (ssl.SSLCertVerificationError, lambda exc: f"the TLS certificate is not accepted: {exc.verify_message}"),
+    (ssl.SSLError, lambda exc: f"TLS failed: {exc.reason or exc}"),
+    (socket.gaierror, lambda exc: f"the host name is not known: {exc.strerror}"),
+    (http.client.RemoteDisconnected, lambda _: "the connection was closed without an answer"),
+    (http.client.IncompleteRead, lambda _: "the answer ended early"),
+    (http.client.HTTPException, lambda exc: f"the answer is not HTTP ({type(exc).__name__})"),
+    (BaseException, lambda exc: getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"),
+)
 
-    :param outer: what the caller was handling already; its chain is none of ours
+
+def _reason(exc: BaseException, outer: BaseException | None, request: Request) -> str:
+    """What happened, from the innermost exception of the network, below those of requests and urllib3.
+
+    :param outer: the exception that the caller is handling already; it and its causes are of no concern here
     """
     inner: BaseException | None = exc
     while inner is not None and inner is not outer:
         if isinstance(inner, OSError | http.client.HTTPException):
             exc = inner
         inner = inner.__cause__ or inner.__context__
-    if isinstance(exc, _NoConnection):
-        return str(exc)
     if isinstance(exc, TimeoutError) and not exc.errno:
-        return f"no answer within {deadline.seconds:g} s"
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return f"the TLS certificate is not accepted: {exc.verify_message}"
-    if isinstance(exc, ssl.SSLError):
-        return f"TLS failed: {exc.reason or exc}"
-    if isinstance(exc, socket.gaierror):
-        return f"the host name is not known: {exc.strerror}"
-    if isinstance(exc, http.client.RemoteDisconnected):
-        return "the connection was closed without an answer"
-    if isinstance(exc, http.client.IncompleteRead):
-        return "the answer ended early"
-    if isinstance(exc, http.client.HTTPException):
-        return f"the answer is not HTTP ({type(exc).__name__})"
-    if isinstance(exc, OSError) and exc.strerror:
-        return exc.strerror
-    return f"{type(exc).__name__}: {exc}"
+        # Reads and writes get all the time that is left: while there is some, only connecting can time out.
+        if request.deadline - time.monotonic() > 0.05:
+            return f"no connection within {request.connect_timeout:g} s"
+        return f"no answer within {request.timeout:g} s"
+    return next(words(exc) for kind, words in _WORDS if isinstance(exc, kind))
 
 
-class _NoConnection(TimeoutError):
-    """The connect timeout is over, the deadline is not."""
+def _time_left() -> float:
+    """Seconds until the deadline of the current request; raises TimeoutError when there are none."""
+    left = _current.get().deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline has passed")
+    return left
 
 
-class _Reader(io.RawIOBase):
-    """The reading side of a socket, each read bounded by what is left until the deadline."""
+class _BoundedReads(io.RawIOBase):
+    """The reading side of a socket; no read lasts beyond the deadline."""
 
-    def __init__(self, raw: Any, sock: Any, deadline: Deadline) -> None:
-        self._raw = raw
+    def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._deadline = deadline
+        self._raw = sock.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(self._deadline.remaining())
+        self._sock.settimeout(_time_left())
         count: int | None = self._raw.readinto(buffer)
         return count
-
-    def fileno(self) -> int:
-        return int(self._raw.fileno())
 
     def close(self) -> None:
         self._raw.close()
         super().close()
 
 
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        # detach() keeps the SocketIO, and with it the socket's count of its users.
-        self.fp: Any = io.BufferedReader(_Reader(self.fp.detach(), sock, _current.get()))
+class _BoundedSocket:
+    """A connected socket for http.client and urllib3; no read or write lasts beyond the deadline."""
 
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
 
-class _Bounded(HTTPConnection):
-    """A connection whose every step asks the current deadline."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
 
-    response_class = _Response
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_BoundedReads(self._sock))
 
-    def _new_conn(self) -> socket.socket:
-        try:
-            return _dial(self._dns_host, self.port, self.socket_options or [], _current.get())
-        except TimeoutError as exc:
-            raise ConnectTimeoutError(self, "connect timed out") from exc
-        except OSError as exc:
-            raise NewConnectionError(self, "connect failed") from exc
-
-    def send(self, data: Any) -> None:
-        if self.sock is None:
-            self.connect()
+    def sendall(self, data: bytes) -> None:
         view = memoryview(data)
-        for start in range(0, len(view), SEND_BYTES):
-            self.sock.settimeout(_current.get().remaining())
-            super().send(view[start : start + SEND_BYTES])
+        for start in range(0, len(view), WRITE_BYTES):
+            self._sock.settimeout(_time_left())
+            self._sock.sendall(view[start : start + WRITE_BYTES])
 
 
-class _BoundedTLS(_Bounded, HTTPSConnection):
-    pass
+class _Connection(HTTPConnection):
+    def connect(self) -> None:
+        self.timeout = min(_time_left(), _current.get().connect_timeout)
+        super().connect()
+        bounded: Any = _BoundedSocket(self.sock)
+        self.sock = bounded
+
+    def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+        # The query is added here, below urllib3's pool, which logs URLs and shows them in errors.
+        query = _current.get().secret_query
+        super().request(method, f"{url}?{query}" if query else url, *args, **kwargs)
 
 
-def _dial(host: str, port: int, options: Any, deadline: Deadline) -> socket.socket:
-    """A socket connected to the first of the host's addresses that takes it, one after the other."""
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
-        left = deadline.remaining()
-        sock = socket.socket(family, kind, protocol)
-        try:
-            for option in options:
-                sock.setsockopt(*option)
-            sock.settimeout(min(left, deadline.connect_timeout))
-            sock.connect(address)
-            sock.settimeout(deadline.remaining())  # TLS's handshake comes next
-            return sock
-        except OSError as exc:
-            sock.close()
-            failure = exc
-            if isinstance(exc, TimeoutError) and not exc.errno:  # ours, not the kernel's
-                failure = _NoConnection(f"no connection within {min(deadline.seconds, deadline.connect_timeout):g} s")
-        except BaseException:  # a gevent.Timeout or a kill, where sockets are patched
-            sock.close()
-            raise
-    raise failure or OSError(f"no address for {host}")
+class _TLSConnection(_Connection, HTTPSConnection):
+    def connect(self) -> None:
+        if self.ssl_context is not None:  # it alone decides whom to trust
+            self.cert_reqs = self.ssl_context.verify_mode
+            self.ca_certs = self.ca_cert_dir = None
+        super().connect()
 
 
-class _PlainPool(HTTPConnectionPool):
-    ConnectionCls = _Bounded
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
 
 
 class _TLSPool(HTTPSConnectionPool):
-    ConnectionCls = _BoundedTLS
-
-
-class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TLSPool}
+    ConnectionCls = _TLSConnection

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
-from gnsq_like.http.client import HTTPClient, seconds
+from gnsq_like.http.client import HTTPClient, channel_params, seconds, topic_params
 from gnsq_like.http.decode import Malformed, json_of, list_of, text_of, value_of
-from gnsq_like.http.params import channel_params, topic_params
 from gnsq_like.wire.commands import encode_body, mpub_body
 from gnsq_like.wire.names import encode_channel
 

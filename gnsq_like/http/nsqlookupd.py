@@ -7,9 +7,8 @@ from typing import Any
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import HTTPStatusError, InvalidAddress
-from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.client import HTTPClient, channel_params, topic_params
 from gnsq_like.http.decode import Malformed, list_of, value_of
-from gnsq_like.http.params import channel_params, topic_params
 
 __all__ = ["LookupResult", "LookupdClient", "NsqdNode"]
 

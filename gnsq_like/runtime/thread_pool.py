@@ -1,21 +1,25 @@
-"""Handlers in native threads, for ``spawn="thread"``.
+"""Calls in native threads, for handlers with ``spawn="thread"`` and for whatever else blocks.
 
-A worker greenlet hands its call to a thread and waits, so all that is decided by how the handler ends
-(finish, requeue, backoff) is decided in the Reader's hub, as for handlers in greenlets. The threads are
-the Reader's own: the hub's pool has ten, and serves DNS.
+A greenlet hands its call to a thread and waits, so how a handler ends (finish, requeue, backoff) is decided in
+the Reader's hub, as for handlers in greenlets. The threads belong to a Reader, or to HTTP requests: the hub's own
+pool has ten, which DNS needs.
 
-A thread cannot be killed. When the waiting greenlet is, the thread goes on; its answers come too late
-and do nothing, and its place is free again when it ends.
+A thread cannot be killed. When the waiting greenlet is killed, the thread goes on; its result is dropped, and its
+place is free again when it ends.
 """
 
 from __future__ import annotations
 
 import logging
+import operator
+import os
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import gevent
-from gevent import threadpool
+from gevent import monkey, threadpool
+from gevent._hub_local import get_hub_if_exists
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +29,14 @@ _R = TypeVar("_R")
 
 #: No bound that matters, but one that gevent's pool can hold.
 _MOST_THREADS = 2**20
+#: Threads of one hub for calls that block on sockets.
+BLOCKING_THREADS = 32
+#: Seconds after which an idle one of them ends.
+_BLOCKING_IDLE = 30.0
+
+#: Each OS thread's pool for them, with the hub and the process that it belongs to. Native even where threading is
+#: patched.
+_blocking: Any = monkey.get_original("_thread", "_local")()
 
 
 class _Raised:
@@ -47,10 +59,13 @@ class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
     Threads are started as they are needed, and kept until :meth:`close`.
+
+    :param idle_timeout: seconds after which an idle thread ends; None for never
     """
 
-    def __init__(self, width: int) -> None:
-        self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS))
+    def __init__(self, width: int, *, idle_timeout: float | None = None) -> None:
+        idle = -1 if idle_timeout is None else idle_timeout
+        self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
 
     @property
     def width(self) -> int:
@@ -91,3 +106,37 @@ def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
         return calls.call(function, argument)
     finally:
         calls.close(0)
+
+
+def call_blocking(job: Callable[[], _R], timeout: float) -> _R:
+    """``job()``, which blocks on sockets: its value, or what it raised. Freezes no hub. May switch.
+
+    Patched sockets switch by themselves, so the job runs here; it does so too where this OS thread has no hub (and
+    gets none), since no greenlet waits then. Otherwise it runs in a native thread.
+
+    :param job: ends by itself soon after ``timeout``
+    :param timeout: seconds
+    :raises TimeoutError: the time is up; only where there is a hub
+    """
+    work = job
+    if not monkey.is_module_patched("socket"):
+        if get_hub_if_exists() is None:
+            return job()
+        work = partial(_blocking_pool().call, operator.call, job)
+    timer = gevent.Timeout.start_new(timeout)
+    try:
+        return work()
+    except gevent.Timeout as exc:
+        if exc is not timer:
+            raise
+        raise TimeoutError(f"not done within {timeout:g} s") from None
+    finally:
+        timer.close()
+
+
+def _blocking_pool() -> ThreadPool:
+    owner = (gevent.get_hub(), os.getpid())  # a forked child has none of its parent's threads
+    if getattr(_blocking, "owner", None) != owner:
+        _blocking.pool = ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
+        _blocking.owner = owner
+    return _blocking.pool

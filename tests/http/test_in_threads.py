@@ -16,7 +16,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed
-from gnsq_like.http.blocking import POOL_THREADS
+from gnsq_like.runtime.thread_pool import BLOCKING_THREADS
 from tests.support.places import in_hub_thread, in_plain_thread
 from tests.support.scripted_http import Peer, always, response, scripted
 
@@ -93,26 +93,26 @@ def test_greenlets_ask_at_the_same_time() -> None:
     def ask() -> float:
         client.ping()
         start = time.monotonic()
-        gevent.joinall([gevent.spawn(client.ping) for _ in range(POOL_THREADS)], raise_error=True)
+        gevent.joinall([gevent.spawn(client.ping) for _ in range(BLOCKING_THREADS)], raise_error=True)
         return time.monotonic() - start
 
     with scripted(slow(0.3)) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) < POOL_THREADS * 0.3 / 2
+        assert in_hub_thread(ask) < BLOCKING_THREADS * 0.3 / 2
 
 
 def test_more_greenlets_than_threads() -> None:
     def ask() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(5 * POOL_THREADS)]
+        greenlets = [gevent.spawn(client.ping) for _ in range(5 * BLOCKING_THREADS)]
         gevent.joinall(greenlets, raise_error=True)
         return [greenlet.value for greenlet in greenlets]
 
     with scripted(slow(0.02)) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == ["OK"] * 5 * POOL_THREADS
+        assert in_hub_thread(ask) == ["OK"] * 5 * BLOCKING_THREADS
 
 
 def test_waiting_for_a_thread_counts() -> None:
     def ask() -> list[BaseException | None]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(3 * POOL_THREADS)]
+        greenlets = [gevent.spawn(client.ping) for _ in range(3 * BLOCKING_THREADS)]
         start = time.monotonic()
         gevent.joinall(greenlets)
         assert time.monotonic() - start < 4
