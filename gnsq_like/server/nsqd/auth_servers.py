@@ -1,4 +1,4 @@
-"""Asking auth servers about a client (docs/internals 1.4). The client's secret appears in no log and no error."""
+"""Asks auth servers about a client (docs/internals 1.4). The client's secret appears in no log and no error."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import random as random_module
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from gnsq_like.addresses import join_host_port
+from gnsq_like.errors import NSQError
+from gnsq_like.http.client import HTTPClient
 from gnsq_like.server.nsqd.authorizations import Access, read_access
-from gnsq_like.server.nsqd.http_get import HTTPGetFailed, http_get
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.gojson import read_object
 
-_HEADERS = {"Accept": "application/vnd.nsq; version=1.0"}
+if TYPE_CHECKING:
+    from gnsq_like.http.exchange import Answer
+
+#: Larger responses are rejected.
+MAX_ANSWER_BYTES = 1024 * 1024
 
 
 class AuthFailed(Exception):
@@ -43,10 +49,15 @@ class Applicant:
         return urlencode(fields)
 
 
+class _AuthServer(HTTPClient):
+    def ask(self, applicant: Applicant) -> Answer:
+        return self._fetch("GET", "", secret_query=applicant.query())
+
+
 class AuthServers:
     """The auth servers of one nsqd.
 
-    :param tls_context: gevent's, for those asked over https
+    :param tls_context: for those that are asked over https
     :param random: a number from 0 to below 1
     """
 
@@ -68,22 +79,29 @@ class AuthServers:
         for address in self._addresses[start:] + self._addresses[:start]:
             try:
                 return self._ask_one(address, applicant)
-            except (HTTPGetFailed, ValueError) as exc:
-                failures.append(f"failed to auth against {address} - {exc}")
+            except (NSQError, ValueError) as exc:
+                shown = address.rpartition("@")[2]  # without credentials
+                failures.append(f"failed to auth against {shown} - {getattr(exc, 'reason', exc)}")
         raise AuthFailed("; ".join(failures))
 
     def _ask_one(self, address: str, applicant: Applicant) -> Access:
-        endpoint = address if "://" in address else f"http://{address}/auth"
-        url = f"{endpoint}?{applicant.query()}"
-        status, body = self._get(url)
-        if status == 403 and not url.startswith("https"):
-            status, body = self._get(_over_https(url, read_object(body).number("https_port")))
-        if status != 200:
-            raise ValueError(f"got response {status}")
-        return read_access(body)
+        url = address if "://" in address else f"http://{address}/auth"
+        answer = self._get(url, applicant)
+        if answer.status == 403 and not url.startswith("https"):
+            answer = self._get(_over_https(url, read_object(answer.body).number("https_port")), applicant)
+        if answer.status != 200:
+            raise ValueError(f"got response {answer.status}")
+        return read_access(answer.body)
 
-    def _get(self, url: str) -> tuple[int, bytes]:
-        return http_get(url, self._options, headers=_HEADERS, tls_context=self._tls_context)
+    def _get(self, url: str, applicant: Applicant) -> Answer:
+        with _AuthServer(
+            url,
+            self._options.http_client_request_timeout,
+            connect_timeout=self._options.http_client_connect_timeout,
+            verify=self._tls_context,
+            max_answer_bytes=MAX_ANSWER_BYTES,
+        ) as server:
+            return server.ask(applicant)
 
 
 def _over_https(url: str, port: int) -> str:

@@ -13,7 +13,6 @@ import struct
 from contextlib import closing
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import gevent
 from gevent import socket
@@ -21,9 +20,9 @@ from gevent.queue import Empty, Queue
 from gevent.select import select
 
 from gnsq_like.addresses import join_host_port
-from gnsq_like.server.nsqd.http_get import HTTPGetFailed, http_get
+from gnsq_like.errors import NSQError
+from gnsq_like.http.nsqlookupd import LookupdClient
 from gnsq_like.server.options import VERSION
-from gnsq_like.server.shared.gojson import read_object
 from gnsq_like.server.shared.listen import dial
 from gnsq_like.wire.commands import MAGIC_V1, PING, identify, register, unregister
 from gnsq_like.wire.frames import OK
@@ -138,11 +137,16 @@ class LookupPeer:
         """The channels of a topic that this nsqlookupd knows; none if it does not answer. May switch."""
         if self._http_address is None:
             return []
-        url = f"http://{join_host_port(*self._http_address)}/channels?topic={quote(topic)}"
+        options = self._nsqd.options
         try:
-            _, answer = http_get(url, self._nsqd.options)
-            return read_object(answer).texts("channels")
-        except (HTTPGetFailed, ValueError) as exc:
+            with LookupdClient(
+                join_host_port(*self._http_address),
+                options.http_client_request_timeout,
+                connect_timeout=options.http_client_connect_timeout,
+                max_answer_bytes=_MAX_ANSWER_BYTES,
+            ) as client:
+                return client.channels(topic)
+        except NSQError as exc:
             log.error("LOOKUPD(%s): no channels of %s: %s", self.address, topic, exc)
             return []
 

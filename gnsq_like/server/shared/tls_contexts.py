@@ -1,7 +1,7 @@
 """What nsqd's TLS options mean to Python's ssl: contexts for its clients, and for asking auth servers.
 
-They are gevent's SSLContext: its ``wrap_socket`` lets others run where nothing is patched, and its
-``wrap_bio`` is that of ssl.
+The first is gevent's SSLContext: its ``wrap_socket`` lets other greenlets run where nothing is patched. The second
+is that of ssl, because auth servers are asked in native threads there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def client_context(options: NsqdOptions) -> ssl.SSLContext:
 
     :raises InvalidOption: if the file of CAs cannot be read or is not what it should be
     """
-    context: ssl.SSLContext = SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion(TLS_VERSIONS[options.tls_min_version])
     _load_cas(context, options, ssl.Purpose.SERVER_AUTH)
     return context

@@ -14,8 +14,7 @@ from gevent import socket
 from gevent.pywsgi import WSGIServer
 from gevent.ssl import SSLContext
 
-from gnsq_like.server.nsqd.auth_servers import Applicant
-from gnsq_like.server.nsqd.http_get import MAX_ANSWER_BYTES
+from gnsq_like.server.nsqd.auth_servers import MAX_ANSWER_BYTES, Applicant
 from tests.support.certificates import certificate, client_context, stranger, write_ca, write_certificate
 from tests.support.daemons import Kind, Running, running_nsqd
 from tests.support.raw import RESPONSE, Client, get, mpub_body, post, sized, stats
