@@ -25,7 +25,7 @@ from gevent import monkey
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
-from gnsq_like.http.decode import Malformed, line_of, object_of, text_of, value_of
+from gnsq_like.http.decode import Malformed, line_of, object_of, value_of
 from gnsq_like.http.url import parse_base_url
 from gnsq_like.runtime.thread_pool import call_blocking
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -134,9 +134,6 @@ class HTTPClient:
             return parse(_unwrapped(answer, object_of(answer.body)))
         except Malformed as exc:
             raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc
-
-    def _get_text(self, path: str, params: Mapping[str, str]) -> str:
-        return text_of(self._request("GET", path, params).body)
 
     def _post(self, path: str, params: Mapping[str, str], body: bytes = b"") -> Answer:
         return self._request("POST", path, params, body)

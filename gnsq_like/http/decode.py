@@ -1,4 +1,4 @@
-"""Reading what a daemon answered, without trusting that it is what the API promises."""
+"""Decoding a daemon's responses, which may not be what its API promises."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NAMES = {str: "text", int: "a whole number"}
 
 
 class Malformed(Exception):
-    """An answer is not what the API promises; the text says what is wrong. Never leaves this package's clients."""
+    """A response is not what the API promises; the text says how. Never leaves this package's clients."""
 
 
 def json_of(body: bytes) -> Any:
-    """The value that a JSON text stands for."""
+    """The value of a JSON text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -23,7 +23,7 @@ def json_of(body: bytes) -> Any:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object that a text stands for."""
+    """The value of a JSON text that must be an object."""
     value = json_of(body)
     if not isinstance(value, dict):
         raise Malformed("a JSON object was expected")
@@ -31,17 +31,17 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def text_of(body: bytes) -> str:
-    """Text; what is not UTF-8 in it is replaced."""
+    """Text; bytes that are not UTF-8 are replaced."""
     return body.decode("utf-8", "replace")
 
 
 def line_of(body: bytes) -> str:
-    """The beginning of a text as one line, fit for an error."""
+    """The beginning of a text as one line, for an error."""
     return " ".join(text_of(body[:1000]).split())[:200]
 
 
 def value_of(record: dict[str, Any], name: str, kind: type[_T], default: _T | None = None) -> _T:
-    """A field, of this type; ``default`` where it is missing."""
+    """A field, of this type; ``default`` if it is missing."""
     value = record.get(name, default)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise Malformed(f'"{name}" is not {_NAMES[kind]}')

@@ -26,7 +26,7 @@ _PROFILE = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class NsqdInfo:
-    """What an nsqd tells about itself. What an older one leaves out is None."""
+    """An nsqd's description of itself. Fields that an older one does not send are None."""
 
     version: str
     broadcast_address: str | None
@@ -36,21 +36,21 @@ class NsqdInfo:
     tcp_port: int | None
     #: Seconds since the epoch.
     start_time: int | None
-    #: Seconds; the bounds of what a client may ask for in IDENTIFY.
+    #: Seconds; the most that a client may ask for in IDENTIFY.
     max_heartbeat_interval: float | None
     max_output_buffer_timeout: float | None
     max_output_buffer_size: int | None
     max_deflate_level: int | None
-    #: The object as it came, for what newer ones add; durations in it are nanoseconds.
+    #: The whole JSON object, with fields that newer versions add; its durations are nanoseconds.
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
 
 class NsqdHTTPClient(HTTPClient):
     """Talks to one nsqd over HTTP. See :class:`~gnsq_like.http.client.HTTPClient` for the arguments and errors.
 
-    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for one that cannot be;
-    those that need it to exist raise HTTPStatusError with ``message`` "TOPIC_NOT_FOUND" or
-    "CHANNEL_NOT_FOUND". For publishing much, a Producer is faster and says more about a failure.
+    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for an invalid name; those that
+    need it to exist raise HTTPStatusError with ``message`` "TOPIC_NOT_FOUND" or "CHANNEL_NOT_FOUND". To publish
+    many messages, use a Producer: it is faster, and its errors tell whether a message was sent.
     """
 
     def info(self) -> NsqdInfo:
@@ -65,12 +65,12 @@ class NsqdHTTPClient(HTTPClient):
         include_clients: bool = True,
         include_mem: bool = True,
     ) -> dict[str, Any]:
-        """Its topics, channels and clients, as nsqd gives them (docs/internals 3.4); latencies in nanoseconds.
+        """Its topics, channels and clients, as nsqd sends them (docs/internals 3.4); latencies in nanoseconds.
 
-        :param topic: only this one; ``"topics"`` is an empty list if there is no such topic
+        :param topic: only this topic; ``"topics"`` is an empty list if there is none of that name
         :param channel: only channels of this name, and topics that have one
-        :param include_clients: False leaves out what grows with the connections
-        :param include_mem: False leaves out ``"memory"``, which costs nsqd a pause
+        :param include_clients: False leaves out the clients, which may be many
+        :param include_mem: False leaves out ``"memory"``, which nsqd pauses to collect
         """
         params = _stats_params(topic, channel, include_clients, include_mem)
         return self._get_object("/stats", {**params, "format": "json"}, _stats)
@@ -83,9 +83,9 @@ class NsqdHTTPClient(HTTPClient):
         include_clients: bool = True,
         include_mem: bool = True,
     ) -> str:
-        """The same as :meth:`stats`, as nsqd lays it out for people to read."""
+        """The same as :meth:`stats`, as nsqd's text for people to read."""
         params = _stats_params(topic, channel, include_clients, include_mem)
-        return self._get_text("/stats", {**params, "format": "text"})
+        return text_of(self._request("GET", "/stats", {**params, "format": "text"}).body)
 
     def publish(self, topic: str, body: bytes, defer: float | None = None) -> None:
         """Publish one message; returns when nsqd has it.
@@ -103,9 +103,9 @@ class NsqdHTTPClient(HTTPClient):
     def multi_publish(self, topic: str, bodies: Iterable[bytes]) -> None:
         """Publish several messages, all or none; returns when nsqd has them.
 
-        They are not split: together they must fit into nsqd's max-body-size (5 MiB by default).
+        They are sent in one request, and must together fit into nsqd's max-body-size (5 MiB by default).
 
-        :raises InvalidBody: an empty body among them, or one that is not bytes, or no body at all
+        :raises InvalidBody: no body at all, or one that is empty or not bytes
         :raises HTTPStatusError: nsqd refused them, for instance 413 "BODY_TOO_BIG"
         :raises HTTPRequestFailed: nsqd may or may not have them
         """
@@ -121,19 +121,19 @@ class NsqdHTTPClient(HTTPClient):
         self._post("/topic/delete", topic_params(topic))
 
     def empty_topic(self, topic: str) -> None:
-        """Drop the messages that wait in the topic itself; its channels keep theirs."""
+        """Drop the messages that the topic has not passed to its channels; the channels keep theirs."""
         self._post("/topic/empty", topic_params(topic))
 
     def pause_topic(self, topic: str) -> None:
-        """Hold the topic's messages back from its channels."""
+        """Pass no more of the topic's messages to its channels; the topic keeps them."""
         self._post("/topic/pause", topic_params(topic))
 
     def unpause_topic(self, topic: str) -> None:
-        """Let the topic's messages go on to its channels."""
+        """Pass the topic's messages to its channels again."""
         self._post("/topic/unpause", topic_params(topic))
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Create a channel of a topic that exists; fine if the channel exists too."""
+        """Create a channel of an existing topic; fine if the channel exists too."""
         self._post("/channel/create", channel_params(topic, channel))
 
     def delete_channel(self, topic: str, channel: str) -> None:
@@ -141,11 +141,11 @@ class NsqdHTTPClient(HTTPClient):
         self._post("/channel/delete", channel_params(topic, channel))
 
     def empty_channel(self, topic: str, channel: str) -> None:
-        """Drop all messages of a channel, those in flight and deferred too."""
+        """Drop all messages of a channel, including those in flight and deferred."""
         self._post("/channel/empty", channel_params(topic, channel))
 
     def pause_channel(self, topic: str, channel: str) -> None:
-        """Deliver no more messages of the channel; it goes on collecting them."""
+        """Deliver no more of the channel's messages; the channel keeps them."""
         self._post("/channel/pause", channel_params(topic, channel))
 
     def unpause_channel(self, topic: str, channel: str) -> None:
@@ -153,7 +153,7 @@ class NsqdHTTPClient(HTTPClient):
         self._post("/channel/unpause", channel_params(topic, channel))
 
     def config_get(self, option: str) -> Any:
-        """The value of one of nsqd's options: text as str, the others as from JSON; durations in nanoseconds.
+        """The value of one of nsqd's options: text as str, other types as JSON has them; durations in nanoseconds.
 
         :param option: its name in nsqd's configuration file, such as ``"max_msg_size"``
         :raises HTTPStatusError: 400 "INVALID_OPTION"
@@ -161,9 +161,9 @@ class NsqdHTTPClient(HTTPClient):
         return _config_value(self._request("GET", _config_path(option)))
 
     def config_set(self, option: str, value: str | Sequence[str]) -> Any:
-        """Change an option of the running nsqd, and give its new value as :meth:`config_get` does.
+        """Change an option of the running nsqd, and return its new value as :meth:`config_get` does.
 
-        :param option: nsqd 1.3.0 takes ``"nsqlookupd_tcp_addresses"`` (a list of "host:port") and
+        :param option: nsqd 1.3.0 accepts ``"nsqlookupd_tcp_addresses"`` (a list of "host:port") and
             ``"log_level"`` ("debug", "info", "warn", "error" or "fatal")
         :raises HTTPStatusError: 400 "INVALID_OPTION", 400 or 413 "INVALID_VALUE"
         """
@@ -171,29 +171,29 @@ class NsqdHTTPClient(HTTPClient):
         return _config_value(self._request("PUT", _config_path(option), body=text.encode()))
 
     def debug_pprof(self, profile: str, **params: int) -> bytes:
-        """One of the Go profiler's profiles, as it comes.
+        """One of the Go profiler's profiles, in the profiler's format.
 
         :param profile: "heap", "goroutine", "block", "threadcreate", "cmdline", "symbol", or "profile"
         :param params: the profiler's own, such as ``debug=1`` for text, or ``seconds=2`` for "profile", which
             by default takes longer than ``timeout``
         """
         if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
-            raise InvalidOption("profile", profile, "it is a word such as heap")
+            raise InvalidOption("profile", profile, "it must be a word such as heap")
         query = {name: str(value) for name, value in params.items()}
         return self._request("GET", f"/debug/pprof/{profile}", query).body
 
     def debug_set_block_rate(self, rate: int) -> None:
-        """Have the profile "block" sample one event per ``rate`` nanoseconds spent blocked; 0 ends it."""
+        """Make the profile "block" sample one event per ``rate`` nanoseconds spent blocked; 0 ends sampling."""
         if isinstance(rate, bool) or not isinstance(rate, int):
             raise InvalidOption("rate", rate, "it must be a whole number")
         self._request_answered_500("PUT", "/debug/setblockrate", {"rate": str(rate)})
 
     def debug_free_memory(self) -> None:
-        """Have nsqd collect its garbage and give memory back to the system."""
+        """Make nsqd collect its garbage and return memory to the system."""
         self._request_answered_500("POST", "/debug/freememory", {})
 
     def _request_answered_500(self, method: str, path: str, params: Mapping[str, str]) -> None:
-        # nsqd 1.3.0 does both, and then answers 500 INTERNAL_ERROR (docs/internals 3.5).
+        # nsqd 1.3.0 does it, and then responds with 500 INTERNAL_ERROR (docs/internals 3.5).
         try:
             self._request(method, path, params, b"")
         except HTTPStatusError as exc:
@@ -228,7 +228,7 @@ def _info(value: dict[str, Any]) -> NsqdInfo:
 
 
 def _stats_params(topic: str | None, channel: str | None, include_clients: bool, include_mem: bool) -> dict[str, str]:
-    # nsqd understands exactly these two words, and takes anything else for true.
+    # nsqd knows only these two words, and takes any other for true.
     params = {
         "include_clients": "true" if include_clients else "false",
         "include_mem": "true" if include_mem else "false",
@@ -247,12 +247,12 @@ def _stats(value: dict[str, Any]) -> dict[str, Any]:
 
 def _config_path(option: str) -> str:
     if not isinstance(option, str) or not _OPTION.fullmatch(option):
-        raise InvalidOption("option", option, "options of nsqd are named with a-z, 0-9 and _")
+        raise InvalidOption("option", option, "names of nsqd's options consist of a-z, 0-9 and _")
     return f"/config/{option}"
 
 
 def _config_value(answer: Answer) -> Any:
-    # Bare text and JSON are told apart by their type only: the text 5 is no number.
+    # Only the content type distinguishes JSON from plain text: the text 5 is not a number.
     if not answer.content_type.startswith("application/json"):
         return text_of(answer.body)
     try:

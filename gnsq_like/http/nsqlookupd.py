@@ -15,17 +15,17 @@ __all__ = ["LookupResult", "LookupdClient", "NsqdNode"]
 
 @dataclass(frozen=True, slots=True)
 class NsqdNode:
-    """An nsqd, as it introduced itself to nsqlookupd."""
+    """An nsqd, as it registered with nsqlookupd."""
 
-    #: Where it says it can be reached: a name or an IP address, as configured there.
+    #: The name or IP address at which it can be reached, according to its own configuration.
     broadcast_address: str
     tcp_port: int
     http_port: int
     hostname: str = ""
     version: str = ""
-    #: "ip:port" of its connection to nsqlookupd.
+    #: "ip:port" from which it is connected to nsqlookupd.
     remote_address: str = ""
-    #: From nodes() only: its topics, and for each of them whether it is tombstoned there.
+    #: From nodes() only: its topics, and for each of them whether the nsqd is tombstoned.
     topics: tuple[str, ...] = ()
     tombstones: tuple[bool, ...] = ()
 
@@ -42,7 +42,7 @@ class NsqdNode:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """Who has a topic."""
+    """A topic's channels and the nsqds that have it."""
 
     channels: tuple[str, ...] = ()
     producers: tuple[NsqdNode, ...] = ()
@@ -51,15 +51,15 @@ class LookupResult:
 class LookupdClient(HTTPClient):
     """Asks one nsqlookupd. See :class:`~gnsq_like.http.client.HTTPClient` for the arguments and errors.
 
-    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for one that cannot be.
+    Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for an invalid name.
     """
 
     def info(self) -> dict[str, Any]:
-        """What nsqlookupd tells about itself: its ``"version"``."""
+        """Its ``"version"``."""
         return self._get_object("/info", {}, dict)
 
     def topics(self) -> list[str]:
-        """All topics it knows, in no order; also those that no nsqd has."""
+        """All topics it knows, in no order, including those that no nsqd has."""
         return self._get_object("/topics", {}, lambda value: list_of(value, "topics", str))
 
     def channels(self, topic: str) -> list[str]:
@@ -69,8 +69,8 @@ class LookupdClient(HTTPClient):
     def lookup(self, topic: str, *, missing_ok: bool = False) -> LookupResult:
         """The nsqds that have a topic, and its channels.
 
-        :param missing_ok: for a topic it does not know, give an empty result
-        :raises HTTPStatusError: it does not know the topic: ``status`` is 404, ``message`` "TOPIC_NOT_FOUND"
+        :param missing_ok: whether to return an empty result for an unknown topic
+        :raises HTTPStatusError: the topic is unknown: ``status`` is 404, ``message`` "TOPIC_NOT_FOUND"
         """
         try:
             return self._get_object("/lookup", topic_params(topic), _lookup_result)
@@ -80,19 +80,19 @@ class LookupdClient(HTTPClient):
             raise
 
     def nodes(self) -> list[NsqdNode]:
-        """All nsqds that are connected to it, with their topics, in no order."""
+        """All nsqds connected to it, with their topics, in no order."""
         return self._get_object("/nodes", {}, _nodes)
 
     def create_topic(self, topic: str) -> None:
-        """Make the topic known, without an nsqd that has it."""
+        """Register a topic, although no nsqd has it."""
         self._post("/topic/create", topic_params(topic))
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic and its channels; fine for one it does not know. The nsqds keep theirs."""
+        """Forget a topic and its channels; fine if it is unknown. The nsqds keep theirs."""
         self._post("/topic/delete", topic_params(topic))
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Make the channel known, and the topic too."""
+        """Register a channel, and its topic."""
         self._post("/channel/create", channel_params(topic, channel))
 
     def delete_channel(self, topic: str, channel: str) -> None:
@@ -103,9 +103,9 @@ class LookupdClient(HTTPClient):
         self._post("/channel/delete", channel_params(topic, channel))
 
     def tombstone(self, topic: str, node: NsqdNode | str) -> None:
-        """Hide an nsqd from the topic's lookups for a while (45 s by default); fine for one it does not know.
+        """Hide an nsqd from the topic's lookups for a while (45 s by default); fine if it is unknown.
 
-        :param node: as nodes() gave it, or its "broadcast_address:http_port" (IPv6 without brackets here)
+        :param node: as returned by nodes(), or its "broadcast_address:http_port" (IPv6 without brackets here)
         """
         if isinstance(node, NsqdNode):
             # nsqlookupd compares with exactly this text: no brackets.
@@ -115,12 +115,12 @@ class LookupdClient(HTTPClient):
         self._post("/topic/tombstone", {**topic_params(topic), "node": node})
 
     def debug(self) -> dict[str, list[dict[str, Any]]]:
-        """Its whole database: for each "category:key:subkey" that has producers, those."""
+        """Its whole database: the producers of each "category:key:subkey" that has any."""
         return self._get_object("/debug", {}, lambda value: {key: list_of(value, key, dict) for key in value})
 
 
 def _join(host: str, port: int) -> str:
-    # Some configure an IPv6 broadcast address with its brackets.
+    # An IPv6 broadcast address may be configured with its brackets.
     return join_host_port(host.removeprefix("[").removesuffix("]"), port)
 
 

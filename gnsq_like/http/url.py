@@ -1,6 +1,6 @@
 """Addresses of HTTP APIs: "host:port", or a URL with a path and credentials of its own.
 
-The credentials are taken out here, at once, so that what is logged, raised and shown elsewhere is free of them.
+The credentials are removed here, so that no log and no error elsewhere can show them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-#: What would end the address early, or be read differently by those it is handed to.
+#: Characters that would end the address early, or that other parsers read differently.
 _NOT_IN_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f?#\\]")
 
 
 @dataclass(frozen=True)
 class BaseURL:
-    """Where an API is."""
+    """The URL of an API."""
 
     #: Scheme, host, port and path, without credentials and without a slash at the end.
     url: str
-    #: The Authorization header made of the address's user and password.
+    #: The Authorization header for the address's user and password.
     authorization: str | None = field(default=None, repr=False)
 
 
@@ -34,7 +34,7 @@ def parse_base_url(address: str) -> BaseURL:
 
     :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; special
         characters in user, password and path are percent-encoded
-    :raises InvalidAddress: for anything else; its text is free of credentials
+    :raises InvalidAddress: for anything else; its text holds no credentials
     """
     if not isinstance(address, str):
         raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str")
@@ -46,9 +46,9 @@ def parse_base_url(address: str) -> BaseURL:
     if scheme not in _DEFAULT_PORTS:
         raise InvalidAddress(shown, "the scheme must be http or https")
     if _NOT_IN_AN_ADDRESS.search(rest):
-        raise InvalidAddress(shown, "blanks, ?, # and \\ cannot stand in it")
+        raise InvalidAddress(shown, "it must not contain blanks, ?, # or \\")
     authority, _, path = rest.partition("/")
-    # Else the rest of a password with a slash in it would be taken for a path, and shown.
+    # Otherwise the part of a password after a slash would be taken for a path, and shown.
     if "@" in path:
         raise InvalidAddress(shown, "an @ in the path, and an @ or / in the password, must be percent-encoded")
     userinfo, at, host_port = authority.rpartition("@")
@@ -65,7 +65,7 @@ def parse_base_url(address: str) -> BaseURL:
 
 
 def check_addresses(given: str | Iterable[str]) -> list[str]:
-    """One address or several, as they are; raises InvalidAddress for one that :func:`parse_base_url` refuses."""
+    """One address or several, unchanged; raises InvalidAddress for one that :func:`parse_base_url` refuses."""
     addresses = [given] if isinstance(given, str) else list(given)
     for address in addresses:
         parse_base_url(address)
