@@ -272,8 +272,6 @@ class SourceOptions:
     columns: tuple[str, ...] = option("includeColumns", columns, DEFAULT_COLUMNS)
     #: Of a batch read: look at messages and give them back, or take them for good.
     batch_mode: str = option("batchMode", choice("peek", "drain"), "peek")
-    #: For tests: "module:function", called with the name of each point that a batch passes.
-    trace: str = option("trace", text, "")
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
     #: Options of fsspec's file system.

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from gnsq_like.spark.staging.trace import POINTS
 from tests.support.daemons import Running, running_nsqd
 from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
+from tests.support.spark_points import POINTS
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 MESSAGES = 900

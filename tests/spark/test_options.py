@@ -73,7 +73,6 @@ def test_every_option_of_the_table_is_read() -> None:
             "availableNowWaitInFlight": "true",
             "includeColumns": "body, timestamp_ns",
             "batchMode": "drain",
-            "trace": "a:b",
             "nsq.sample_rate": "5",
             "nsq.heartbeat_interval": "2.5",
             "storage.key": "k",
@@ -142,7 +141,7 @@ def test_the_documented_options_and_their_defaults() -> None:
     table = page.partition("Reading a stream")[2].partition("Option  ")[2].partition("The stage")[0]
     rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
     named = {each.metadata["name"]: each.default for each in fields(SourceOptions) if "name" in each.metadata}
-    assert set(rows) == set(named) - {"trace", "batchMode"}
+    assert set(rows) == set(named) - {"batchMode"}
     readers = {
         each.metadata["name"]: each.metadata["read"] for each in fields(SourceOptions) if "name" in each.metadata
     }

@@ -1,9 +1,8 @@
-"""Spark's streaming engine without Spark: the calls that it makes of a source, in its order, with its log.
+"""Spark's streaming engine without Spark: it calls a source in the order in which Spark does, and keeps the same log.
 
-What a micro-batch query does (docs/internals S1): write the offsets of a batch down, have it read, write its rows,
-write down that it is done; tell the source that the batch before is finished once the next one is written down; after
-a restart go on with what is written. Its rows are written whole or not at all, under the batch's number, as a file
-sink does.
+A micro-batch query (docs/internals S1) writes the offsets of a batch down, reads the batch, writes its rows, and writes
+down that it is done. It tells the source that a batch is finished once the next one is written down. After a restart it
+continues from what is written. Rows are written whole or not at all, under the batch's number, as a file sink does.
 
 ::
 
@@ -11,18 +10,17 @@ sink does.
     engine.run()                                    # an AvailableNow run, to its end
     engine.bodies()                                 # what the sink has
 
-``run_killed`` runs one in a process that kills itself when it has passed a point of ``gnsq_like.spark.staging.trace``
-for the nth time, "after-FIN:2".
+``run_killed`` runs one in a process that kills itself when it reaches a point of ``spark_points`` for the nth time,
+"after-FIN:2".
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from tests.support.daemons import wait_for
+from tests.support.spark_points import KillAt, Reached, WatchedDriver, watched_part
 
 #: Processes that have everything imported when they start.
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -38,11 +37,15 @@ _PROCESSES.set_forkserver_preload([__name__])
 
 
 class Engine:
-    """One query with its checkpoint and its sink, both in ``directory``."""
+    """One query with its checkpoint and its sink, both in ``directory``.
 
-    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+    :param reached: called at each point (``spark_points``)
+    """
+
+    def __init__(self, directory: Path, options: Mapping[str, Any], reached: Reached | None = None) -> None:
         self.options = parse_options(SourceOptions, {name: str(value) for name, value in options.items()})
-        self.driver = Driver(self.options)
+        self.driver = Driver(self.options) if reached is None else WatchedDriver(self.options, reached)
+        self._read_part = read_part if reached is None else partial(watched_part, reached=reached)
         self._directory = directory
         for name in ("offsets", "commits", "sink"):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -91,7 +94,7 @@ class Engine:
     def _execute(self, batch: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
         rows: list[Any] = []
         for part in self.driver.parts(start, end):
-            for records in read_part(part, self.options):
+            for records in self._read_part(part, self.options):
                 columns = [records.column(name).to_pylist() for name in ("id", "body", "attempts", "nsqd_address")]
                 rows += [[each[0], each[1].decode(), each[2], each[3]] for each in zip(*columns, strict=True)]
         self._write("sink", batch, rows)
@@ -110,17 +113,6 @@ class Engine:
         return Counter(row[1] for row in self.rows())
 
 
-_passed: Counter[str] = Counter()
-
-
-def kill_at(point: str, subject: object) -> None:
-    """For the option ``trace``: kill this process at the point that KILL_AT names."""
-    wanted, _, count = os.environ["KILL_AT"].partition(":")
-    _passed[point] += 1
-    if point == wanted and _passed[point] == int(count or 1):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def run_killed(directory: Path, options: Mapping[str, Any], point: str, timeout: float = 60.0) -> int:
     """An AvailableNow run in a process that kills itself at the point; its exit status."""
     process = _PROCESSES.Process(target=_run, args=(directory, dict(options), point))
@@ -136,8 +128,7 @@ def run_killed(directory: Path, options: Mapping[str, Any], point: str, timeout:
 
 
 def _run(directory: Path, options: Mapping[str, Any], point: str) -> None:
-    os.environ["KILL_AT"] = point
-    Engine(directory, {**options, "trace": "tests.support.spark_engine:kill_at"}).run()
+    Engine(directory, options, KillAt(point)).run()
 
 
 def source_options(nsqds: list[Any], directory: Path, topic: str, **more: Any) -> dict[str, Any]:
@@ -174,23 +165,3 @@ def publish(nsqd: Any, topic: str, numbers: Iterable[int]) -> NsqdHTTPClient:
 def once(count: int, start: int = 0) -> Counter[str]:
     """Each number once, as bodies: nothing lost, nothing doubled."""
     return Counter(str(number) for number in range(start, start + count))
-
-
-def kill_session_at(point: str, subject: object) -> None:
-    """For the option ``trace`` under Spark: kill all processes of the session, driver, JVM and workers, at KILL_AT."""
-    wanted, _, count = os.environ.get("KILL_AT", "").partition(":")
-    _passed[point] += 1
-    if point == wanted and _passed[point] == int(count or 1):
-        kill_session(os.getsid(0))
-
-
-def kill_session(session: int) -> None:
-    """SIGKILL for all processes of a session, this one last."""
-    for path in Path("/proc").iterdir():
-        try:
-            if path.name.isdigit() and int(path.name) != os.getpid() and os.getsid(int(path.name)) == session:
-                os.kill(int(path.name), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    if os.getsid(0) == session:
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -30,8 +30,7 @@ from gnsq_like.spark.source.plan import Depth, Part, make_plan, parts_of
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_logs
-from gnsq_like.spark.staging.store import Store, check_store, open_store
-from gnsq_like.spark.staging.trace import tracer
+from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +50,14 @@ _NSQD_LATE = 6.0
 
 
 class Driver:
-    """The driver's side of one query. Opens nothing before the first call."""
+    """The driver's side of one query. Opens nothing before the first call.
 
-    def __init__(self, options: SourceOptions) -> None:
+    :param open_store: opens the staging location
+    """
+
+    def __init__(self, options: SourceOptions, open_store: OpenStore = open_store) -> None:
         self._options = options
-        self._trace = tracer(options.trace)
+        self._open_store = open_store
         self._base = base_of(options.topic, options.channel)
         self._daemons = Daemons(options)
         self._opened: Store | None = None
@@ -82,7 +84,7 @@ class Driver:
     @property
     def _store(self) -> Store:
         if self._opened is None:
-            store = open_store(self._options.staging_location, self._options.storage)
+            store = self._open_store(self._options.staging_location, self._options.storage)
             check_store(store, self._options.staging_location)
             self._opened = store
         return self._opened
@@ -173,7 +175,6 @@ class Driver:
 
     def _planned(self, offset: Offset) -> dict[str, Any]:
         self._batch_at = time.monotonic()
-        self._trace("latestOffset", offset)
         return offset.to_dict()
 
     def _check_known(self, offset: Offset) -> None:
@@ -271,7 +272,6 @@ class Driver:
                 planned = last
             parts += parts_of(last.log, batch, planned.plan)
         log.make_parts(parts)
-        self._trace("partitions", last)
         return parts
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -284,7 +284,6 @@ class Driver:
     def _commit(self, end: Offset) -> None:
         log = self._log(end.log)
         batches = [batch for batch in log.batches() if batch <= end.batch]
-        self._trace("commit-start", end)
         finished = log.committed()
         for batch in batches:
             if batch > finished:
@@ -292,9 +291,7 @@ class Driver:
                     log.seal_staged(staged)
                     index.remember(log, staged, window=self._options.dedupe == "window")
         log.write_watermark(end.batch)
-        self._trace("commit-middle", end)
         for batch in batches:
             log.retire(batch)
         retention = {"unsure": self._options.dedupe_retention, "window": self._options.dedupe_window}
         index.forget(log, retention)
-        self._trace("commit-end", end)

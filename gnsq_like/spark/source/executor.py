@@ -15,19 +15,27 @@ from threading import Thread
 import gevent
 import pyarrow as pa
 
+from gnsq_like import Connection
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.source.stream_receiver import StreamReceiver
 from gnsq_like.spark.staging.errors import StagingError
 from gnsq_like.spark.staging.segments import Rows
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
-from gnsq_like.spark.staging.store import open_store
-from gnsq_like.spark.staging.trace import tracer
+from gnsq_like.spark.staging.store import OpenStore, open_store
 
 
-def read_part(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read_part(
+    part: Part,
+    options: SourceOptions,
+    *,
+    open_store: OpenStore = open_store,
+    connection: type[Connection] = Connection,
+) -> Iterator[pa.RecordBatch]:
     """Fill the part if that is not done, and give its rows; always the same for the same part.
 
+    :param open_store: opens the staging location
+    :param connection: what connects to nsqd
     :raises StagingError: the staging location is not seen from here
     :raises Fenced: the batch is finished, nobody wants its rows any more
     :raises ConnectionFailed: nsqd refuses what the options ask for
@@ -40,15 +48,12 @@ def read_part(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
             f"stagingLocation {options.staging_location} is not what it is for the driver: its log is not there on "
             f"this executor. It must be a place that the driver and all executors share"
         )
-    trace = tracer(options.trace)
     rows = Rows(options.columns, options.topic, options.channel, part.address)
-    for number in _in_background(lambda note: StreamReceiver(part, log, options, trace, note).run()):
+    for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
         data = log.record(part, number)
         if data is None:
             raise StagingError(f"segment {number} of {log.place(part)} is gone while its batch is read")
-        trace("before-yield", part)
         yield rows.of(data)
-        trace("after-yield", part)
 
 
 def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int]:
@@ -64,7 +69,7 @@ def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int
         finally:
             gevent.get_hub().destroy(destroy_loop=True)
 
-    thread = Thread(target=work, name="gnsq_like collector", daemon=True)
+    thread = Thread(target=work, name="gnsq_like receiver", daemon=True)
     thread.start()
     try:
         while (item := noted.get()) is not None:

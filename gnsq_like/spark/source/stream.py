@@ -35,7 +35,7 @@ def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStrea
         if not options.staging_location:
             raise InvalidOption("stagingLocation", "", "a stream read needs one, which driver and executors share")
     except NSQError as exc:
-        return NsqStreamReader(None, exc)
+        return NsqStreamReader(exc)
     return NsqStreamReader(options)
 
 
@@ -49,26 +49,30 @@ class NsqPartition(InputPartition):
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's reader. Spark makes two, one for the driver's calls and one to be pickled for ``read``."""
 
-    def __init__(self, options: SourceOptions | None, refusal: NSQError | None = None) -> None:
-        self._given = options
-        self._refusal = refusal
+    def __init__(self, options: SourceOptions | NSQError) -> None:
+        #: Or what is wrong with them.
+        self._options = options
         #: Made at the first call of the driver's; executors have none.
         self._made_driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_given": self._given, "_refusal": self._refusal, "_made_driver": None}
+        return {"_options": self._options, "_made_driver": None}
 
     @property
-    def _options(self) -> SourceOptions:
-        if self._given is None:
-            assert self._refusal is not None
-            raise self._refusal
-        return self._given
+    def options(self) -> SourceOptions:
+        """The options; raises what is wrong with them."""
+        if isinstance(self._options, NSQError):
+            raise self._options
+        return self._options
+
+    def make_driver(self) -> Driver:
+        """What answers the driver's calls. A subclass may make another one."""
+        return Driver(self.options)
 
     @property
     def _driver(self) -> Driver:
         if self._made_driver is None:
-            self._made_driver = Driver(self._options)
+            self._made_driver = self.make_driver()
         return self._made_driver
 
     @plain_errors()
@@ -78,10 +82,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors()
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark hands one limit back, which says no more than whether limits apply: both of ours are in the options.
-        if self._options.max_messages is not None:
-            return ReadMaxRows(self._options.max_messages)
-        if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
+        if self.options.max_messages is not None:
+            return ReadMaxRows(self.options.max_messages)
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
         return ReadMaxRows(2**63 - 1)
 
     @plain_errors()
@@ -99,7 +103,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, NsqPartition)
         with plain_errors():
-            yield from read_part(partition.part, self._options)
+            yield from read_part(partition.part, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.commit(end)

@@ -34,7 +34,6 @@ from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.segments import RawMessage, decode_segment, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, is_end
-from gnsq_like.spark.staging.trace import Trace, nothing
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +48,8 @@ class StreamReceiver:
 
     :param part: what to take
     :param log: where to stage it
-    :param trace: called at the points of ``trace``
     :param on_segment: called with the number of each segment that is there, in their order, by whomever published
+    :param connection: what connects to nsqd
     """
 
     def __init__(
@@ -58,14 +57,14 @@ class StreamReceiver:
         part: Part,
         log: StagingLog,
         options: SourceOptions,
-        trace: Trace = nothing,
         on_segment: Callable[[int], object] = lambda number: None,
+        connection: type[Connection] = Connection,
     ) -> None:
         self._part = part
         self._log = log
         self._options = options
-        self._trace = trace
         self._on_segment = on_segment
+        self._connection_class = connection
         self._known = Known(log, part.address, options.dedupe)
         #: Number of the next record.
         self._number = 0
@@ -89,7 +88,7 @@ class StreamReceiver:
         if self._rest <= 0 or self._rest_bytes <= 0:
             self._seal("target")
             return
-        connection = Connection(
+        connection = self._connection_class(
             self._part.address,
             self._options.connection_options(),
             on_messages=self._gathering.take,
@@ -181,13 +180,11 @@ class StreamReceiver:
         suspicious = reason == "lost"
         while fresh := self._known.fresh(messages, suspicious=suspicious):
             data = encode_segment(fresh)
-            self._trace("before-publish", self._part)
             if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
                 self._give_back(connection, messages)
                 return "stalled"
             if self._log.publish(self._part, self._number, data):
                 number = self._number
-                self._trace("after-publish", self._part)
                 self._pass_segment()
                 break
             if self._catch_up():
@@ -205,7 +202,6 @@ class StreamReceiver:
         if number is not None:
             self._finished.append(number)
         gevent.sleep(0)  # the hub writes now what is queued
-        self._trace("after-FIN", self._part)
         return reason
 
     def _give_back(self, connection: Connection, messages: list[RawMessage]) -> None:
@@ -217,7 +213,6 @@ class StreamReceiver:
         while not self._log.seal(self._part, self._number, self._part.messages - self._rest, reason):
             if self._catch_up():
                 return
-        self._trace("after-END", self._part)
 
     def _finish(self, connection: Connection) -> None:
         """The orderly end of the connection, and the confirmation if it came about. May switch."""

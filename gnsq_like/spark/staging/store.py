@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -54,6 +54,10 @@ class Store(Protocol):
 
     def retire(self, prefix: str) -> None:
         """Remove the name, or everything below it, as described above. For the driver alone."""
+
+
+#: Opens the store at a location with the options of its file system.
+OpenStore = Callable[[str, Mapping[str, str]], Store]
 
 
 def open_store(location: str, storage: Mapping[str, str]) -> Store:

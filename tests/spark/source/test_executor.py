@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,10 @@ from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.staging.errors import StagingError
+from gnsq_like.spark.staging.store import OpenStore, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import Engine, publish, source_options
+from tests.support.spark_points import watched_store
 
 
 @pytest.fixture(scope="module")
@@ -28,29 +29,24 @@ def nsqd() -> Iterator[Running]:
         yield running
 
 
-def planned(nsqd: Running, directory: Path, topic: str, **more: Any) -> tuple[SourceOptions, Part]:
+def planned(nsqd: Running, directory: Path, topic: str) -> tuple[SourceOptions, Part]:
     """The only part of a query's first batch, of 500 messages."""
     publish(nsqd, topic, range(500))
-    engine = Engine(directory, source_options([nsqd], directory, topic, **more))
+    engine = Engine(directory, source_options([nsqd], directory, topic))
     start = engine.driver.initial()
     [part] = engine.driver.parts(start, engine.driver.latest(start))
     return engine.options, part
 
 
-def bodies(part: Part, options: SourceOptions) -> list[bytes]:
-    return [body for batch in read_part(part, options) for body in batch.column("body").to_pylist()]
+def bodies(part: Part, options: SourceOptions, open_store: OpenStore = open_store) -> list[bytes]:
+    batches = read_part(part, options, open_store=open_store)
+    return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
 def check_nothing_is_left(nsqd: Running, topic: str) -> None:
-    assert "gnsq_like collector" not in {thread.name for thread in threading.enumerate()}
+    assert "gnsq_like receiver" not in {thread.name for thread in threading.enumerate()}
     http = NsqdHTTPClient(nsqd.http_address)
     wait_for(lambda: not http.stats(topic)["topics"][0]["channels"][0]["client_count"], "the connection is gone")
-
-
-def fail_after_publish(point: str, subject: object) -> None:
-    """For the option ``trace``."""
-    if point == "after-publish":
-        raise RuntimeError("it fails here")
 
 
 def test_all_rows_then_nothing_is_left(nsqd: Running, tmp_path: Path) -> None:
@@ -75,9 +71,13 @@ def test_rows_that_nobody_wants_any_more_are_staged(nsqd: Running, tmp_path: Pat
 
 
 def test_an_error_of_the_thread_is_the_task_s(nsqd: Running, tmp_path: Path) -> None:
-    options, part = planned(nsqd, tmp_path, "failing", trace="tests.spark.source.test_executor:fail_after_publish")
+    def fail(point: str) -> None:
+        if point == "after-publish":
+            raise RuntimeError("it fails here")
+
+    options, part = planned(nsqd, tmp_path, "failing")
     with pytest.raises(RuntimeError, match="it fails here"):
-        bodies(part, options)
+        bodies(part, options, watched_store(fail))
     check_nothing_is_left(nsqd, "failing")
 
 

@@ -20,9 +20,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from gnsq_like.spark.staging.trace import POINTS
 from tests.support.daemons import Running, running_nsqd
-from tests.support.spark_engine import kill_session, once, publish, source_options
+from tests.support.spark_engine import once, publish, source_options
+from tests.support.spark_points import POINTS, kill_session
 from tests.support.spark_sessions import ROOT, environment, run_program
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ _QUERY = """
 import sys, json
 from pathlib import Path
 from tests.support.spark_sessions import session
-from gnsq_like.spark import register
+from tests.support.spark_killing import KillingDataSource
 
 directory, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 with session("local[2]") as spark:
-    register(spark)
+    spark.dataSource.register(KillingDataSource)
     frame = spark.readStream.format("nsq").options(**options).load().selectExpr("cast(body AS string) AS body")
     query = (
         frame.writeStream.format("parquet")
@@ -133,14 +133,12 @@ with session("local[2]") as spark:
 def run_query(directory: Path, options: dict[str, Any], kill_at: str = "", kill_after: float = 110.0) -> int:
     """The query above in a session of processes that is killed as one; its exit status.
 
-    :param kill_at: a point of ``trace`` where it kills itself
+    :param kill_at: a point of ``spark_points`` where it kills itself
     :param kill_after: seconds after which it is killed
     """
     program = directory / "query.py"
     program.write_text(_QUERY)
-    given = {name: str(value) for name, value in options.items()} | {
-        "trace": "tests.support.spark_engine:kill_session_at"
-    }
+    given = {name: str(value) for name, value in options.items()}
     process = subprocess.Popen(
         [sys.executable, str(program), str(directory), json.dumps(given)],
         env={**os.environ, **environment(), "KILL_AT": kill_at},

@@ -1,7 +1,6 @@
 """One task's work: late attempts, stalls, lost connections. Nothing lost, and nothing doubled where that can be had.
 
-Two attempts of a task are two greenlets; one is held at a point of ``gnsq_like.spark.staging.trace`` for as
-long as a test likes.
+Two attempts of a task are two greenlets; a test holds one of them at a point of ``spark_points``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import errno
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_part
 from gnsq_like.spark.staging.store import PosixStore, Store, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import Engine, once, publish, source_options
+from tests.support.spark_points import Reached, WatchedStore, watched_connection
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
@@ -55,15 +55,11 @@ class Query:
         end = wait_for(lambda: (found := dict(self.driver.latest(before))) != before and found, "a batch")
         return end, self.driver.parts(before, end)
 
-    def collector(
-        self,
-        part: Part,
-        trace: Callable[[str, object], None] = lambda point, subject: None,
-        store: Store | None = None,
-    ) -> StreamReceiver:
+    def receiver(self, part: Part, reached: Reached = lambda point: None, store: Store | None = None) -> StreamReceiver:
         options = self.engine.options
-        store = store or open_store(options.staging_location, options.storage)
-        return StreamReceiver(part, StagingLog(store, base_of(self.topic, "spark"), part.log), options, trace)
+        store = WatchedStore(store or open_store(options.staging_location, options.storage), reached)
+        log = StagingLog(store, base_of(self.topic, "spark"), part.log)
+        return StreamReceiver(part, log, options, connection=watched_connection(reached))
 
     def finish(self) -> None:
         """Let the engine do what remains, from the beginning of its own log."""
@@ -104,14 +100,14 @@ class Query:
 
 
 class Held:
-    """A trace that holds its caller at a point, once, until it is let go."""
+    """Holds whatever reaches a point first, until it is let go."""
 
     def __init__(self, point: str) -> None:
         self._point = point
         self.reached = Event()
         self.go = Event()
 
-    def __call__(self, point: str, subject: object) -> None:
+    def __call__(self, point: str) -> None:
         if point == self._point and not self.reached.is_set():
             self.reached.set()
             assert self.go.wait(60)
@@ -122,9 +118,9 @@ def test_two_attempts_at_once_give_one_sequence(nsqd: Running, tmp_path: Path, s
     query = Query(nsqd, tmp_path, f"two-{store}", 500, store=store)
     end, [part] = query.plan()
     held = Held("before-publish")
-    late = gevent.spawn(query.collector(part, held).run)
-    held.reached.wait(10)
-    query.collector(part).run()
+    late = gevent.spawn(query.receiver(part, held).run)
+    assert held.reached.wait(10)
+    query.receiver(part).run()
     held.go.set()
     late.get(timeout=10)
     first = query.rows_of(part)
@@ -139,9 +135,9 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
     query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msgTimeoutMs=30_000)
     end, [part] = query.plan()
     held = Held("before-publish")
-    late = gevent.spawn(query.collector(part, held).run)
-    held.reached.wait(10)
-    query.collector(part).run()
+    late = gevent.spawn(query.receiver(part, held).run)
+    assert held.reached.wait(10)
+    query.receiver(part).run()
     first = query.rows_of(part)
     assert 0 < len(first) < 500
     query.driver.commit(end)
@@ -152,15 +148,17 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
 
 
 def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "stall", 300, minPartitions=2, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    options = {"minPartitions": 2, "msgTimeoutMs": 1000, "fetchMaxWaitMs": 250, "dedupe": "window"}
+    query = Query(nsqd, tmp_path, "stall", 300, **options)
     end, parts = query.plan()
     assert len(parts) == 2
-    held = Held("before-publish")
-    stalled = gevent.spawn(query.collector(parts[0], held).run)
-    held.reached.wait(10)
+    # What others stage from here on is not seen any more.
+    held = Held("look-up")
+    stalled = gevent.spawn(query.receiver(parts[0], held).run)
+    assert held.reached.wait(10)
     # nsqd gives the stalled task's messages to others meanwhile.
     wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
-    query.collector(parts[1]).run()
+    query.receiver(parts[1]).run()
     held.go.set()
     stalled.get(timeout=10)
     assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
@@ -170,12 +168,12 @@ def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_p
     query = Query(nsqd, tmp_path, "stall-fin", 300, minPartitions=2, msgTimeoutMs=1000, fetchMaxWaitMs=250)
     end, parts = query.plan()
     held = Held("after-publish")
-    stalled = gevent.spawn(query.collector(parts[0], held).run)
-    held.reached.wait(10)
+    stalled = gevent.spawn(query.receiver(parts[0], held).run)
+    assert held.reached.wait(10)
     wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
     held.go.set()
     stalled.get(timeout=10)
-    query.collector(parts[1]).run()
+    query.receiver(parts[1]).run()
     assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
 
 
@@ -183,12 +181,12 @@ def test_a_copy_is_known_after_its_batch_is_gone(nsqd: Running, tmp_path: Path) 
     query = Query(nsqd, tmp_path, "suspect", 100, msgTimeoutMs=1000, fetchMaxWaitMs=250)
     end, [part] = query.plan()
 
-    def die(point: str, subject: object) -> None:
+    def die(point: str) -> None:
         if point == "after-publish":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        query.collector(part, die).run()
+        query.receiver(part, die).run()
     assert query.rows_of(part) == [str(number) for number in range(100)]
     query.driver.commit(end)
     assert query.rest(end) == []
@@ -228,7 +226,7 @@ def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: P
     query = Query(nsqd, tmp_path, topic, 300, msgTimeoutMs=30_000)
     end, [part] = query.plan()
     with pytest.raises(OSError, match=r"no space left|input/output error"):
-        query.collector(part, store=Broken(tmp_path / "stage", failing)).run()
+        query.receiver(part, store=Broken(tmp_path / "stage", failing)).run()
     # Nothing waits for its timeout.
     wait_for(lambda: query.in_flight() == 0, "what was in hand is back")
     rows = query.rows_of(part)
@@ -239,7 +237,7 @@ def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: P
 def test_a_part_that_is_complete_needs_no_confirmation(nsqd: Running, tmp_path: Path) -> None:
     query = Query(nsqd, tmp_path, "unconfirmed", 300)
     end, [part] = query.plan()
-    query.collector(part, store=Broken(tmp_path / "stage", "before /confirmed-")).run()
+    query.receiver(part, store=Broken(tmp_path / "stage", "before /confirmed-")).run()
     assert sorted(query.rows_of(part) + query.rest(end), key=int) == [str(number) for number in range(300)]
 
 
@@ -247,10 +245,10 @@ def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path:
     query = Query(nsqd, tmp_path, "slow-start", 100, fetchIdleMs=1, fetchMaxWaitMs=7000, msgTimeoutMs=30_000)
     end, [part] = query.plan()
     query.http.pause_channel(query.topic, "spark")
-    collecting = gevent.spawn(query.collector(part).run)
+    receiving = gevent.spawn(query.receiver(part).run)
     wait_for(lambda: query.http.stats(query.topic)["topics"][0]["channels"][0]["client_count"], "it has subscribed")
     query.http.unpause_channel(query.topic, "spark")
-    collecting.get(timeout=10)
+    receiving.get(timeout=10)
     rows = query.rows_of(part)
     assert rows
     assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(100)]
@@ -261,11 +259,11 @@ def test_what_a_dying_nsqd_has_given_is_staged(tmp_path: Path) -> None:
         query = Query(nsqd, tmp_path, "dying", 150)
         _, [part] = query.plan()
 
-        def kill(point: str, subject: object) -> None:
+        def kill(point: str) -> None:
             if point == "after-FIN":
                 nsqd.kill()
 
-        query.collector(part, kill).run()
+        query.receiver(part, kill).run()
         rows = query.rows_of(part)
         assert rows[:100] == [str(number) for number in range(100)]
         assert rows == [str(number) for number in range(len(rows))]
@@ -276,7 +274,7 @@ def test_an_nsqd_that_is_away_costs_a_batch_nothing_but_its_share(tmp_path: Path
         query = Query(nsqd, tmp_path, "away", 50)
         _, [part] = query.plan()
         nsqd.kill()
-        query.collector(part).run()
+        query.receiver(part).run()
         assert query.rows_of(part) == []
 
 
@@ -286,7 +284,7 @@ def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
         query = Query(nsqd, tmp_path, "refused", 10, msgTimeoutMs=60_000)
         _, [part] = query.plan()
         with pytest.raises(ConnectionFailed, match="timeout"):
-            query.collector(part).run()
+            query.receiver(part).run()
 
 
 def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
