@@ -26,7 +26,7 @@ from gnsq_like import Connection
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.source.plan import Part
+from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.staging_log import is_end
 from gnsq_like.spark.staging.store import OpenStore, Store, open_store
 

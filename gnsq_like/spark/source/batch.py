@@ -18,8 +18,9 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.batch_receiver import BatchReceiver
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import Part, make_plan, parts_of
+from gnsq_like.spark.source.plan import make_plan
 from gnsq_like.spark.source.schema import check_schema
+from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.segments import Rows, encode_segment
 from gnsq_like.spark.user_errors import plain_errors
 
@@ -52,7 +53,7 @@ class NsqBatchReader(DataSourceReader):
                 min_partitions=1 if self._keep else options.min_partitions,
                 segment_messages=options.segment_messages,
             )
-        return [InputPartition(part) for part in parts_of("", 0, plan)]
+        return [InputPartition(part) for part in Offset("", 0, plan).parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a part; of a peek no more than one connection holds."""

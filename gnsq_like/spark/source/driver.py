@@ -25,10 +25,10 @@ import gevent
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.offsets import Offset
-from gnsq_like.spark.source.plan import Depth, Part, make_plan, parts_of
+from gnsq_like.spark.source.plan import Depth, make_plan
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.errors import DataLost, StagingError
+from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_logs
 from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
@@ -244,7 +244,7 @@ class Driver:
         log = self._log(offset.log)
         ends = {(staged.address, staged.split): log.end_of(staged) for staged in log.batch_parts(offset.batch)}
         taken = dict.fromkeys(offset.plan, 0)
-        for part in parts_of(offset.log, offset.batch, offset.plan):
+        for part in offset.parts():
             end = ends.get((part.address, part.split))
             taken[part.address] += part.messages if end is None else end.taken
         return taken
@@ -270,7 +270,7 @@ class Driver:
                 log.create()
                 log.write_plan(last)
                 planned = last
-            parts += parts_of(last.log, batch, planned.plan)
+            parts += planned.parts()
         log.make_parts(parts)
         return parts
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from gnsq_like import Connection
 from gnsq_like.spark.options import SourceOptions
-from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.source.stream_receiver import StreamReceiver
 from gnsq_like.spark.staging.errors import StagingError
+from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.segments import Rows
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import OpenStore, open_store

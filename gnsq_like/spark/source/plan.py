@@ -1,4 +1,4 @@
-"""How many messages a batch takes from which nsqd, in how many tasks. Numbers in, numbers out."""
+"""How many messages a batch takes from which nsqd, and in how many tasks. Numbers in, numbers out."""
 
 from __future__ import annotations
 
@@ -6,37 +6,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnsq_like.spark.source.offsets import Share
+from gnsq_like.spark.staging.offsets import Share
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """What an nsqd has for the channel."""
+    """How much an nsqd has for the channel."""
 
     messages: int
-    #: Delivered to somebody and not answered yet.
+    #: Delivered to a consumer and not answered yet.
     in_flight: int = 0
-    #: The mean size of the topic's bodies in bytes; 0 where it is not known.
+    #: The mean size of the topic's bodies in bytes; 0 if it is not known.
     mean_bytes: float = 0.0
-    #: Of the messages, those that are on their way to the channel.
+    #: How many of the messages are on their way from the topic to the channel.
     in_topic: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one task takes: a split of an nsqd's share of a batch."""
-
-    log: str
-    batch: int
-    address: str
-    split: int
-    messages: int
-    #: Bytes of bodies at which it is enough; 0 for no such limit.
-    bytes: int = 0
-
-
 def apportion(amounts: Mapping[str, int], cap: int) -> dict[str, int]:
-    """At most ``cap`` in all, in proportion to the amounts, never more than each has; the largest rests round up."""
+    """Divide at most ``cap`` in proportion to the amounts, never more than each has; the largest rests round up."""
     total = sum(amounts.values())
     if total <= cap:
         return {key: amount for key, amount in amounts.items() if amount}
@@ -56,9 +43,9 @@ def make_plan(
     min_partitions: int,
     segment_messages: int,
 ) -> dict[str, Share]:
-    """The shares of a batch; empty when there is nothing.
+    """The shares of a batch; empty if there are no messages.
 
-    :param min_partitions: splits in all at least, where they would have a segment each
+    :param min_partitions: splits in all at least, if each of them would have a segment
     """
     counts = {address: depth.messages for address, depth in depths.items() if depth.messages > 0}
     if max_messages is not None:
@@ -76,16 +63,3 @@ def make_plan(
         )
         for address, count in sorted(counts.items())
     }
-
-
-def parts_of(log: str, batch: int, plan: Mapping[str, Share]) -> list[Part]:
-    """The tasks of a batch; the same plan always gives the same."""
-    return [
-        Part(log, batch, address, split, messages, -(-share.bytes // share.splits))
-        for address, share in plan.items()
-        for split, messages in enumerate(_divided(share.messages, share.splits))
-    ]
-
-
-def _divided(amount: int, count: int) -> list[int]:
-    return [amount // count + (index < amount % count) for index in range(count)]

@@ -30,8 +30,8 @@ from gnsq_like import Connection
 from gnsq_like.errors import NsqdError, NSQError, is_incurable
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.message_buffer import MessageBuffer
-from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.staging.index import Known
+from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.segments import RawMessage, decode_segment, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, is_end
 

@@ -30,9 +30,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from gnsq_like.spark.source.offsets import Offset
-from gnsq_like.spark.source.plan import Part, parts_of
 from gnsq_like.spark.staging.errors import Fenced
+from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.store import Store
 
 #: How the END record begins; Arrow data never does.
@@ -145,7 +144,7 @@ class StagingLog:
         """The batch's parts, those that were planned and have no record included."""
         found = {part.place: part for part in staged_parts(self.batch_names(batch))}
         planned = self.plan_of(batch)
-        for part in parts_of(self.id, batch, planned.plan) if planned is not None else []:
+        for part in planned.parts() if planned is not None else []:
             place = self.place(part)
             found.setdefault(place, StagedPart(self.id, batch, part.address, part.split, (), (), place))
         return list(found.values())

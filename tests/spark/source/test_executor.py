@@ -15,8 +15,8 @@ pytest.importorskip("pyarrow")
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.source.plan import Part
 from gnsq_like.spark.staging.errors import StagingError
+from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.store import OpenStore, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import Engine, publish, source_options

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.options import COLUMNS  # noqa: E402
-from gnsq_like.spark.source.offsets import Offset, Share  # noqa: E402
-from gnsq_like.spark.source.plan import Part, parts_of  # noqa: E402
 from gnsq_like.spark.staging import index  # noqa: E402
 from gnsq_like.spark.staging.errors import Fenced  # noqa: E402
 from gnsq_like.spark.staging.index import Known  # noqa: E402
+from gnsq_like.spark.staging.offsets import Offset, Part, Share  # noqa: E402
 from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
 from gnsq_like.spark.staging.staging_log import (  # noqa: E402
     StagingLog,
@@ -49,9 +48,9 @@ def log_in(directory: Path, batches: int = 1) -> tuple[StagingLog, list[Part]]:
     log.create()
     parts = []
     for batch in range(1, batches + 1):
-        plan = {ADDRESS: Share(100)}
-        log.write_plan(Offset(log.id, batch, plan))
-        parts += parts_of(log.id, batch, plan)
+        offset = Offset(log.id, batch, {ADDRESS: Share(100)})
+        log.write_plan(offset)
+        parts += offset.parts()
     log.make_parts(parts)
     return log, parts
 
