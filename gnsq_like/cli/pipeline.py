@@ -20,7 +20,7 @@ from gnsq_like.errors import UsageError
 INTERRUPTED_STATUS = 130
 
 #: What the commands need beside [cli], by the names that imports know.
-_NEEDED = {"pyspark", "pyarrow", "py4j", "matplotlib"}
+_NEEDED = {"pyspark", "pyarrow", "py4j"}
 
 #: Seconds; a century before the last batch there was none.
 _EVER = 100 * 366 * 86400

@@ -35,6 +35,6 @@ def py_files(path: str | Path) -> str:
 
     package = Path(__file__).parents[1]
     with ZipFile(path, "w", ZIP_DEFLATED) as file:
-        for source in sorted(package.rglob("*.py")):
+        for source in sorted(each for each in package.rglob("*") if each.suffix in {".py", ".html"}):
             file.write(source, source.relative_to(package.parent))
     return str(path)

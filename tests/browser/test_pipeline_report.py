@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.pipeline.report import write_report
-from tests.spark.pipeline.test_report import batch, written
+from tests.support.pipeline_tables import batch, written
 
 pytestmark = pytest.mark.browser
 

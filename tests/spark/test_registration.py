@@ -69,7 +69,8 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
     path = py_files(tmp_path / "gnsq_like.zip")
     names = ZipFile(path).namelist()
     assert {"gnsq_like/__init__.py", "gnsq_like/spark/source/driver.py", "gnsq_like/wire/frames.py"} <= set(names)
-    assert all(name.startswith("gnsq_like/") and name.endswith(".py") for name in names)
+    assert "gnsq_like/spark/pipeline/report.html" in names
+    assert all(name.startswith("gnsq_like/") and name.endswith((".py", ".html")) for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)
 
@@ -100,6 +101,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
     _copy_sources(copied)
     subprocess.run([*command, "--target", str(target), str(copied)], check=True, timeout=300)
     assert (target / "pyspark_nsq.py").exists()
+    assert (target / "gnsq_like" / "spark" / "pipeline" / "report.html").exists()
     with running_nsqd("process") as nsqd:
         report = run_program(
             tmp_path,
@@ -111,7 +113,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
 
 def _copy_sources(target: Path) -> None:
     """What a release is built of; building there leaves nothing in the checkout."""
-    files = [*ROOT.glob("gnsq_like/**/*.py"), ROOT / "gnsq_like" / "py.typed"]
+    files = [path for path in ROOT.glob("gnsq_like/**/*") if path.suffix in {".py", ".typed", ".html"}]
     for file in (*files, *(ROOT / name for name in ("setup.cfg", "setup.py", "README.rst", "LICENSE"))):
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import dates as _dates
@@ -13,9 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from gnsq_like.spark.pipeline.metrics import MOST_ATTEMPTS, percentile
-
-if TYPE_CHECKING:
-    from gnsq_like.spark.pipeline.report import Span
+from gnsq_like.spark.pipeline.spans import Span
 
 #: It has no types.
 dates: Any = _dates

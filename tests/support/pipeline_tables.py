@@ -1,0 +1,63 @@
+"""Tables of a pipeline, written without Spark, for tests of the report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
+from gnsq_like.spark.pipeline.paths import batch_name, place_of
+
+START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
+ARROW = pa.schema(
+    [
+        *[(name, pa.timestamp("us", "UTC")) for name in ("minute", "seen_at", "written_at")],
+        *[(name, pa.int64()) for name in ("batch_number", "messages", "rejected", "bytes", "depth")],
+        *[(f"latency_{name}", pa.float64()) for name in ("min", "p50", "p95", "p99", "max")],
+        ("lag", pa.float64()),
+        *[(name, pa.map_(pa.int32(), pa.int64())) for name in ("attempts", "latencies")],
+    ]
+)
+
+
+def batch(number: int, messages: int = 100, latency: float = 0.5, rejected: int = 0) -> list[MinuteMetrics]:
+    """The metrics of a batch; one begins each 10 seconds."""
+    seen_at = START + timedelta(seconds=10 * number)
+    minute = int((seen_at.timestamp() - latency) // 60 * 60)
+    us = int(latency * 1e6)
+    groups = [Group(minute, 1, CLASSES.index(latency), True, messages - rejected, 200 * messages, us, us)]
+    if rejected:
+        groups.append(Group(minute, 3, CLASSES.index(latency), False, rejected, rejected, us, us))
+    written_at = seen_at + timedelta(seconds=1)
+    return fold(groups, batch_number=number, seen_at=seen_at, written_at=written_at, depth=number)
+
+
+def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
+    """A pipeline whose table of metrics has these batches."""
+    source = {"topic": "clicks", "channel": "c", "lookupdHttpAddresses": "127.0.0.1:1"}
+    pipeline = Pipeline(location=str(directory / "a place with 100% #"), source=source, name="a<b")
+    for rows in batches:
+        name = batch_name("0123-4567-89ab-cdef", rows[0].batch_number)
+        place = Path(place_of(pipeline.place("metrics"), rows[0].seen_at, name).removeprefix("file://"))
+        place.mkdir(parents=True)
+        columns = {
+            each: [dict(value) if isinstance(value := getattr(row, each), dict) else value for row in rows]
+            for each in COLUMNS
+        }
+        columns |= {name: [list(each.items()) for each in columns[name]] for name in ("attempts", "latencies")}
+        parquet.write_table(pa.Table.from_pydict(columns, schema=ARROW), place / "part-0.parquet")
+    return pipeline
+
+
+def write_rejected(pipeline: Pipeline, reasons: list[str]) -> None:
+    """Write the table of a batch's rejected messages, as far as a report reads it."""
+    place = Path(
+        place_of(pipeline.place("rejected"), START, batch_name("0123-4567-89ab-cdef", 0)).removeprefix("file://")
+    )
+    place.mkdir(parents=True)
+    seen_at = pa.array([START] * len(reasons), pa.timestamp("us", "UTC"))
+    parquet.write_table(pa.table({"reason": reasons, "seen_at": seen_at}), place / "part-0.parquet")
