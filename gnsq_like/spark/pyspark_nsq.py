@@ -1,7 +1,7 @@
-"""What makes ``format("nsq")`` known without ``register``: installed as a top-level module (setup.cfg maps it).
+"""Makes ``format("nsq")`` known without ``register``. It is installed as a top-level module (setup.cfg maps it).
 
-Spark imports every top-level module of the name pyspark_* when a session first looks for a data source, whichever
-that is. So this must load quickly and without fail: ``source`` loads nothing heavy before it is used.
+Spark imports every top-level module named pyspark_* when a session first looks for any data source. So this must
+load quickly and never fail: ``data_source`` loads nothing heavy before it is used.
 """
 
 from gnsq_like.spark.source.data_source import NsqDataSource as DefaultSource

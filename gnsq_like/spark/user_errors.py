@@ -1,9 +1,9 @@
-"""Errors for the user of Spark: the sentence, without Spark's insides around it.
+"""Errors as users of Spark see them: one sentence, without Spark's internals around it.
 
-What a data source raises reaches the user as text: the traceback of a worker process, ending with the error. For
-our own errors, which say what is wrong and what to do, all but the end is noise. Spark leaves the traceback out
-where SPARK_HIDE_TRACEBACK is set when it formats one; the process that raised serves no further call, so
-setting it there changes nothing else. Errors that are not ours keep their traceback.
+An exception in a data source reaches the user as text: the traceback of a worker process, with the error at its end.
+Our own errors say what is wrong and what to do, so the traceback is noise. Spark leaves it out if SPARK_HIDE_TRACEBACK
+is set when it formats the error. A process that raised serves no further call, so setting it there affects nothing
+else. Errors that are not ours keep their traceback.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from contextlib import contextmanager
 
 from gnsq_like.errors import NSQError
 
-#: What Spark's Python must have beside gnsq_like, and what it is called on PyPI.
+#: The modules that Spark's Python needs beside gnsq_like, and their packages on PyPI.
 _NEEDED = {"gevent": "gevent", "requests": "requests", "snappy": "python-snappy", "pyarrow": "pyarrow"}
 
 
 class NotInstalled(NSQError):
-    """The Python that Spark started lacks what gnsq_like needs."""
+    """The Python that Spark started lacks a package that gnsq_like needs."""
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """An NSQError that leaves this block (or, as a decorator, this function) is shown without its traceback."""
+def without_traceback() -> Iterator[None]:
+    """Have Spark show an NSQError that leaves this block (or function, as a decorator) without its traceback."""
     try:
         yield
     except NSQError:

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
-from gnsq_like.spark.pipeline.paths import batch_name, place_of
+from gnsq_like.spark.pipeline.paths import batch_name, batch_path
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
 ARROW = pa.schema(
@@ -42,7 +42,7 @@ def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
     pipeline = Pipeline(location=str(directory / "a place with 100% #"), source=source, name="a<b")
     for rows in batches:
         name = batch_name("0123-4567-89ab-cdef", rows[0].batch_number)
-        place = Path(place_of(pipeline.place("metrics"), rows[0].seen_at, name).removeprefix("file://"))
+        place = Path(batch_path(pipeline.place("metrics"), rows[0].seen_at, name).removeprefix("file://"))
         place.mkdir(parents=True)
         columns = {
             each: [dict(value) if isinstance(value := getattr(row, each), dict) else value for row in rows]
@@ -56,7 +56,7 @@ def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
 def write_rejected(pipeline: Pipeline, reasons: list[str]) -> None:
     """Write the table of a batch's rejected messages, as far as a report reads it."""
     place = Path(
-        place_of(pipeline.place("rejected"), START, batch_name("0123-4567-89ab-cdef", 0)).removeprefix("file://")
+        batch_path(pipeline.place("rejected"), START, batch_name("0123-4567-89ab-cdef", 0)).removeprefix("file://")
     )
     place.mkdir(parents=True)
     seen_at = pa.array([START] * len(reasons), pa.timestamp("us", "UTC"))

@@ -1,4 +1,4 @@
-"""The data pipeline: a topic becomes a table, with what does not fit kept aside, and metrics of every minute.
+"""The data pipeline: a topic becomes a table, next to a table of rejected messages and metrics of every minute.
 
 ::
 
@@ -9,11 +9,11 @@
 
 ``gnsq-like pipeline run`` does the same. Importing this package imports no pyspark.
 
-How a batch becomes exact. Spark runs a batch again when it was killed before the batch's end was noted; the source
-then gives the same rows, with the same ``seen_at``. So everything that a batch writes lies in a place of its own,
-named by the query and the batch's number, and is written over: rows (``data``), what was rejected (``rejected``) and
-the metrics, in this order. What was killed half-way is replaced as a whole; what was complete is replaced by the
-same. Only the dead-letter topic cannot take anything back: it is at-least-once.
+Why every message is written exactly once: Spark repeats a batch if it was killed before it noted the batch's end. The
+source then gives the same rows, with the same ``seen_at``. So each batch writes into directories of its own, named
+after the query and the batch's number, and overwrites them: first rows (``data``), then rejected messages
+(``rejected``), then metrics. A batch that was killed half-way is replaced as a whole; a complete one is replaced by the
+same content. Only the dead-letter topic cannot take anything back: it is at-least-once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is done with a batch: it is counted, written, and what does not fit laid aside.
+"""Writing a batch: its messages are counted, those that fit are written, and the others rejected.
 
-The package's head says why a batch that is repeated writes the same, and the order.
+The docstring of the package explains the order, and why a repeated batch writes the same content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.storagelevel import StorageLevel
 
 from gnsq_like.spark.pipeline import metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.dead_letters import DDL, Describe
+from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: A smaller batch is too small to tell that a schema is wrong.
+#: Smaller batches do not show whether a schema is wrong.
 LEAST_TO_JUDGE = 100
-#: What is kept of a message beside its body.
+#: The columns that are kept beside the body.
 KEPT = ("id", "timestamp", "attempts", "topic", "channel", "nsqd_address", "seen_at")
-#: Seconds that a batch waits to hear of its query: it may begin before start() returned.
+#: Seconds that a batch waits for the id of its query: it may begin before start() has returned.
 _PATIENCE = 60.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenBatch:
     """A batch that was written."""
 
     number: int
@@ -45,27 +45,27 @@ class Written:
 
     @property
     def messages(self) -> int:
-        """All of them, those that were rejected included."""
+        """The number of messages, including rejected ones."""
         return sum(row.messages for row in self.rows)
 
     @property
     def rejected(self) -> int:
-        """Those that did not fit."""
+        """The number of rejected messages."""
         return sum(row.rejected for row in self.rows)
 
     @property
     def bytes(self) -> int:
-        """Of bodies."""
+        """The bytes of bodies."""
         return sum(row.bytes for row in self.rows)
 
 
 class BatchWriter:
-    """For ``foreachBatch``.
+    """A function for ``foreachBatch``.
 
-    :param schema: of the JSON objects; None keeps bodies as they are
-    :param depth: what waits in nsqd now, or None
-    :param written: called after each batch, in a thread of Spark's
-    :param clock: the time of day that Spark has, too
+    :param schema: the schema of the JSON objects; None keeps bodies as they are
+    :param depth: returns how many messages wait in nsqd now, or None if that is not known
+    :param on_written: called after each batch, in a thread of Spark
+    :param clock: returns the time of day, as Spark sees it
     """
 
     def __init__(
@@ -73,46 +73,46 @@ class BatchWriter:
         pipeline: Pipeline,
         schema: StructType | None,
         depth: Callable[[], int | None],
-        written: Callable[[Written], None],
+        on_written: Callable[[WrittenBatch], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pipeline = pipeline
         self._schema = schema
         self._depth = depth
-        self._tell = written
+        self._on_written = on_written
         self._clock = clock
-        #: The latest time of day at which a batch began.
+        #: The latest time of day when a batch began.
         self._latest = 0.0
         self._query_id = ""
         self._is_named = threading.Event()
-        #: What went wrong; Spark itself makes a text of it.
+        #: The error of the last batch; Spark only keeps its text.
         self.failure: Exception | None = None
 
     def belongs_to(self, query_id: str) -> None:
-        """The query that the batches are of; its id stays the same as long as its checkpoint is there."""
+        """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
         self._query_id = query_id
         self._is_named.set()
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         try:
             if not self._is_named.wait(_PATIENCE):
-                raise PipelineFailed("Spark did not say which query a batch belongs to")
+                raise PipelineFailed("Spark has not started the query of a batch")
             self._check_clock()
             self._write(rows, number)
         except Exception as exc:
             self.failure = exc
-            # Not the whole of it: while it stops a query, Spark looks through the text of an error with a regular
-            # expression that a long one of py4j's overflows its stack with.
+            # Not the whole text: when Spark stops a query, it searches the error with a regular expression, which
+            # overflows Java's stack for long texts from py4j.
             raise PipelineFailed(sentence(exc, self._pipeline.location)) from None
 
     def _check_clock(self) -> None:
-        """Raise PipelineFailed if Spark has dropped this batch's messages as too late; they are in the stage yet."""
+        """Raise PipelineFailed if Spark has dropped messages of this batch as too late; the stage still has them."""
         now = self._clock()
         back = self._latest - now
         if 0 < self._pipeline.dedupe_within < back:
             raise PipelineFailed(
-                f"the clock of the driver's machine went back by {back:.0f} s, more than dedupe_within: Spark takes "
-                f"what comes for too late. Set the clock right"
+                f"the clock of the driver's machine went back by {back:.0f} s, more than dedupe_within: Spark would "
+                f"drop new messages as too late. Set the clock right"
             )
         self._latest = max(self._latest, now)
 
@@ -126,23 +126,22 @@ class BatchWriter:
             messages = sum(group.messages for group in groups)
             rejected = sum(group.messages for group in groups if not group.fits)
             self._judge(batch, messages, rejected)
-            name = paths.batch_name(self._query_id, number)
-            self._write_data(batch.where(FITS), number, seen_at, name, messages - rejected)
-            self._write_rejected(batch.where(~F.col(FITS)), seen_at, name, rejected)
+            self._write_data(batch.where(FITS), number, seen_at, messages - rejected)
+            self._write_rejected(batch.where(~F.col(FITS)), number, seen_at, rejected)
             made = metrics.fold(
                 groups, batch_number=number, seen_at=seen_at, written_at=datetime.now(UTC), depth=self._depth()
             )
             table = spark.createDataFrame([metrics.row_of(row) for row in made], metrics.DDL)
-            paths.write_parquet(table.coalesce(1), self._place("metrics", seen_at, name))
+            paths.write_parquet(table.coalesce(1), self._path("metrics", seen_at, number))
         finally:
             batch.unpersist()
-        self._tell(Written(number, made))
+        self._on_written(WrittenBatch(number, made))
 
-    def _place(self, table: str, seen_at: datetime, name: str) -> str:
-        return paths.place_of(self._pipeline.place(table), seen_at, name)
+    def _path(self, table: str, seen_at: datetime, number: int) -> str:
+        return paths.batch_path(self._pipeline.place(table), seen_at, paths.batch_name(self._query_id, number))
 
     def _judge(self, batch: DataFrame, messages: int, rejected: int) -> None:
-        """Raise PipelineFailed if it is the schema that does not fit, and not a few messages."""
+        """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
         if messages < LEAST_TO_JUDGE or rejected <= self._pipeline.stop_above * messages:
             return
         described = self._described(batch.where(~F.col(FITS)).limit(1000))
@@ -151,46 +150,47 @@ class BatchWriter:
             key=lambda each: each[1],
         )
         raise PipelineFailed(
-            f"the schema does not fit: {rejected} of {messages} messages of a batch are not what it says, mostly "
-            f"because {why}. Nothing of the batch was written: correct parse.schema and start again, or raise "
-            f"parse.stop_above to reject them"
+            f"the schema must be wrong: {rejected} of {messages} messages of a batch do not fit it, mostly because "
+            f"{why}. Nothing of the batch was written: correct parse.schema and start again, or raise parse.stop_above "
+            f"to reject them"
         )
 
-    def _write_data(self, rows: DataFrame, number: int, seen_at: datetime, name: str, count: int) -> None:
+    def _write_data(self, rows: DataFrame, number: int, seen_at: datetime, count: int) -> None:
         table = rows.select(F.col(PARSED).alias("body"), *KEPT)
         if self._pipeline.format == "delta":
             self._append_delta(table, number, seen_at)
             return
-        place = self._place("data", seen_at, name)
+        path = self._path("data", seen_at, number)
         if count:
-            paths.write_parquet(table, place)
+            paths.write_parquet(table, path)
         else:
-            paths.remove(rows.sparkSession, place)
+            paths.remove(rows.sparkSession, path)
 
     def _append_delta(self, table: DataFrame, number: int, seen_at: datetime) -> None:
         at = seen_at.astimezone(UTC)
         dated = table.withColumn("date", F.lit(at.date())).withColumn("hour", F.lit(at.hour))
-        # Delta itself keeps which numbers it has of which application, and leaves out what comes again.
+        # Delta remembers the numbers that each application has written, and leaves out a repeated one.
         writer = dated.write.format("delta").mode("append").partitionBy("date", "hour")
         writer.option("txnAppId", self._query_id).option("txnVersion", number).save(self._pipeline.place("data"))
 
-    def _write_rejected(self, rows: DataFrame, seen_at: datetime, name: str, count: int) -> None:
-        place = self._place("rejected", seen_at, name)
+    def _write_rejected(self, rows: DataFrame, number: int, seen_at: datetime, count: int) -> None:
+        path = self._path("rejected", seen_at, number)
         if not count:
-            # One of an earlier try, with another schema, perhaps.
-            paths.remove(rows.sparkSession, place)
+            # An earlier attempt may have written there, with another schema.
+            paths.remove(rows.sparkSession, path)
             return
         described = self._described(rows)
-        paths.write_parquet(described.drop("letter"), place)
+        paths.write_parquet(described.drop("letter"), path)
         if self._pipeline.dead_letters:
             letters = described.select(F.col("letter").alias("body"))
             letters.write.format("nsq").options(**self._pipeline.dead_letters_given).mode("append").save()
 
     def _described(self, rows: DataFrame) -> DataFrame:
+        """Rejected rows with the reason and the dead letter of each."""
         assert self._schema is not None  # without one everything fits
         options = self._pipeline.sink_options
         most = options.longest_body if options is not None else 2**31
-        describe = F.udf(Describe(self._schema, most, self._pipeline.place("rejected")), DDL, useArrow=False)
+        describe = F.udf(DescribeRejected(self._schema, most, self._pipeline.place("rejected")), DDL, useArrow=False)
         described = describe(
             "id",
             "body",
@@ -205,8 +205,8 @@ class BatchWriter:
 
 
 def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
-    """When the batch began (None: it is empty), and its messages, counted."""
-    # In microseconds, since what arithmetic with timestamps gives depends on settings.
+    """When the batch began (None if it is empty), and its messages in groups."""
+    # In microseconds, since the type of a timestamp difference depends on settings.
     published, seen = F.unix_micros("timestamp"), F.unix_micros("seen_at")
     latency = seen - published
     keys = {
@@ -234,7 +234,7 @@ def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
 
 
 def _class_of(latency_us: Column) -> Column:
-    """``metrics.CLASSES.index`` as Spark computes it."""
+    """``metrics.CLASSES.index`` in Spark."""
     steps = F.log(latency_us / (SHORTEST * 1e6)) / F.log(F.lit(GROWTH))
     return F.when(latency_us < SHORTEST * 1e6, 0).otherwise(1 + F.floor(steps)).cast("int")
 
@@ -248,6 +248,6 @@ def has_delta(spark: SparkSession) -> bool:
             False,
             loader.java.lang.Thread.currentThread().getContextClassLoader(),
         )
-    except Exception:  # py4j's, of a class that is not there
+    except Exception:  # py4j's, for a class that does not exist
         return False
     return True

@@ -1,4 +1,4 @@
-"""The report's charts, as SVG, by matplotlib. Nothing here opens a window or keeps a figure."""
+"""The charts of the report, drawn as SVG by matplotlib. Nothing here opens a window or keeps a figure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from gnsq_like.spark.pipeline.metrics import MOST_ATTEMPTS, percentile
 from gnsq_like.spark.pipeline.spans import Span
 
-#: It has no types.
+#: The module has no types.
 dates: Any = _dates
 
-#: Inches; a page shows them wider or narrower, and the text with them.
+#: Inches; the page scales the charts together with their text.
 _SIZE = (5.2, 2.6)
-#: Bars that have room for their numbers above them.
+#: How many bars have room for numbers above them.
 _MOST_LABELS = 6
 _BLUE, _RED, _DIM, _LINE = "#2563eb", "#dc2626", "#667085", "#e4e7ec"
 #: For p50, p95 and p99.
@@ -50,7 +50,7 @@ def rate(spans: Sequence[Span]) -> str:
 
 
 def latency(spans: Sequence[Span]) -> str:
-    """Percentiles of each span that has messages."""
+    """Percentiles of the latency in each span that has messages."""
     figure, axes = _axes()
     there = [span for span in spans if span.messages]
     middles = [dates.date2num(span.start + timedelta(seconds=span.length / 2)) for span in there]
@@ -69,7 +69,7 @@ def latency(spans: Sequence[Span]) -> str:
 
 
 def attempts(counts: Mapping[int, int]) -> str:
-    """Messages by attempts."""
+    """The number of messages by attempts."""
     figure, axes = _axes()
     numbers = range(1, max(counts) + 1)
     amounts = [counts.get(number, 0) for number in numbers]
@@ -89,7 +89,7 @@ def attempts(counts: Mapping[int, int]) -> str:
 
 
 def depth(spans: Sequence[Span]) -> str:
-    """What waited in nsqd; "" where nobody knows."""
+    """How many messages waited in nsqd; "" if that is not known."""
     known = [(span.start + timedelta(seconds=span.length), span.depth) for span in spans if span.depth is not None]
     if not known:
         return ""

@@ -1,8 +1,8 @@
-"""One run at a time on a checkpoint: a lock that ends with the process that holds it, however that ends.
+"""One run at a time on a checkpoint: a lock that ends with the process that holds it, even if that is killed.
 
-Spark notices a second run on a checkpoint only when both have planned a batch, and what it then says sounds like a
-loss. On a file system of the machine the system can tell before anything is read. Elsewhere there is no lock that a
-killed process gives back, and Spark's own check is all there is.
+Spark notices a second run on a checkpoint only when both have planned a batch, and its error then sounds like data
+loss. On a file system of the machine, a lock shows it before anything is read. Elsewhere there are no locks that end
+with a killed process, and Spark's own check must do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gnsq_like.spark.pipeline.faults import NotBegun
 
 @contextmanager
 def claimed(checkpoint: str) -> Iterator[None]:
-    """Hold a checkpoint for the length of the block; nothing where it is no ``file://``.
+    """Hold a checkpoint during the block, if it is a ``file://`` URL.
 
     :raises NotBegun: another run holds it, or its directory cannot be made
     """
@@ -37,10 +37,10 @@ def claimed(checkpoint: str) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NotBegun(
-                f"another run uses the checkpoint {directory}: two runs cannot share one; wait for its end"
+                f"another run uses the checkpoint {directory}: two runs cannot share one; wait until it ends"
             ) from None
         except OSError:
-            pass  # a file system that knows no locks
+            pass  # a file system without locks
         yield
     finally:
         os.close(held)

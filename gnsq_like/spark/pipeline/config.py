@@ -1,8 +1,8 @@
-"""What a pipeline is, as a dataclass and as a TOML file.
+"""The configuration of a pipeline, as a dataclass and as a TOML file.
 
-The tables ``[source]`` and ``[dead_letters]`` hold the options of ``format("nsq")`` under their own names
-(docs/spark.rst), and are checked here by the classes that the source and the sink use themselves. So a wrong
-configuration is refused before a Java was started.
+The tables ``[source]`` and ``[dead_letters]`` hold options of ``format("nsq")`` under their own names
+(docs/spark.rst). The classes that the source and the sink use check them here, too. So a wrong configuration is
+refused before Java is started.
 """
 
 from __future__ import annotations
@@ -15,64 +15,64 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gnsq_like.errors import InvalidOption, UsageError
-from gnsq_like.spark.options import SourceOptions, Wrong, duration, parse_options
+from gnsq_like.spark.options import SourceOptions, duration, parse_options
 from gnsq_like.spark.sink.publishing import SinkOptions
 from gnsq_like.suggestion import did_you_mean
 
-#: How a table may be kept.
+#: The possible formats of the table.
 FORMATS = ("parquet", "delta")
 
-#: What the source needs and the dead letters take over when they name no nsqd of their own.
+#: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
-#: The tables of the file, and the fields that they are.
-_TABLES = {"source": "source", "dead_letters": "dead_letters", "spark": "spark"}
-#: The fields that stand in the table [parse].
+#: The fields that are tables of the file.
+_TABLES = ("source", "dead_letters", "spark")
+#: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above")
 
 
 class BadPipelineFile(UsageError):
-    """A file that is no pipeline; the text says which file and why."""
+    """A file does not describe a pipeline; the text says which file and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A topic, what its messages look like, and where they go.
+    """A topic, the schema of its messages, and where they go.
 
-    :raises InvalidOption: from the constructor, for what cannot be
+    :raises InvalidOption: from the constructor, for a wrong value
     """
 
     #: Options of the source: topic, channel, nsqdTcpAddresses and nsqdHttpAddresses or lookupdHttpAddresses, ...
     source: Mapping[str, str]
-    #: Where all is kept that has no place of its own: a path that all machines share, or a URL of Spark's.
+    #: Where everything is kept that has no place of its own: a path that all machines share, or a URL for Spark.
     location: str
     #: The fields of the JSON objects, as Spark's DDL; "" to keep the bodies as they are.
     schema: str = ""
-    #: Options of the sink for what does not fit; without a topic it is only kept in ``rejected``.
+    #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
-    #: If more than this share of a batch of some size does not fit, it is the schema that is wrong: the run ends
-    #: before anything of that batch is written. 1 never ends it.
+    #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
+    #: anything of that batch is written. 1 never ends it.
     stop_above: float = 0.9
-    #: How the table is kept: "parquet" or "delta".
+    #: The format of the table: "parquet" or "delta".
     format: str = "parquet"
-    #: Seconds for which messages are remembered, so that a copy is dropped; 0 for not at all.
+    #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
     dedupe_within: float = 600.0
-    #: Seconds between the starts of two batches; 0 for as soon as the one before is done.
+    #: Seconds between the starts of two batches; 0 to start one when the last one is done.
     trigger: float = 10.0
-    #: Whether a run ends when all is written that was there at its start.
+    #: Whether a run ends when it has written the messages that were there at its start.
     available_now: bool = False
-    #: What Spark shows for it.
+    #: The name that Spark shows.
     name: str = ""
-    #: Places, where they are not below ``location``: the table, what did not fit, the metrics, Spark's checkpoint.
+    #: Places that are not below ``location``: of the table, rejected messages, metrics, and Spark's checkpoint.
     data: str = ""
     rejected: str = ""
     metrics: str = ""
     checkpoint: str = ""
-    #: Settings of Spark, for a session that the run makes.
+    #: Settings of Spark, if the run starts a session of its own.
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.location:
-            raise InvalidOption("location", self.location, "it must be given: a directory, or a URL of Spark's")
+            raise InvalidOption("location", self.location, "it must be given: a directory, or a URL for Spark")
         for name in ("location", "data", "rejected", "metrics", "checkpoint"):
             if getattr(self, name):
                 _check_place(name, getattr(self, name))
@@ -97,7 +97,7 @@ class Pipeline:
 
     @property
     def source_given(self) -> dict[str, str]:
-        """The source's options as Spark gets them."""
+        """The source's options as they are passed to Spark."""
         given = dict(self.source)
         if not any(name.lower() == "staginglocation" for name in given):
             given["stagingLocation"] = _below(self.location, "stage").removeprefix("file://")
@@ -105,7 +105,7 @@ class Pipeline:
 
     @property
     def sink_options(self) -> SinkOptions | None:
-        """The dead letters' options, read; None where they have no topic. Raises InvalidOption."""
+        """The dead letters' options, read; None if there are none. Raises InvalidOption."""
         if not self.dead_letters:
             return None
         options = _parsed(SinkOptions, self.dead_letters_given, "dead_letters")
@@ -113,13 +113,13 @@ class Pipeline:
             raise InvalidOption("dead_letters.topic", None, "it must be given, or leave the table out")
         if options.topic == self.source_options.topic:
             raise InvalidOption(
-                "dead_letters.topic", options.topic, "that is the source's: dead letters would come back for ever"
+                "dead_letters.topic", options.topic, "that is the source's: dead letters would come back forever"
             )
         return options
 
     @property
     def dead_letters_given(self) -> dict[str, str]:
-        """The dead letters' options as Spark gets them; the source's nsqds, where no others are named."""
+        """The dead letters' options as they are passed to Spark; with the source's nsqds if they name none."""
         given = dict(self.dead_letters)
         named = {name.lower() for name in given}
         if not any(name.lower() in named for name in _ADDRESSES):
@@ -129,20 +129,20 @@ class Pipeline:
 
     @property
     def title(self) -> str:
-        """Its name, or its topic."""
+        """The pipeline's name, or its topic."""
         return self.name or self.source_options.topic
 
     def place(self, what: str) -> str:
-        """Where "data", "rejected", "metrics" or "checkpoint" is, as a URL."""
+        """The URL of "data", "rejected", "metrics" or "checkpoint"."""
         given: str = getattr(self, what)
         return _url(given) if given else _below(self.location, what)
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
-    """The pipeline of a TOML file. Relative paths in it are below the file's directory.
+    """Load a pipeline from a TOML file. Relative paths in it are relative to the file's directory.
 
-    :raises BadPipelineFile: it cannot be read, is no TOML, or names what does not exist
-    :raises InvalidOption: a value that cannot be
+    :raises BadPipelineFile: it cannot be read, is not TOML, or has unknown names
+    :raises InvalidOption: it has a wrong value
     """
     try:
         with open(path, "rb") as file:
@@ -150,17 +150,17 @@ def load_pipeline(path: str | Path) -> Pipeline:
     except OSError as exc:
         raise BadPipelineFile(f"cannot read {path}: {exc.strerror or exc}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise BadPipelineFile(f"{path} is no TOML: {exc}") from None
+        raise BadPipelineFile(f"{path} is not TOML: {exc}") from None
     return Pipeline(**_values(str(path), found, Path(path).resolve().parent))
 
 
 def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """The fields' values from what the file says."""
+    """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
     flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE}}
     for name, value in found.items():
         if name in _TABLES:
-            values[_TABLES[name]] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
+            values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", _table(name, value), _PARSE)
             values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in value.items()}
@@ -191,7 +191,7 @@ def _table(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _flattened(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Keys with dots are tables to TOML: ``nsq.client_id``, ``spark.executor.memory``."""
+    """The items of a table. TOML reads keys with dots, such as ``nsq.client_id``, as tables in tables."""
     result: list[tuple[str, Any]] = []
     for key, each in _table(name, value).items():
         if isinstance(each, dict):
@@ -202,18 +202,18 @@ def _flattened(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _text(name: str, value: Any) -> str:
-    """An option's value as Spark takes it: a text; lists with commas."""
+    """The value of an option as Spark wants it: as text, lists with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
         return ",".join(_text(name, each) for each in value)
     if isinstance(value, str | int | float):
         return str(value)
-    raise InvalidOption(name, value, "it must be a text, a number, true or false, or a list of texts")
+    raise InvalidOption(name, value, "it must be text, a number, true or false, or a list of texts")
 
 
 def _checked(name: str, value: Any, cls: type, attribute: str) -> Any:
-    """A value of the kind that the field's default has; a duration may be a text such as "10s"."""
+    """Check that a value has the type of the field's default; a duration may be text such as "10s"."""
     default = next((each.default for each in fields(cls) if each.name == attribute), "")
     if isinstance(default, bool):
         if not isinstance(value, bool):
@@ -222,13 +222,13 @@ def _checked(name: str, value: Any, cls: type, attribute: str) -> Any:
         if isinstance(value, str) and attribute != "stop_above":
             try:
                 return duration(value)
-            except Wrong as exc:
+            except UsageError as exc:
                 raise InvalidOption(name, value, str(exc)) from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidOption(name, value, "it must be a number")
         return float(value)
     elif not isinstance(value, str):
-        raise InvalidOption(name, value, "it must be a text")
+        raise InvalidOption(name, value, "it must be text")
     return value
 
 
@@ -248,7 +248,7 @@ def _check_columns(options: SourceOptions) -> None:
 
 def _check_place(name: str, value: str) -> None:
     if not urlsplit(value).scheme and not Path(value).is_absolute():
-        raise InvalidOption(name, value, "it must be an absolute path, for executors run elsewhere; or a URL")
+        raise InvalidOption(name, value, "it must be an absolute path, since executors run elsewhere, or a URL")
 
 
 def _url(place: str) -> str:

@@ -1,7 +1,7 @@
-"""What becomes of messages that do not fit: rows with their reason, and dead letters.
+"""Rejected messages as dead letters, with the reason why each does not fit.
 
-Runs on executors, over the few rows that were refused: a plain UDF, since pyspark's faster kinds want pandas. The
-envelope is the one of ``gnsq_like.deadletter``.
+This runs on executors, for the few rejected rows: in a plain UDF, since pyspark's faster kinds need pandas. Letters
+have the envelope of ``gnsq_like.deadletter``.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from gnsq_like.deadletter import DeadLetter, pack_envelope
-from gnsq_like.spark.pipeline.rejected import reason
+from gnsq_like.spark.pipeline.rejected import reason_for
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: What :class:`Describe` gives, as Spark's DDL.
+#: The result of :class:`DescribeRejected`, as Spark's DDL.
 DDL = "reason STRING, letter BINARY"
 
 
-class Describe:
-    """For a UDF: the reason, and the dead letter, of one message.
+class DescribeRejected:
+    """A function for a UDF: returns the reason and the dead letter of one message.
 
-    :param most_bytes: what the dead-letter topic takes; of a longer letter, the body is cut
+    :param most_bytes: the size limit of the dead-letter topic; longer letters have their body cut
     :param rejected: where the whole body is kept
     """
 
@@ -51,18 +51,18 @@ class Describe:
             timestamp_ns=timestamp_us * 1000,
             given_up_ns=seen_us * 1000,
             body=bytes(body),
-            reason=reason(bytes(body), self._schema),
+            reason=reason_for(bytes(body), self._schema),
         )
-        return letter.reason, fitted(letter, self._most_bytes, self._rejected)
+        return letter.reason, pack_within(self._most_bytes, letter, self._rejected)
 
 
-def fitted(letter: DeadLetter, most_bytes: int, rejected: str) -> bytes:
-    """The letter in its envelope, in ``most_bytes`` at most: the body may be cut, and the reason says so."""
+def pack_within(most_bytes: int, letter: DeadLetter, rejected: str) -> bytes:
+    """Pack a letter into at most ``most_bytes``. The body is cut if necessary, and the reason says so then."""
     packed = pack_envelope(letter)
     size = len(letter.body)
     keep = size
     while len(packed) > most_bytes and keep:
-        # An envelope can be several times as long as its body, but is never shorter.
+        # An envelope can be several times as long as its body, but never shorter.
         keep = min(keep // 2, most_bytes)
         why = f"{letter.reason} (the first {keep} of {size} bytes; the whole is in {rejected})"
         packed = pack_envelope(dataclasses.replace(letter, body=letter.body[:keep], reason=why))

@@ -1,7 +1,7 @@
-"""What ends a run, as a sentence.
+"""The cause of a run's end, as a sentence.
 
-What Spark raises is a Java exception with a Python traceback in its text, or the other way round, several deep. The
-cause is one line of it: a sentence of ours, raised in a worker or by the source, or one of a few that are known.
+Spark raises a Java exception with a Python traceback in its text, or the other way round, several levels deep. One line
+of it is the cause: a sentence of ours, raised in a worker or by the source, or one of a few known ones.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from gnsq_like.errors import NSQError
 
 
 class PipelineFailed(NSQError):
-    """The run ended; the text says why. What was not written is still in nsqd or in the stage."""
+    """The run ended; the text says why. Messages that were not written are still in nsqd or in the stage."""
 
 
 class NotBegun(NSQError):
     """The run could not begin; the text says why. Nothing was taken from nsqd."""
 
 
-#: What is found in the text of an error, and what it means. The first that is found counts.
+#: Patterns in the text of an error, and their meaning. The first one that is found counts.
 _KNOWN = (
     (r"No space left on device", "a disk is full: make room where the pipeline writes ({places}), or where Spark keeps "
-     "what it works on (spark.local.dir)"),
+     "temporary files (spark.local.dir)"),
     (r"Disk quota exceeded", "a disk quota is used up where the pipeline writes ({places})"),
     (r"AccessControlException|Permission denied: ?(?P<what>\S+)?|Mkdirs failed to create (?P<made>\S+)",
      "permission denied {what}{made}: the pipeline must be allowed to write to {places}"),
@@ -33,10 +33,10 @@ _KNOWN = (
     (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
      "set source.maxMessagesPerTrigger so that batches are smaller"),
     (r"STREAMING_STATEFUL_OPERATOR", "the checkpoint was made with dedupe_within = 0 and now it is not 0, or the other "
-     "way round: set it as it was. To change it, let a run with the old value write all that is there, and delete the "
+     "way round: set it as it was. To change it, let a run with the old value write everything, and delete the "
      "checkpoint and the stage"),
-    (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR says more"),
-    (r"JAVA_GATEWAY_EXITED", "its Java ended at once; what that said is above"),
+    (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR shows more"),
+    (r"JAVA_GATEWAY_EXITED", "its Java ended at once; its output is above"),
     (r"ConcurrentModificationException|concurrently using|CONCURRENT_QUERY|CONCURRENT_STREAM",
      "another run uses the same checkpoint: two runs cannot share one"),
 )  # fmt: skip
@@ -46,15 +46,15 @@ _OURS = re.compile(r"\bgnsq_like(?:\.\w+)+: (?P<text>.+?)\s*$", re.MULTILINE)
 #: Any error at the end of a Python traceback, or a Java exception's own line.
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): (?P<text>.+)$", re.MULTILINE)
 
-#: What stands before what Java says, and a line that says nothing.
+#: The class name in front of a Java exception's text, and lines that say nothing.
 _JAVA = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _NOISE = re.compile(r"An error occurred while calling |\s+at ")
 
-_KEPT = "Nothing is lost: what was not written comes again when the pipeline is started again."
+_KEPT = "Nothing is lost: messages that were not written come again when the pipeline is started again."
 
 
 def failure(exc: BaseException, places: str) -> PipelineFailed:
-    """The error with its cause as a sentence, and that nothing is lost."""
+    """Make the error that names the cause in a sentence, and says that nothing is lost."""
     return PipelineFailed(f"{sentence(exc, places)}. {_KEPT}")
 
 
@@ -67,8 +67,8 @@ def sentence(exc: BaseException, places: str) -> str:
         return str(exc).rstrip(".")
     if any(map(_has_no_java, _chain(exc))):
         return (
-            "Spark's Java ended in the middle of it: it was killed, perhaps because the machine has too little memory "
-            "for it (spark.driver.memory)"
+            "Spark's Java ended in the middle of the run: it was killed, perhaps because the machine has too little "
+            "memory for it (spark.driver.memory)"
         )
     text = "\n".join(map(str, _chain(exc)))
     for pattern, meaning in _KNOWN:
@@ -88,14 +88,14 @@ def sentence(exc: BaseException, places: str) -> str:
 
 
 def _has_no_java(exc: BaseException) -> bool:
-    """Whether it says that nobody answered; what Java answers is of py4j's other classes, or has Java's trace."""
+    """Whether an error means that Java is gone. Errors from a live Java have other classes, or a Java trace."""
     name = type(exc).__name__
     lost = name == "Py4JError" and str(exc).startswith("An error occurred while calling") and "\n" not in str(exc)
     return lost or name == "Py4JNetworkError" or isinstance(exc, ConnectionError)
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """An error, and what caused it."""
+    """An error and its causes."""
     seen = set()
     current: BaseException | None = exc
     while current is not None and id(current) not in seen:
@@ -105,7 +105,7 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises: of Java's side, of Python's, and where there is no Java any more."""
+    """The errors that Spark raises: from Java, from Python, and when Java is gone."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

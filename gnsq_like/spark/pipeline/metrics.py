@@ -1,12 +1,13 @@
 """The metrics of a batch: rows of (batch, minute), from counts that Spark makes.
 
-Spark counts messages by minute of their publish, attempts, and a class of their latency; these are few rows,
-whatever the batch's size, and :func:`fold` makes the table's rows of them. Percentiles come from the classes: each
-spans 5 %, and classes of several batches can be added, which percentiles cannot. So the table keeps the classes
+Spark counts messages by the minute of their publish, by attempts, and by a class of their latency. That gives few
+rows for a batch of any size, and :func:`fold` makes the table's rows from them. Percentiles come from the classes:
+each spans 5 %, and classes of several batches can be added, which percentiles cannot. So the table keeps the classes
 beside the percentiles, and a report over any time is as exact as one over a batch.
 
-Latency is from a message's publish, by its nsqd's clock, to ``seen_at``, the beginning of its batch by the driver's. A
-message that was deferred or requeued keeps the time of its publish: its latency is long, and its minute is long ago.
+Latency is the time from a message's publish, by its nsqd's clock, to ``seen_at``, the start of its batch by the
+driver's clock. A message that was deferred or requeued keeps the time of its publish, so its latency is long, and its
+minute is long ago.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import Any
 
 from gnsq_like.quantiles import Buckets
 
-#: How much wider each class of latencies is than the one before. Class 0 is below 1 ms.
+#: How much wider each class of latencies is than the one before.
 GROWTH = 1.05
-#: Seconds below which latencies are not told apart.
+#: Seconds below which all latencies are in class 0.
 SHORTEST = 0.001
 CLASSES = Buckets(GROWTH, SHORTEST)
-#: The latency in seconds that this share of the messages does not exceed, within 2.5 %; 0 for no messages.
+#: ``percentile(latencies, share)``: the latency in seconds that this share of messages does not exceed, within 2.5 %.
 percentile = CLASSES.quantile
-#: Attempts from which on messages are counted together.
+#: Messages with this many attempts or more are counted together.
 MOST_ATTEMPTS = 20
 
 #: The table's columns, as Spark's DDL; the names are MinuteMetrics' fields.
@@ -39,7 +40,7 @@ DDL = (
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages of a batch that are alike, as Spark counted them."""
+    """Messages of a batch that are alike, as Spark counts them."""
 
     #: Seconds since the epoch at which their minute begins.
     minute: int
@@ -55,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class MinuteMetrics:
-    """What a batch had of the messages that were published in one minute. Times of day are UTC, durations seconds."""
+    """The messages of a batch that were published in one minute. Times of day are UTC, durations seconds."""
 
     #: When they were published, to the minute.
     minute: datetime
@@ -64,19 +65,19 @@ class MinuteMetrics:
     seen_at: datetime
     #: When its rows were written.
     written_at: datetime
-    #: Messages, those that do not fit included, and how many those were.
+    #: All messages, and how many of them were rejected.
     messages: int
     rejected: int
-    #: Of bodies.
+    #: Bytes of bodies.
     bytes: int
     latency_min: float
     latency_p50: float
     latency_p95: float
     latency_p99: float
     latency_max: float
-    #: How old the newest message of the whole batch was: how far behind the pipeline is in time.
+    #: The age of the newest message of the whole batch: how far behind the pipeline is.
     lag: float
-    #: What waited in nsqd when the batch was written; None where nobody knows.
+    #: How many messages waited in nsqd when the batch was written; None if that is not known.
     depth: int | None
     #: Messages by the number of their attempts.
     attempts: Mapping[int, int] = field(default_factory=dict)
@@ -90,25 +91,21 @@ COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
 def fold(
     groups: Iterable[Group], *, batch_number: int, seen_at: datetime, written_at: datetime, depth: int | None
 ) -> list[MinuteMetrics]:
-    """The table's rows of a batch, by minute; the batch has at least a message."""
+    """The table's rows of a batch, by minute; the batch has at least one message."""
     by_minute: dict[int, list[Group]] = {}
     for group in groups:
         by_minute.setdefault(group.minute, []).append(group)
-    lag = min(group.shortest_us for each in by_minute.values() for group in each) / 1e6
-    return [
-        _row(minute, by_minute[minute], batch_number, seen_at, written_at, lag, depth) for minute in sorted(by_minute)
-    ]
+    common = {
+        "batch_number": batch_number,
+        "seen_at": seen_at,
+        "written_at": written_at,
+        "lag": min(group.shortest_us for each in by_minute.values() for group in each) / 1e6,
+        "depth": depth,
+    }
+    return [_row(minute, by_minute[minute], common) for minute in sorted(by_minute)]
 
 
-def _row(
-    minute: int,
-    groups: list[Group],
-    batch_number: int,
-    seen_at: datetime,
-    written_at: datetime,
-    lag: float,
-    depth: int | None,
-) -> MinuteMetrics:
+def _row(minute: int, groups: list[Group], common: Mapping[str, Any]) -> MinuteMetrics:
     attempts: Counter[int] = Counter()
     latencies: Counter[int] = Counter()
     for group in groups:
@@ -116,13 +113,10 @@ def _row(
         latencies[group.latency_class] += group.messages
     shortest = min(group.shortest_us for group in groups) / 1e6
     longest = max(group.longest_us for group in groups) / 1e6
-    # The middle of a class may lie outside of what was there.
+    # The middle of a class may lie outside the range of the latencies.
     points = [min(max(percentile(latencies, share), shortest), longest) for share in (0.5, 0.95, 0.99)]
     return MinuteMetrics(
         minute=datetime.fromtimestamp(minute, UTC),
-        batch_number=batch_number,
-        seen_at=seen_at,
-        written_at=written_at,
         messages=sum(group.messages for group in groups),
         rejected=sum(group.messages for group in groups if not group.fits),
         bytes=sum(group.bytes for group in groups),
@@ -131,13 +125,12 @@ def _row(
         latency_p95=points[1],
         latency_p99=points[2],
         latency_max=longest,
-        lag=lag,
-        depth=depth,
         attempts=dict(attempts),
         latencies=dict(latencies),
+        **common,
     )
 
 
 def row_of(metrics: MinuteMetrics) -> tuple[Any, ...]:
-    """As a row of the table."""
+    """The row of the table."""
     return tuple(getattr(metrics, name) for name in COLUMNS)

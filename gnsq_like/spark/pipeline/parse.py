@@ -1,9 +1,9 @@
 """Bodies become rows: Spark's JSON parser, made strict.
 
-``from_json`` takes ``{"a": 1} rubbish`` for ``{"a": 1}``, the first of several objects for all of them, and bytes that
-are no UTF-8 for others that are: part of a message would be gone without a word. So a body is parsed as the only
-element of an array in an object around it: then all of it has to be JSON, and one object. A body that closes the
-array itself is seen by the keys of the object around it, and one that closes that, too, by the key that is missing.
+``from_json`` reads ``{"a": 1} rubbish`` as ``{"a": 1}``, takes the first of several objects for all of them, and
+replaces bytes that are not UTF-8: part of a message would silently be lost. So a body is parsed as the only element of
+an array in an outer object: then all of it must be JSON, and a single object. A body that closes the array itself is
+recognized by the additional keys of the outer object, and one that also closes that object by a missing key.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from gnsq_like.errors import InvalidOption
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: The columns of what comes out, beside the source's.
+#: The columns that are added to the source's.
 PARSED, FITS = "parsed", "fits"
 
-#: Ends the object around a body. A body that ended that object itself would have to know the name.
+#: The last key of the outer object. A body that closes that object itself cannot know the name.
 _END = f"end-{uuid4().hex}"
 _HEAD, _TAIL = '{"body":[', f'],"{_END}":true}}'
 _CORRUPT = "_corrupt"
 
 
 def schema_of(spark: SparkSession, ddl: str) -> StructType:
-    """The schema of a DDL, if bodies can be parsed by it and kept; raises InvalidOption."""
+    """The schema of a DDL; raises InvalidOption if bodies cannot be parsed or stored with it."""
 
     def wrong(reason: str) -> InvalidOption:
         return InvalidOption("parse.schema", ddl, reason)
 
-    example = 'it must be columns as "user STRING, at TIMESTAMP"'
+    example = 'it must be columns such as "user STRING, at TIMESTAMP"'
     try:
         schema = StructType.fromDDL(ddl)
     except Exception as exc:  # Spark's, of several classes
@@ -54,17 +54,17 @@ def schema_of(spark: SparkSession, ddl: str) -> StructType:
         raise wrong(example)
     for each in _parts(schema):
         if isinstance(each, MapType) and not isinstance(each.keyType, StringType):
-            raise wrong("the keys of a MAP are STRING, as JSON's are")
+            raise wrong("the keys of a MAP must be STRING, as they are in JSON")
         if not isinstance(each, StructType):
             continue
         if not each.fields:
             raise wrong("a STRUCT needs a field")
         for name, times in Counter(name.lower() for name in each.names).items():
             if times > 1:
-                # Spark would write a table with both, and not read it.
-                raise wrong(f"the field {name} is there {times} times; upper and lower case are the same to Spark")
+                # Spark could write a table with both, but not read it.
+                raise wrong(f"there are {times} fields {name}; upper and lower case are the same to Spark")
     try:
-        # What is wrong with its types is said at once, and not by the first batch.
+        # So that wrong types are reported at once, and not with the first batch.
         parse(spark.createDataFrame([], "body BINARY"), schema).schema  # noqa: B018
     except PySparkException as exc:
         raise wrong(_first_line(exc)) from exc
@@ -76,7 +76,7 @@ def _first_line(exc: Exception) -> str:
 
 
 def _parts(kind: DataType) -> Iterator[DataType]:
-    """A type, and all that are in it."""
+    """A type and all types in it."""
     yield kind
     if isinstance(kind, StructType):
         for field in kind.fields:
@@ -88,7 +88,7 @@ def _parts(kind: DataType) -> Iterator[DataType]:
 
 
 def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:
-    """The rows with ``parsed``, the body as it shall be kept, and ``fits``, whether it is what the schema says.
+    """Add ``parsed``, the body as it is to be stored, and ``fits``, whether it fits the schema.
 
     :param schema: the fields of the JSON object; None keeps bodies as they are, and all fit
     """
@@ -119,7 +119,7 @@ def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:
 
 
 def _complete(value: Column, kind: DataType) -> Column:
-    """Whether nothing is null that is NOT NULL in the schema; ``from_json`` does not look."""
+    """Whether no field is null that is NOT NULL in the schema; ``from_json`` does not check that."""
     if isinstance(kind, StructType):
         result = F.lit(True)
         for field in kind.fields:
@@ -137,6 +137,6 @@ def _complete(value: Column, kind: DataType) -> Column:
 
 
 def _has_required(kind: DataType) -> bool:
-    """Whether anything in it is NOT NULL."""
+    """Whether any field in a type is NOT NULL."""
     structs = [each for each in _parts(kind) if isinstance(each, StructType)]
     return any(not field.nullable for each in structs for field in each.fields)

@@ -1,8 +1,8 @@
 """Why a body does not fit the schema, in words.
 
-Spark decides whether it does (``parse``) and says no more than that. So this module looks for the reason, of the few
-that do not. It never refuses anything itself: where it finds nothing, the reason is a general one. The words name
-fields and types, and no values, so that there are few different ones: they can be counted.
+Spark decides whether a body fits (``parse``), but does not say why not. This module looks for the reason. It never
+rejects anything itself: if it finds nothing, the reason is a general one. Reasons name fields and types, but no
+values, so that there are few different ones and they can be counted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: What is said when nothing else is found.
+#: The reason if no other one is found.
 GENERAL = "it does not fit the schema"
 
-#: Bits of Spark's whole numbers.
+#: The bits of Spark's integer types.
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-#: What Spark takes for a DOUBLE beside numbers.
+#: Strings that Spark accepts as a DOUBLE.
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity", "+Infinity", "INF", "-INF", "+INF"}
 
 
-def reason(body: bytes, schema: StructType) -> str:
-    """Why this body, which Spark refused, does not fit."""
+def reason_for(body: bytes, schema: StructType) -> str:
+    """The reason why a body does not fit, given that Spark has found that it does not."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -48,55 +48,55 @@ def reason(body: bytes, schema: StructType) -> str:
     except json.JSONDecodeError as exc:
         return f"it is not JSON: {exc.msg[:1].lower()}{exc.msg[1:]}"
     except ValueError:
-        return "it is not JSON: it has a number that is none"
+        return "it is not JSON: it has NaN or Infinity"
     except RecursionError:
         return "it is nested too deeply"
     if not isinstance(value, dict):
-        return "it is JSON, but no object"
-    return next(_misfits(value, schema, ""), GENERAL)
+        return "it is JSON, but not an object"
+    return next(_wrong_fields(value, schema, ""), GENERAL)
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _misfits(value: dict[str, Any], schema: StructType, path: str) -> Iterator[str]:
+def _wrong_fields(value: dict[str, Any], schema: StructType, path: str) -> Iterator[str]:
     for field in schema.fields:
         name = f"{path}{field.name}"
         if value.get(field.name) is None:
             if not field.nullable:
                 yield f"field {name} is {'null' if field.name in value else 'missing'}"
         else:
-            yield from _misfit(value[field.name], field.dataType, name)
+            yield from _wrong_value(value[field.name], field.dataType, name)
 
 
-def _misfit(value: Any, kind: DataType, name: str) -> Iterator[str]:
-    """What is wrong with a value that is not null; nothing where it may be right."""
+def _wrong_value(value: Any, kind: DataType, name: str) -> Iterator[str]:
+    """Why a value that is not null has the wrong type; nothing if it may be right."""
     if isinstance(kind, StructType):
         if isinstance(value, dict):
-            yield from _misfits(value, kind, f"{name}.")
+            yield from _wrong_fields(value, kind, f"{name}.")
         else:
-            yield f"field {name} is no object"
+            yield f"field {name} is not an object"
     elif isinstance(kind, ArrayType):
         if not isinstance(value, list):
-            yield f"field {name} is no array"
+            yield f"field {name} is not an array"
             return
         for each in value:
             if each is not None:
-                yield from _misfit(each, kind.elementType, f"{name}[]")
+                yield from _wrong_value(each, kind.elementType, f"{name}[]")
     elif isinstance(kind, MapType):
         if not isinstance(value, dict):
-            yield f"field {name} is no object"
+            yield f"field {name} is not an object"
             return
         for each in value.values():
             if each is not None:
-                yield from _misfit(each, kind.valueType, f"{name}{{}}")
+                yield from _wrong_value(each, kind.valueType, f"{name}{{}}")
     elif not _may_be(value, kind):
-        yield f"field {name} is no {kind.simpleString().upper()}"
+        yield f"field {name} is not a valid {kind.simpleString().upper()}"
 
 
 def _may_be(value: Any, kind: DataType) -> bool:
-    """Whether Spark may take a JSON value for this type."""
+    """Whether Spark may accept a JSON value for this type."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(kind, StringType):
         return True

@@ -1,9 +1,9 @@
-"""A run of a pipeline: the query, what is told of it while it runs, and how it ends.
+"""A run of a pipeline: its query, the reports while it runs, and its end.
 
-Everything between nsqd and the places is one query: the source, ``seen_at``, and the dropping of copies; ``batches``
-does the rest with each batch. ``seen_at`` is the time that Spark notes for a batch before it reads it: the same for all
-rows of a batch, and the same again when the batch is repeated. The watermark, up to which copies are remembered, is
-on ``seen_at`` alone, so no message can be too late for it, however long ago it was published.
+One query does everything between nsqd and the tables: the source, ``seen_at``, and dropping copies; ``batches`` writes
+each batch. ``seen_at`` is the time that Spark notes for a batch before it reads it: it is the same for all rows of a
+batch, and the same again when the batch is repeated. The watermark up to which copies are remembered is on ``seen_at``
+alone, so no message can be too late for it, however long ago it was published.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from gnsq_like.spark.pipeline.batches import BatchWriter, Written
+    from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 
-#: What a message is known by: ids alone collide between nsqds (docs/spark.rst).
+#: The columns that identify a message: two nsqds can have the same ids (docs/spark.rst).
 IDENTITY = ("nsqd_address", "topic", "id")
 
-#: Seconds between two looks at the query, and at what waits in nsqd.
-_LOOK_INTERVAL = 0.25
+#: Seconds between two checks of the query, and of nsqd's depth.
+_CHECK_INTERVAL = 0.25
 _DEPTH_INTERVAL = 2.0
-#: Seconds over which the rate is measured while it runs.
+#: Seconds over which the rate of a run is measured.
 _RATE_SPAN = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment. Durations in seconds."""
+    """A run at one moment. Durations are in seconds."""
 
-    #: Since the query was started.
+    #: The time since the query was started.
     seconds: float = 0.0
     batches: int = 0
-    #: Messages that were taken, those that did not fit included, and how many those were.
+    #: All messages, and how many of them were rejected.
     messages: int = 0
     rejected: int = 0
-    #: Copies that were dropped, beside those.
+    #: Copies that were dropped; ``messages`` does not count them.
     duplicates: int = 0
-    #: Of bodies.
+    #: Bytes of bodies.
     bytes: int = 0
-    #: Messages a second: lately, and in the end over the whole run.
+    #: Messages a second: lately, or over the whole run when it is over.
     rate: float = 0.0
-    #: How old the newest message of the last batch was when that began; None before the first.
+    #: The age of the newest message of the last batch when that began; None before the first batch.
     lag: float | None = None
-    #: What waits in nsqd; None where no nsqd answers.
+    #: How many messages wait in nsqd; None if no nsqd answers.
     depth: int | None = None
     is_over: bool = False
 
@@ -74,23 +74,24 @@ def run_pipeline(
     stop: Callable[[], bool] | None = None,
     log_level: str = "OFF",
 ) -> Snapshot:
-    """Run a pipeline until it ends or is stopped; what it did. May switch, and blocks.
+    """Run a pipeline until it ends or is stopped, and return its last snapshot. May switch, and blocks.
 
     :param spark: the session to run in; without one, that of spark-submit, or a new one that ends with the run
-    :param master: which Spark a new session is on; None for this machine
-    :param available_now: whether it ends when all is written that was there; None for what the pipeline says
-    :param watch: called a few times a second
-    :param stop: asked as often; the run ends when it says True, and what a batch had not finished comes again
-    :param log_level: of Spark's own log, for a new session
-    :raises InvalidOption: a schema or a place that cannot be
+    :param master: the Spark of a new session; None for this machine
+    :param available_now: whether to end once the present messages are written; None for the pipeline's own setting
+    :param watch: called with a snapshot a few times a second
+    :param stop: called as often; the run ends when it returns True, and an unfinished batch is repeated next time
+    :param log_level: the level of Spark's own log, for a new session
+    :raises InvalidOption: the schema or a place is wrong
     :raises HTTPError: no daemon answers
     :raises JavaNotFound: there is no Java for Spark
     :raises NotBegun: Spark does not start, or another run uses the checkpoint
-    :raises PipelineFailed: it ended by itself before it should have
+    :raises PipelineFailed: the run ended by itself
     """
-    stop = stop or _never
+    watch = watch or (lambda snapshot: None)
+    stop = stop or (lambda: False)
     daemons = Daemons(pipeline.source_options)
-    daemons.prepare()  # before Spark is started, which takes long
+    daemons.prepare()  # before Spark is started, which takes a while
     with (
         claimed(pipeline.place("checkpoint")),
         _own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
@@ -100,7 +101,7 @@ def run_pipeline(
         run = _Run(pipeline, session, daemons)
         run.start(pipeline.available_now if available_now is None else available_now)
         try:
-            return run.follow(watch or _nobody, stop)
+            return run.follow(watch, stop)
         finally:
             run.end()
 
@@ -110,7 +111,7 @@ def _own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iter
     """A session that ends with the block; raises NotBegun."""
     from gnsq_like.spark.pipeline.session import open_session
 
-    # OSError: its program, or the temporary directory.
+    # OSError: for Spark's program, or the temporary directory.
     errors: tuple[type[Exception], ...] = (*spark_errors(), OSError)
     try:
         spark = open_session(pipeline, master, log_level)
@@ -120,12 +121,12 @@ def _own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iter
     try:
         yield spark
     finally:
-        with suppress(*spark_errors()):  # its Java may have ended before
+        with suppress(*spark_errors()):  # its Java may be gone
             spark.stop()
 
 
 def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """The stream that the batches are of: the source's rows, ``seen_at``, and no copies."""
+    """The stream: the source's rows with ``seen_at`` and without copies."""
     from pyspark.sql import functions as F
 
     rows = spark.readStream.format("nsq").options(**pipeline.source_given).load()
@@ -136,16 +137,8 @@ def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     return watermarked.dropDuplicatesWithinWatermark(list(IDENTITY))
 
 
-def _nobody(snapshot: Snapshot) -> None:
-    return None
-
-
-def _never() -> bool:
-    return False
-
-
 class _Run:
-    """One query, from its start to its end."""
+    """One query from start to end."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons) -> None:
         self._pipeline = pipeline
@@ -155,17 +148,15 @@ class _Run:
         self._writer: BatchWriter | None = None
         self._query: StreamingQuery | None = None
         self._snapshot = Snapshot()
-        #: Monotonic times: the start, and the last look at what waits.
-        self._started = self._looked = 0.0
-        #: Batches that were written and not counted yet; filled by a thread of Spark's.
-        self._written: deque[Written] = deque()
-        #: Monotonic time and messages so far, of the last moments.
+        #: Monotonic times of the start, and of the last check of nsqd's depth.
+        self._started = self._depth_at = 0.0
+        #: Batches that were written and not counted yet; a thread of Spark fills it.
+        self._written: deque[WrittenBatch] = deque()
+        #: Monotonic times with the messages so far, over the last ``_RATE_SPAN`` seconds.
         self._past: deque[tuple[float, int]] = deque()
-        #: The last batch of which Spark's report was read, and messages that the watermark dropped.
+        #: The last batch whose report from Spark was read, and how many messages the watermark dropped.
         self._reported = -1
         self._too_late = 0
-
-    # -- the beginning ----------------------------------------------------------------------------------
 
     def start(self, available_now: bool) -> None:
         """Start the query."""
@@ -178,7 +169,8 @@ class _Run:
         schema = schema_of(self._spark, self._pipeline.schema) if self._pipeline.schema else None
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
-        writer = self._writer = BatchWriter(self._pipeline, schema, self._depth, self._written.append)
+        writer = BatchWriter(self._pipeline, schema, lambda: self._snapshot.depth, self._written.append)
+        self._writer = writer
         trigger = (
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
         )
@@ -200,50 +192,43 @@ class _Run:
         self._started = time.monotonic()
         self._past.append((self._started, 0))
 
-    def _depth(self) -> int | None:
-        return self._snapshot.depth
-
-    # -- while it runs ----------------------------------------------------------------------------------
-
     def follow(self, watch: Callable[[Snapshot], None], stop: Callable[[], bool]) -> Snapshot:
-        """Wait for its end; the last snapshot. Raises PipelineFailed."""
+        """Wait until the query ends, and return the last snapshot. Raises PipelineFailed."""
         query = self._query
         assert query is not None
         try:
             while query.isActive and not stop():
-                self._look()
+                self._check()
                 watch(self._snapshot)
-                # Not awaitTermination: greenlets of the caller's go on meanwhile.
-                gevent.sleep(_LOOK_INTERVAL)
+                # Not awaitTermination, which would block the caller's other greenlets.
+                gevent.sleep(_CHECK_INTERVAL)
             exc = query.exception()
             query.stop()
-            self._looked = 0.0
-            self._look()  # once more, at everything
-            last = self._told(watch)
+            self._depth_at = 0.0
+            self._check()  # the last time, with the depth
+            last = self._last_snapshot(watch)
         except spark_errors() as error:
             if stop():
-                # Who stops all processes of a service at once stops Spark's Java, too.
-                return self._told(watch)
+                # A service that stops all its processes at once stops Spark's Java, too.
+                return self._last_snapshot(watch)
             raise failure(error, self._places) from error
         if exc is not None and not stop():
             cause = self._writer.failure if self._writer is not None and self._writer.failure is not None else exc
             raise failure(cause, self._places) from exc
         if self._too_late:
             raise PipelineFailed(
-                f"{self._too_late} messages were dropped, since the clock of the driver's machine went back by more "
+                f"{self._too_late} messages were dropped because the clock of the driver's machine went back by more "
                 f"than dedupe_within"
             )
         return last
 
     def end(self) -> None:
-        """Stop the query; twice is fine."""
-        query, self._query = self._query, None
-        if query is not None:
-            with suppress(*spark_errors()):  # its Java may have ended before
-                query.stop()
+        """Stop the query, unless it has ended."""
+        if self._query is not None:
+            with suppress(*spark_errors()):  # its Java may be gone
+                self._query.stop()
 
-    def _told(self, watch: Callable[[Snapshot], None]) -> Snapshot:
-        """The last snapshot, after ``watch`` has it."""
+    def _last_snapshot(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         snapshot = self._snapshot
         self._snapshot = replace(
             snapshot, rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0, is_over=True
@@ -251,7 +236,8 @@ class _Run:
         watch(self._snapshot)
         return self._snapshot
 
-    def _look(self) -> None:
+    def _check(self) -> None:
+        """Count the batches that were written, and ask nsqd for its depth from time to time."""
         now = time.monotonic()
         snapshot = self._snapshot
         while self._written:
@@ -268,8 +254,8 @@ class _Run:
         while len(self._past) > 2 and self._past[1][0] < now - _RATE_SPAN:
             self._past.popleft()
         (then, before), depth = self._past[0], snapshot.depth
-        if now - self._looked > _DEPTH_INTERVAL:
-            self._looked = now
+        if now - self._depth_at > _DEPTH_INTERVAL:
+            self._depth_at = now
             depths = self._daemons.depths()
             depth = sum(each.messages for each in depths.values()) if depths else None
             if self._query is not None:
@@ -283,7 +269,7 @@ class _Run:
         )
 
     def _read_reports(self, query: StreamingQuery) -> None:
-        """Spark's own counts: of copies, and of what the watermark dropped."""
+        """Read Spark's own counts: of copies, and of messages that the watermark dropped."""
         duplicates = self._snapshot.duplicates
         for report in query.recentProgress:
             if report["batchId"] <= self._reported:
@@ -296,26 +282,26 @@ class _Run:
 
 
 def _check_clock(spark: SparkSession, checkpoint: str) -> None:
-    """Refuse to go on with a clock that is behind what was written: Spark would drop messages as too late."""
+    """Raise NotBegun if the clock is behind the checkpoint: Spark would drop messages as too late."""
     from gnsq_like.spark.pipeline import paths
 
     log = f"{checkpoint}/offsets"
-    batches = [int(name) for name in paths.names(spark, log) if name.isdigit()]
+    batches = [int(name) for name in paths.list_names(spark, log) if name.isdigit()]
     if not batches:
         return
     last = max(batches)
-    lines = paths.read(spark, f"{log}/{last}").splitlines()
+    lines = paths.read_text(spark, f"{log}/{last}").splitlines()
     noted: dict[str, Any] = json.loads(lines[1]) if len(lines) > 1 else {}
     watermark = noted.get("batchWatermarkMs", 0) / 1000
     if watermark > time.time():
         raise NotBegun(
-            f"the clock of this machine is {watermark - time.time():.0f} s behind what the checkpoint {checkpoint} has "
-            f"noted, beyond dedupe_within: Spark would drop messages as too late. Set the clock right"
+            f"the clock of this machine is {watermark - time.time():.0f} s behind the checkpoint {checkpoint}, more "
+            f"than dedupe_within: Spark would drop messages as too late. Set the clock right"
         )
     planned = noted.get("batchTimestampMs", 0) / 1000
-    if planned < watermark and str(last) not in paths.names(spark, f"{checkpoint}/commits"):
+    if planned < watermark and str(last) not in paths.list_names(spark, f"{checkpoint}/commits"):
         raise NotBegun(
             f"batch {last} of {checkpoint} was planned while the clock of this machine was {watermark - planned:.0f} s "
-            f"behind, beyond dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "
+            f"behind, more than dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "
             f"batchTimestampMs to {time.time() * 1000:.0f}, and delete {log}/.{last}.crc"
         )

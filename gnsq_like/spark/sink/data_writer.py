@@ -1,7 +1,7 @@
 """The sink: a batch or a stream whose rows become messages.
 
 The driver checks the options and the columns before anything runs. Each task publishes its rows as they come
-(``publishing``). Spark tries a failed task again from its beginning, and what nsqd has cannot be taken back: the
+(``publishing``). Spark repeats a failed task from its beginning, and published messages cannot be taken back: the
 sink is at-least-once.
 """
 
@@ -18,17 +18,17 @@ from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, St
 from gnsq_like.errors import UsageError
 from gnsq_like.spark.options import parse_options
 from gnsq_like.spark.sink.publishing import SinkOptions, publish_batches
-from gnsq_like.spark.user_errors import plain_errors
+from gnsq_like.spark.user_errors import without_traceback
 
 logger = logging.getLogger(__name__)
 
-#: The columns that a sink understands, and the types they may have.
+#: The columns of the sink, and their possible types.
 _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "body": (BinaryType, StringType),
     "topic": (StringType,),
     "defer_ms": (IntegralType,),
 }
-_SELECT = "select body (BINARY or STRING) and, where wanted, topic (STRING) and defer_ms (BIGINT)"
+_SELECT = "select body (BINARY or STRING) and, if wanted, topic (STRING) and defer_ms (BIGINT)"
 
 
 class WrongColumns(UsageError):
@@ -36,71 +36,74 @@ class WrongColumns(UsageError):
 
 
 class WrongMode(UsageError):
-    """A save mode or an output mode that NSQ cannot have."""
+    """A save mode or an output mode that NSQ does not support."""
 
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What one task published."""
+    """The report of one task: how many messages it published."""
 
     count: int
 
 
-class NsqWriter(DataSourceArrowWriter):
+class _Writer:
+    """What a batch's writer and a stream's have in common.
+
+    :param overwrite: whether the user asked for another mode than ``append``
+    """
+
+    #: How the user asks for the only possible mode.
+    append = ""
+
+    def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
+        if overwrite:
+            raise WrongMode(f"a topic cannot be overwritten: write with {self.append}")
+        check_columns(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one task."""
+        with without_traceback():
+            return Published(publish_batches(iterator, self._options))
+
+
+class NsqWriter(_Writer, DataSourceArrowWriter):
     """Publishes a batch."""
 
-    def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
-        if overwrite:
-            raise WrongMode('a topic cannot be overwritten: write with mode("append")')
-        check_columns(schema, options)
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one task."""
-        with plain_errors():
-            return Published(publish_batches(iterator, self._options))
+    append = 'mode("append")'
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what stays published although the job failed."""
-        _tell_aborted("the job", messages)
+        """Log what stays published although the job failed."""
+        _log_abort("the job", messages)
 
 
-class NsqStreamWriter(DataSourceStreamArrowWriter):
+class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Publishes each batch of a stream."""
 
-    def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
-        if overwrite:
-            raise WrongMode('a topic cannot be overwritten: write with outputMode("append")')
-        check_columns(schema, options)
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one task."""
-        with plain_errors():
-            return Published(publish_batches(iterator, self._options))
+    append = 'outputMode("append")'
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was published needs no commit."""
+        """Nothing: published messages need no commit."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what stays published although the batch failed."""
-        _tell_aborted(f"batch {batchId}", messages)
+        """Log what stays published although the batch failed."""
+        _log_abort(f"batch {batchId}", messages)
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of a sink; raises InvalidOption."""
-    # Spark adds these to the options of a stream's sink.
+    """Read the options of a sink; raises InvalidOption."""
+    # Spark adds the ignored ones to the options of a stream's sink.
     return parse_options(SinkOptions, given, ignored=("checkpointlocation", "path", "queryname"))
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises WrongColumns for a DataFrame that cannot be published."""
+    """Raise WrongColumns if a DataFrame cannot be published."""
     names = [name.lower() for name in schema.names]
     for name, field in zip(names, schema.fields, strict=True):
         if name not in _COLUMNS:
             raise WrongColumns(f"the sink has no column {field.name}: {_SELECT}")
         if names.count(name) > 1:
-            raise WrongColumns(f"the column {name} is there more than once: {_SELECT}")
+            raise WrongColumns(f"there is more than one column {name}: {_SELECT}")
         if not isinstance(field.dataType, _COLUMNS[name]):
             raise WrongColumns(f"the column {field.name} is of type {field.dataType.simpleString()}: {_SELECT}")
     if "body" not in names:
@@ -109,10 +112,10 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise WrongColumns("there is neither an option topic nor a column topic: give one of them")
 
 
-def _tell_aborted(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _log_abort(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     done = [message.count for message in messages if isinstance(message, Published)]
     logger.warning(
-        "%s failed: %d of its %d tasks had published all their rows (%d messages), the others maybe some; nsqd keeps "
+        "%s failed: %d of its %d tasks had published all their rows (%d messages), the others perhaps some; nsqd keeps "
         "them, and publishing again makes duplicates",
         what,
         len(done),

@@ -1,10 +1,10 @@
-"""What a task of the sink does: rows of Arrow batches become MPUBs and DPUBs of a Producer.
+"""Publishing in a task of the sink: rows of Arrow batches become MPUBs and DPUBs of a Producer.
 
-A batch is checked as a whole before its first row is published. Then its rows are grouped by topic; those that
-are not deferred go out in MPUBs, cut by count and by bytes, several of them on their way at a time; deferred ones
-go one by one (NSQ has no MPUB for them), pipelined. The Producer fails over between nsqds.
+A batch is checked as a whole before its first row is published. Then its rows are grouped by topic. Rows that are not
+deferred are published in MPUBs, limited by count and by bytes, several of them at a time; deferred rows are published
+one by one (NSQ has no MPUB for them), pipelined. The Producer fails over between nsqds.
 
-All happens in this call, in the caller's hub: a worker of Spark runs nothing of ours between calls.
+Everything runs within the call, in the caller's hub: a worker of Spark runs none of our code between calls.
 """
 
 from __future__ import annotations
@@ -22,46 +22,47 @@ from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, NSQError, Outc
 from gnsq_like.spark.options import addresses, connection_options, milliseconds, number, option, size, text, words
 from gnsq_like.wire.names import encode_topic
 
-#: MPUBs that wait for their answers at a time: enough that nsqd never waits for us.
+#: How many MPUBs wait for their replies at a time: enough that nsqd never waits for the next one.
 _WIDTH = 4
-#: Deferred messages that wait for their answers at a time.
+#: How many deferred messages wait for their replies at a time.
 _DEFERRED_WIDTH = 1000
-#: Bytes that an MPUB needs beside its bodies: its count, and the size of each (docs/internals 1.10).
+#: The bytes of an MPUB beside the bodies: for the count, and for the size of each body (docs/internals 1.10).
 _COUNT_BYTES = 4
 _SIZE_BYTES = 4
-#: Milliseconds; beyond every nsqd's max-req-timeout, which is an hour unless its flags say otherwise.
+#: Milliseconds, beyond any sensible max-req-timeout of nsqd, whose default is an hour.
 _MOST_DEFER_MS = 2**31
 
 
 class NotPublished(PublishError):
-    """The sink gave up; the text says why, and what may have been published."""
+    """The sink gave up; the text says why, and how much may have been published."""
 
 
 def topic_name(value: str) -> str:
     """The name of a topic."""
-    encode_topic(text(value))
-    return text(value)
+    name = text(value)
+    encode_topic(name)
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What writing understands."""
+    """Options for writing."""
 
-    #: The topic of rows that have none of their own.
+    #: The topic of rows that do not name one.
     topic: str | None = option("topic", topic_name, None)
-    #: nsqlookupds: their nsqds are published to, whatever topics those have.
+    #: nsqlookupds: the sink publishes to all their nsqds, whatever topics these have.
     lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
     #: Or the nsqds themselves.
     nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
-    #: Messages of one MPUB at most.
+    #: The most messages in an MPUB.
     max_batch_messages: int = option("maxBatchMessages", number(1), 1000)
-    #: Bytes of one MPUB at most: not above nsqd's max-body-size.
+    #: The most bytes in an MPUB; at most nsqd's max-body-size.
     max_batch_bytes: int = option("maxBatchBytes", size(64), 5 << 20)
-    #: Bytes of one message at most: nsqd's max-msg-size.
+    #: The most bytes in a message; at most nsqd's max-msg-size.
     max_message_bytes: int = option("maxMessageBytes", size(1), 1 << 20)
-    #: Seconds for one try to publish: connecting, passing over nsqds that are away, and the answer.
+    #: Seconds for one attempt to publish: connecting, passing over nsqds that are away, and the reply.
     publish_timeout: float = option("publishTimeoutMs", milliseconds(1), 10.0)
-    #: Further tries of what was not confirmed in that time.
+    #: How often publishes that were not confirmed in that time are repeated.
     retries: int = option("retries", number(0), 2)
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "nsq."})
@@ -76,11 +77,11 @@ class SinkOptions:
 
     @property
     def longest_body(self) -> int:
-        """Bytes that a body may have: what fits into an MPUB, too."""
+        """The most bytes that a body may have, so that it fits into an MPUB, too."""
         return min(self.max_message_bytes, self.max_batch_bytes - _COUNT_BYTES - _SIZE_BYTES)
 
     def producer(self) -> Producer:
-        """A Producer with these options, which did nothing yet; raises InvalidOption, InvalidAddress."""
+        """Make a Producer with these options; raises InvalidOption, InvalidAddress."""
         connection = connection_options(self.nsq)
         return Producer(
             self.nsqd_tcp_addresses,
@@ -95,10 +96,10 @@ class SinkOptions:
 
 
 def publish_batches(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> int:
-    """Publish all rows; how many there were. May switch.
+    """Publish all rows and return their number. May switch.
 
-    :raises UsageError: a row that cannot be published; nothing of its batch was
-    :raises NotPublished: nsqd did not confirm it, or refused
+    :raises UsageError: a row cannot be published; no row of its batch was
+    :raises NotPublished: nsqd refused a publish, or did not confirm it
     """
     producer = options.producer()
     try:
@@ -107,22 +108,22 @@ def publish_batches(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
             publishing.publish(batch)
         return publishing.count
     finally:
-        producer.close(timeout=0)  # what still waits for an answer was given up
+        producer.close(timeout=0)  # publishes that still wait for a reply were given up
 
 
 class _Publishing:
-    """One task's publishing."""
+    """The publishing of one task."""
 
     def __init__(self, producer: Producer, options: SinkOptions) -> None:
         self._producer = producer
         self._options = options
-        #: Messages confirmed.
+        #: The number of confirmed messages.
         self.count = 0
-        #: What went wrong first.
+        #: The first error.
         self._failure: NSQError | None = None
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        """Check a batch, then publish it; returns when nsqd has all of it. May switch."""
+        """Check a batch, then publish it; returns once nsqd has all of it. May switch."""
         if not batch.num_rows:
             return
         columns = {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
@@ -164,7 +165,7 @@ class _Publishing:
                 self._try(topic, 1, result.get, again)
 
     def _try(self, topic: str, count: int, first: Callable[[], object], again: Callable[[], object]) -> None:
-        """Publish, and again what was not confirmed. May switch."""
+        """Publish, and repeat that if it is not confirmed. May switch."""
         publish = first
         for left in range(self._options.retries, -1, -1):
             try:
@@ -187,7 +188,7 @@ class _Publishing:
 
 
 def _bodies(column: pa.Array, options: SinkOptions) -> pa.Array:
-    """The bodies as binary; raises InvalidBody if one cannot be published."""
+    """The bodies as bytes; raises InvalidBody if one cannot be published."""
     bodies = column.cast(pa.large_binary() if _is_large(column.type) else pa.binary())
     if bodies.null_count:
         raise InvalidBody(f"body is null in {bodies.null_count} of {len(bodies)} rows: leave them out")
@@ -207,7 +208,7 @@ def _is_large(kind: pa.DataType) -> bool:
 
 
 def _defers(column: pa.Array | None) -> pa.Array | None:
-    """Milliseconds for each row, 0 for none; None if no row is deferred. Raises UsageError."""
+    """How many milliseconds each row is deferred; None if no row is. Raises UsageError."""
     if column is None:
         return None
     waits = pc.fill_null(column, 0)
@@ -219,9 +220,9 @@ def _defers(column: pa.Array | None) -> pa.Array | None:
 
 
 def _by_topic(column: pa.Array | None, default: str | None, count: int) -> list[tuple[str, pa.Array | None]]:
-    """Each topic and the positions of its rows (None: all). Raises UsageError."""
+    """The topics, each with the positions of its rows (None: all rows). Raises UsageError."""
     if column is None:
-        assert default is not None, "check_columns() asks for one of the two"
+        assert default is not None, "check_columns() requires one of the two"
         return [(default, None)]
     if default is not None:
         column = pc.fill_null(column, default)
@@ -238,7 +239,7 @@ def _by_topic(column: pa.Array | None, default: str | None, count: int) -> list[
 
 
 def _chunks(bodies: pa.Array, options: SinkOptions) -> Iterator[list[bytes]]:
-    """Bodies for one MPUB each."""
+    """Divide bodies into lists for one MPUB each."""
     room = options.max_batch_bytes - _COUNT_BYTES
     for start in range(0, len(bodies), options.max_batch_messages):
         part = bodies.slice(start, options.max_batch_messages)

@@ -1,9 +1,9 @@
-"""The batch read: what the channels hold now, as a DataFrame that is read once.
+"""The batch read: the messages that the channels have now, as a DataFrame that is read once.
 
-A batch read has no checkpoint and no commit: Spark never tells a source that a job succeeded. So nothing can be
-finished at the right moment, and the user says which wrong moment is right for him. ``peek`` finishes nothing:
-each nsqd shows its first messages and gets them back. ``drain`` finishes messages before Spark has them: at most
-once. Neither is a way to process messages; a stream with the trigger AvailableNow is.
+A batch read has no checkpoint and no commit: Spark never tells a source that a job succeeded, so there is no right
+moment to finish messages. ``peek`` finishes none: each nsqd gives its first messages and gets them back. ``drain``
+finishes messages before Spark has them, so each is delivered at most once. Neither is a way to process messages; a
+stream with the trigger AvailableNow is.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from gnsq_like.spark.source.plan import make_plan
 from gnsq_like.spark.source.schema import check_schema
 from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.segments import Rows, encode_segment
-from gnsq_like.spark.user_errors import plain_errors
+from gnsq_like.spark.user_errors import without_traceback
 
 
 def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchReader:
-    """The reader for these options; raises InvalidOption, WrongSchema."""
+    """Make the reader for these options; raises InvalidOption, WrongSchema."""
     options = parse_options(SourceOptions, given)
     check_schema(schema, options)
     return NsqBatchReader(options)
 
 
 class NsqBatchReader(DataSourceReader):
-    """Peeks or drains, by the option ``batchMode``."""
+    """Peeks or drains, as the option ``batchMode`` says."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._keep = options.batch_mode == "peek"
 
     def partitions(self) -> list[InputPartition]:
-        """One for each nsqd that has messages; of a drain, as many splits as minPartitions asks for."""
+        """One for each nsqd that has messages; more for a drain if ``minPartitions`` asks for more."""
         options = self._options
-        with plain_errors():
+        with without_traceback():
             daemons = Daemons(options)
             daemons.prepare()
             plan = make_plan(
                 daemons.settled_depths(),
                 max_messages=options.max_messages,
                 max_bytes=options.max_bytes,
-                # Two that peek would see the same messages.
+                # Two tasks that peek at one nsqd could see the same messages.
                 min_partitions=1 if self._keep else options.min_partitions,
                 segment_messages=options.segment_messages,
             )
         return [InputPartition(part) for part in Offset("", 0, plan).parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a part; of a peek no more than one connection holds."""
-        if isinstance(partition.value, Part):  # Spark asks for one even if there are none
-            with plain_errors():
+        """The messages of a part; for a peek at most those that one connection holds."""
+        if isinstance(partition.value, Part):  # Spark makes a partition of its own if there are none
+            with without_traceback():
                 yield from self._read(partition.value)
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ class NsqBatchReader(DataSourceReader):
             except NSQError:
                 if rest == part.messages:
                     raise
-                return  # what was read is finished: a failed task would lose it
+                return  # a failed task would lose the messages so far, which are finished
             if not messages:
                 return
             yield rows.of(encode_segment(messages))

@@ -1,4 +1,4 @@
-"""The driver's view of nsqd and nsqlookupd, over HTTP: who has the topic, and how much of it."""
+"""The driver's view of nsqd and nsqlookupd, over HTTP: which nsqds have the topic, and how many messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gnsq_like.spark.source.plan import Depth
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two rounds of asking the nsqlookupds.
+#: Seconds between two lookups.
 _LOOKUP_INTERVAL = 5.0
-#: Seconds for which messages may be on their way from the topic to its channels, and between two looks at that.
+#: Seconds to wait for messages on their way from the topic to its channels, and between two checks.
 _SETTLING = 1.0
 _SETTLING_POLL = 0.02
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Daemons:
-    """All nsqds that the options name or the nsqlookupds know. Opens nothing before the first call."""
+    """All nsqds that the options name or the nsqlookupds list. Opens nothing before the first call."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -34,23 +34,21 @@ class Daemons:
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The nsqds by their TCP address.
         self._nsqds = {tcp: NsqdHTTPClient(http, timeout=options.http_timeout) for tcp, http in fixed}
-        #: Monotonic time of the last round of lookups.
+        #: Monotonic time of the last lookup.
         self._looked_up_at = float("-inf")
-        #: Nsqds on which the channel was created or seen.
-        self._prepared: set[str] = set()
-        #: Daemons whose last answer was an error, so that each failure is logged once.
+        #: The URLs of daemons whose last request failed, so that each failure is logged once.
         self._failing: set[str] = set()
 
     def prepare(self) -> None:
-        """Create the topic and the channel, if so asked. May switch.
+        """Create the topic and the channel, if the options say so. May switch.
 
-        :raises HTTPError: not a single daemon answers
+        :raises HTTPError: no daemon answers
         """
         options = self._options
         errors: list[HTTPError] = []
         results: list[object] = []
         if options.create_topic_and_channel:
-            # A nsqd that gets the topic later then makes the channel with it.
+            # An nsqd that gets the topic later then creates the channel with it.
             results += self._ask_all(
                 self._lookupds, lambda client: client.create_channel(options.topic, options.channel), errors
             )
@@ -68,15 +66,17 @@ class Daemons:
         client.create_channel(self._options.topic, self._options.channel)
 
     def depths(self) -> dict[str, Depth]:
-        """What each nsqd has; one that does not answer has nothing now. May switch."""
+        """How much each nsqd has, without those that do not answer. May switch."""
         if self._lookupds and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
             self._look_up([])
         stats = self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), [])
         return {address: depth for address, depth in stats if depth is not None}
 
     def settled_depths(self) -> dict[str, Depth]:
-        """The same, but counted when nothing is on its way from the topic to the channel: a look misses some of that,
-        for nsqd counts the one after the other. May switch."""
+        """How much each nsqd has once nothing is on its way from the topic to the channel. May switch.
+
+        nsqd counts the two one after the other, so its stats miss some messages that are on their way.
+        """
         deadline = time.monotonic() + _SETTLING
         while any(depth.in_topic for depth in self.depths().values()) and time.monotonic() < deadline:
             gevent.sleep(_SETTLING_POLL)
@@ -89,7 +89,7 @@ class Daemons:
         topic = self._options.topic
         answers = self._ask_all(self._lookupds, lambda client: client.lookup(topic, missing_ok=True), errors)
         if not answers:
-            return  # those known so far
+            return  # keep the known ones
         nodes = {Connection(node.tcp_address).address: node for answer in answers for node in answer.producers}
         for address in self._nsqds.keys() - nodes.keys():
             self._nsqds.pop(address).close()
@@ -104,7 +104,7 @@ class Daemons:
                 continue
             channel = _named(topic.get("channels"), options.channel)
             if channel is None:
-                # One that was found later, or lost its data.
+                # This nsqd was found later, or lost its data.
                 if not options.create_topic_and_channel:
                     return None
                 self._create(client)
@@ -113,7 +113,7 @@ class Daemons:
         return Depth(0)
 
     def _ask_all(self, clients: Iterable[Any], ask: Callable[[Any], _T], errors: list[HTTPError]) -> list[_T]:
-        """The answers of those that answered, asked at once; the others are logged and noted in ``errors``."""
+        """Ask all clients at once; returns the answers, and logs failures and adds them to ``errors``."""
 
         def attempt(client: Any) -> list[_T]:
             subject = client[1] if isinstance(client, tuple) else client
@@ -146,8 +146,8 @@ def _named(channels: Any, name: str) -> dict[str, Any] | None:
 
 
 def _depth(topic: dict[str, Any], channel: dict[str, Any]) -> Depth:
-    """From nsqd's stats (docs/internals 3.4). What is paused comes to nobody."""
-    # Right after a publish much is in the topic still, and not yet in its channels.
+    """From nsqd's stats (docs/internals 3.4). Paused messages do not count: nsqd does not deliver them."""
+    # Right after a publish, many messages are still in the topic.
     in_topic = 0 if topic.get("paused") else topic.get("depth", 0)
     waiting = 0 if channel.get("paused") else channel.get("depth", 0) + in_topic
     count = topic.get("message_count", 0)

@@ -1,7 +1,7 @@
 """The data source that Spark loads as ``format("nsq")``.
 
-``pyspark_nsq`` imports this module in every session that looks for a data source, whichever that is. So nothing
-heavy is loaded here, nor anything that may be missing, before the source is used.
+``pyspark_nsq`` imports this module in every session that looks for any data source. So this module loads nothing
+heavy, and nothing that may be missing, before the source is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from gnsq_like.spark.user_errors import plain_errors
+from gnsq_like.spark.user_errors import without_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """NSQ for Spark. The options are in ``options``; the documentation is docs/spark.rst."""
+    """NSQ for Spark. The options are defined in ``options`` and documented in docs/spark.rst."""
 
     @classmethod
     def name(cls) -> str:
         return "nsq"
 
-    @plain_errors()
+    @without_traceback()
     def schema(self) -> str:
-        """The columns of what is read, as Spark's DDL."""
+        """The columns of a read, as Spark's DDL."""
         from gnsq_like.spark.options import SourceOptions, parse_options
         from gnsq_like.spark.source.schema import ddl_of
 
         return ddl_of(parse_options(SourceOptions, self.options))
 
-    @plain_errors()
+    @without_traceback()
     def reader(self, schema: StructType) -> NsqBatchReader:
-        """For ``spark.read``: peeks at what the channels hold, or drains them."""
+        """For ``spark.read``: peeks at the messages of the channels, or drains them."""
         from gnsq_like.spark.source.batch import make_batch_reader
 
         return make_batch_reader(schema, self.options)
 
-    @plain_errors()
+    @without_traceback()
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        """For ``spark.readStream``: stages what it receives, and gives it exactly as often as Spark asks."""
+        """For ``spark.readStream``: stages the messages, so that Spark can read a batch again."""
         from gnsq_like.spark.source.stream import make_stream_reader
 
         return make_stream_reader(schema, self.options)
 
-    @plain_errors()
+    @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> NsqWriter:
         """For ``DataFrame.write``: publishes the rows."""
         from gnsq_like.spark.sink.data_writer import NsqWriter, sink_options
 
         return NsqWriter(schema, overwrite, sink_options(self.options))
 
-    @plain_errors()
+    @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
         """For ``DataFrame.writeStream``: publishes each batch."""
         from gnsq_like.spark.sink.data_writer import NsqStreamWriter, sink_options

@@ -1,15 +1,15 @@
-"""What Spark's driver asks of the source: which batch comes next, its parts, and that a batch is finished.
+"""The source's part in Spark's driver: the next batch, its parts, and the clean-up after it.
 
-Spark calls these from one thread of one process that lives as long as the query; between calls nothing runs. An
-exception fails the query at once: so the network's errors end here (a nsqd that does not answer has nothing now),
-and :meth:`Driver.commit` lets out none at all. The sequence of calls is in docs/internals S1; what follows from it:
+Spark calls these methods from one thread of one process that lives as long as the query; between calls nothing runs.
+An exception fails the query at once. So network errors end here (an nsqd that does not answer has no messages for
+now), and :meth:`Driver.commit` raises nothing at all. The order of calls is in docs/internals S1. It follows that
 
-- ``initial`` may be called twice, and, after a restart in the first batch, for a log that is another one. It
-  therefore only names a log; the first plan makes it.
-- A plan is written into the log before Spark hears of it. So a plan that Spark asks the parts of is known to have
-  been made, and one that Spark never came to write down is used again.
-- ``parts`` may be the first call of a process, and is repeatable.
-- ``commit`` may be skipped for a batch: every commit finishes all batches up to its own.
+- ``initial`` may be called twice, and, after a restart in the first batch, for a log that is another one. So it only
+  names a log; the first plan creates it.
+- A plan is written into the log before Spark hears of it. So a plan whose parts Spark asks for is known to have been
+  made, and one that Spark never wrote down is used again.
+- ``parts`` may be the first call of a process, and may be repeated.
+- ``commit`` may be skipped for a batch: each commit finishes all batches up to its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import gevent
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import Depth, make_plan
+from gnsq_like.spark.source.plan import Depth, Outstanding, make_plan
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.offsets import Offset, Part
@@ -34,17 +34,14 @@ from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_st
 
 logger = logging.getLogger(__name__)
 
-#: An idle query looks for messages after this share of the time for which it has been idle (up to pollIntervalMs),
-#: so that looking costs little and delays little.
+#: An idle query polls for messages after this share of the time for which it has been idle (up to pollIntervalMs), so
+#: that polling costs little and delays little.
 _POLL_SHARE = 0.02
-#: Seconds between two looks at least, and as a multiple of what the last one took.
+#: The shortest time between two polls in seconds, and as a multiple of the duration of the last one.
 _POLL_LEAST = 0.01
 _POLL_REST = 4.0
-#: Seconds between two looks at whether messages in flight came back.
+#: Seconds between two checks whether messages in flight came back.
 _IN_FLIGHT_POLL = 0.1
-#: Batches in a row that get nothing of an nsqd before an AvailableNow run is done with it: others may be taking it all,
-#: but one task may also just have stood still.
-_FRUITLESS = 3
 #: Seconds by which nsqd may be late with messages whose timeout is over: it notices new channels every 5 s.
 _NSQD_LATE = 6.0
 
@@ -62,24 +59,22 @@ class Driver:
         self._daemons = Daemons(options)
         self._opened: Store | None = None
         #: The log that a new query would begin.
-        self._new_log = ""
-        #: The log that is known to be there.
+        self._new_log = uuid.uuid4().hex
+        #: The log that is known to exist.
         self._known_log = ""
-        #: Whether the daemons were asked for the first time.
+        #: Whether the topic and the channel were created, or their daemons at least answered.
         self._prepared = False
-        #: Whether batches that were planned and never heard of may be there.
+        #: Whether the log may have a batch that was planned and is not in Spark's log.
         self._may_resume = True
-        #: For an AvailableNow run, what each nsqd still has to give; None for other triggers.
-        self._outstanding: dict[str, int] | None = None
-        #: How many batches in a row got nothing of an nsqd that had something.
-        self._fruitless: dict[str, int] = {}
-        #: The batch planned last, while what it took is not subtracted from that; not one that was resumed, which may
-        #: have been staged before the run.
+        #: For an AvailableNow run, the messages that it still has to plan; None for other triggers.
+        self._outstanding: Outstanding | None = None
+        #: The last planned batch, until the messages that it took are subtracted from ``_outstanding``. Not a resumed
+        #: one: its messages may have been staged before the run.
         self._running: Offset | None = None
-        #: Monotonic time of the last batch, and of the last look for messages.
-        self._batch_at = self._looked_at = time.monotonic()
-        #: Seconds that this look took: many nsqds take longer.
-        self._look_took = 0.0
+        #: Monotonic times of the last batch and the last poll.
+        self._batch_at = self._polled_at = time.monotonic()
+        #: Seconds that the last poll took: it takes longer for many nsqds.
+        self._poll_took = 0.0
 
     @property
     def _store(self) -> Store:
@@ -96,12 +91,10 @@ class Driver:
 
     def initial(self) -> dict[str, Any]:
         """The offset before the first batch of a new query; always the same."""
-        if not self._new_log:
-            self._new_log = uuid.uuid4().hex
         return Offset(self._new_log, 0).to_dict()
 
     def prepare_available_now(self) -> None:
-        """Note what is there now: no later messages will be planned. May switch."""
+        """Count the messages that nsqd has now: the run takes no later ones. May switch."""
         self._prepare()
         deadline = time.monotonic() + self._options.msg_timeout + _NSQD_LATE
         depths = self._daemons.settled_depths()
@@ -110,8 +103,7 @@ class Driver:
                 break
             gevent.sleep(_IN_FLIGHT_POLL)
             depths = self._daemons.settled_depths()
-        self._outstanding = {address: depth.messages for address, depth in depths.items()}
-        self._fruitless = {}
+        self._outstanding = Outstanding(depths)
         self._running = None
 
     def _prepare(self) -> None:
@@ -119,12 +111,12 @@ class Driver:
             self._daemons.prepare()
             self._prepared = True
 
-    # -- batches ------------------------------------------------------------------------------------------
+    # -- the next batch -----------------------------------------------------------------------------------
 
     def latest(self, start: Mapping[str, Any], *, limited: bool = True) -> Mapping[str, Any]:
-        """The end of the next batch, or ``start`` itself if there is nothing. May switch.
+        """The end of the next batch, or ``start`` itself if there are no messages. May switch.
 
-        :param limited: whether the options that bound a batch apply
+        :param limited: whether the options that limit a batch apply
         :raises StagingError: the stage cannot be used, or is not the one that the query began with
         """
         offset = Offset.from_dict(start)
@@ -139,20 +131,13 @@ class Driver:
         try:
             self._prepare()
         except HTTPError:
-            # A new query that reaches nobody is a mistake; to one that has run, they may come back.
+            # A new query that reaches no daemon is a mistake. One that has run waits until they are back.
             if not offset.batch:
                 raise
-        if self._outstanding is None:
-            self._throttle()
-            began = time.monotonic()
-            depths = self._daemons.depths()
-            self._look_took = time.monotonic() - began
-        else:
-            depths = self._still_outstanding()
-        self._looked_at = time.monotonic()
+        depths = self._poll()
         waiting = sum(depth.messages for depth in depths.values())
         patience = self._options.max_trigger_delay if limited and self._outstanding is None else 0.0
-        if waiting < self._options.min_messages and self._looked_at - self._batch_at < patience:
+        if waiting < self._options.min_messages and self._polled_at - self._batch_at < patience:
             return start
         plan = make_plan(
             depths,
@@ -163,15 +148,18 @@ class Driver:
         )
         if not plan:
             return start
-        following = Offset(offset.log, offset.batch + 1, plan)
+        self._running = self._write(Offset(offset.log, offset.batch + 1, plan))
+        return self._planned(self._running)
+
+    def _write(self, offset: Offset) -> Offset:
+        """Write a plan into the log; returns the one that is there."""
         log = self._log(offset.log)
-        if not offset.batch:
+        if offset.batch == 1:
             log.create()
-        if not log.write_plan(following):
-            # Another run of this query lives. With one plan the two cannot hurt each other; Spark stops one of them.
-            following = log.plan_of(following.batch) or following
-        self._running = following
-        return self._planned(following)
+        if log.write_plan(offset):
+            return offset
+        # Another run of this query is alive. With one plan the two do no harm to each other; Spark stops one of them.
+        return log.plan_of(offset.batch) or offset
 
     def _planned(self, offset: Offset) -> dict[str, Any]:
         self._batch_at = time.monotonic()
@@ -189,17 +177,17 @@ class Driver:
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLost(f"{what}; staged messages may be lost. failOnDataLoss=false goes on without them")
-        logger.error("%s; going on without, since failOnDataLoss=false", what)
+            raise DataLost(f"{what}; staged messages may be lost. failOnDataLoss=false continues without them")
+        logger.error("%s; continuing without them, since failOnDataLoss=false", what)
 
     def _resumable(self, offset: Offset) -> Offset | None:
-        """A batch that was planned before, and that Spark, or its lost checkpoint, does not know of."""
+        """A batch that was planned before and is not in Spark's log, or whose query lost its checkpoint."""
         planned = self._log(offset.log).plan_of(offset.batch + 1)
         if planned is not None or self._options.unfinished_log == "ignore":
             return planned
-        others = [each for each in unfinished_logs(self._store, self._base) if each[0] != offset.log]
         if offset.batch and self._options.unfinished_log != "adopt":
             return None
+        others = [each for each in unfinished_logs(self._store, self._base) if each[0] != offset.log]
         if not others:
             return None
         log_id, batch = others[0]
@@ -214,33 +202,35 @@ class Driver:
             f"to leave them where they are"
         )
 
+    # -- how much nsqd has --------------------------------------------------------------------------------
+
+    def _poll(self) -> dict[str, Depth]:
+        """The messages that the next batch may take, after a short wait if nothing has come lately. May switch."""
+        if self._outstanding is not None:
+            depths = self._still_outstanding(self._outstanding)
+        else:
+            self._throttle()
+            began = time.monotonic()
+            depths = self._daemons.depths()
+            self._poll_took = time.monotonic() - began
+        self._polled_at = time.monotonic()
+        return depths
+
     def _throttle(self) -> None:
-        """Wait a little while nothing comes. May switch."""
         now = time.monotonic()
-        least = max(_POLL_LEAST, _POLL_REST * self._look_took)
+        least = max(_POLL_LEAST, _POLL_REST * self._poll_took)
         interval = min(self._options.poll_interval, max(least, (now - self._batch_at) * _POLL_SHARE))
-        if self._looked_at + interval > now:
-            gevent.sleep(self._looked_at + interval - now)
+        if self._polled_at + interval > now:
+            gevent.sleep(self._polled_at + interval - now)
 
-    def _still_outstanding(self) -> dict[str, Depth]:
-        """Of what was there when the AvailableNow run began, what is still to be planned."""
-        assert self._outstanding is not None
-        for address, taken in self._taken().items():
-            self._fruitless[address] = 0 if taken else self._fruitless.get(address, 0) + 1
-            left = max(0, self._outstanding.get(address, 0) - taken)
-            self._outstanding[address] = left if self._fruitless[address] < _FRUITLESS else 0
-        if not any(self._outstanding.values()):
-            return {}
-        return {
-            address: Depth(min(depth.messages, self._outstanding.get(address, 0)), 0, depth.mean_bytes)
-            for address, depth in self._daemons.depths().items()
-        }
+    def _still_outstanding(self, outstanding: Outstanding) -> dict[str, Depth]:
+        if self._running is not None:
+            outstanding.subtract(self._taken(self._running))
+            self._running = None
+        return outstanding.limited(self._daemons.depths()) if outstanding else {}
 
-    def _taken(self) -> dict[str, int]:
-        """What the batch planned last took from each nsqd; without its END records, all that was planned."""
-        offset, self._running = self._running, None
-        if offset is None:
-            return {}
+    def _taken(self, offset: Offset) -> dict[str, int]:
+        """How many messages a batch took from each nsqd. A part without its END record counts as it was planned."""
         log = self._log(offset.log)
         ends = {(staged.address, staged.split): log.end_of(staged) for staged in log.batch_parts(offset.batch)}
         taken = dict.fromkeys(offset.plan, 0)
@@ -249,22 +239,24 @@ class Driver:
             taken[part.address] += part.messages if end is None else end.taken
         return taken
 
-    def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
-        """The parts of what is after ``start`` up to ``end``; makes their places.
+    # -- a batch that Spark has written down --------------------------------------------------------------
 
-        :raises DataLost: the batch was planned, and what was staged of it is gone
+    def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+        """The parts of the batches after ``start`` up to ``end``; makes their places in the stage.
+
+        :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = Offset.from_dict(start), Offset.from_dict(end)
         if (first.log, first.batch) == (last.log, last.batch) or not last.batch:
             return []
         log = self._log(last.log)
-        # One batch, usually. Of more, the log has the plans.
+        # Usually one batch. The log has the plans if there are more.
         since = first.batch if first.log == last.log else last.batch - 1
         parts = []
         for batch in range(since + 1, last.batch + 1):
             planned = log.plan_of(batch)
             if planned is None:
-                self._lost(f"batch {batch} of log {last.log} was planned, and what was staged of it is gone")
+                self._lost(f"batch {batch} of log {last.log} was planned, and its stage is gone")
                 if log.committed() >= batch or batch < last.batch:
                     continue
                 log.create()
@@ -275,7 +267,7 @@ class Driver:
         return parts
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Spark has finished everything up to ``end``. Raises nothing: what is left undone is done next time."""
+        """Spark has finished everything up to ``end``. Raises nothing: the next commit makes up for a failure."""
         try:
             self._commit(Offset.from_dict(end))
         except Exception:

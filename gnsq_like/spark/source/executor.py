@@ -1,9 +1,8 @@
-"""What Spark's executors ask of the source: the rows of a part.
+"""The source's part in Spark's executors: the rows of a part.
 
-The part is filled by a thread of its own, with a hub of its own, and its segments are handed to Spark as they are
-published. So nsqd is served on time however long Spark takes over a row, and both go on at once. A segment is
-final when it is published, whatever becomes of the task: rows are the same for every attempt. The thread ends
-with its part, also when nobody wants the rows any more.
+A thread with a hub of its own fills the part, and Spark gets its segments as they are published. So nsqd is served
+on time however long Spark takes for a row, and both work at once. A published segment is final even if the task
+fails, so every attempt gives the same rows. The thread ends with its part, also if Spark wants no more rows.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ def read_part(
     open_store: OpenStore = open_store,
     connection: type[Connection] = Connection,
 ) -> Iterator[pa.RecordBatch]:
-    """Fill the part if that is not done, and give its rows; always the same for the same part.
+    """Fill the part unless that is done, and yield its rows; they are the same for every attempt.
 
     :param open_store: opens the staging location
-    :param connection: what connects to nsqd
-    :raises StagingError: the staging location is not seen from here
-    :raises Fenced: the batch is finished, nobody wants its rows any more
-    :raises ConnectionFailed: nsqd refuses what the options ask for
+    :param connection: the class of the connection to nsqd
+    :raises StagingError: the staging location does not have the log here
+    :raises Fenced: the batch is finished, so its rows are not needed any more
+    :raises ConnectionFailed: nsqd refuses an option of the connection
     """
     log = StagingLog(
         open_store(options.staging_location, options.storage), base_of(options.topic, options.channel), part.log
     )
     if not log.exists():
         raise StagingError(
-            f"stagingLocation {options.staging_location} is not what it is for the driver: its log is not there on "
-            f"this executor. It must be a place that the driver and all executors share"
+            f"stagingLocation {options.staging_location} is not the driver's: on this executor, the log is missing "
+            f"from it. It must be a place that the driver and all executors share"
         )
     rows = Rows(options.columns, options.topic, options.channel, part.address)
     for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
@@ -57,7 +56,7 @@ def read_part(
 
 
 def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int]:
-    """The numbers that ``job(note)`` notes in a thread of its own; then what it raises, if it does."""
+    """Run ``job(note)`` in a thread; yield each number that it notes, and raise its exception."""
     noted: SimpleQueue[int | BaseException | None] = SimpleQueue()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Messages of one connection as they gather, until there are enough of them or it is no use to wait."""
+"""Collects the messages of one connection until there are enough, or waiting for more is pointless."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gnsq_like.spark.staging.segments import RawMessage
 
 
 class MessageBuffer:
-    """What a connection has received and nobody has looked at yet.
+    """Messages that a connection has received and that were not taken out yet.
 
-    ``take`` and ``note_end`` are for the connection's callbacks; they never switch.
+    ``take`` and ``note_end`` are callbacks for the connection; they never switch.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        #: Written by the connection's greenlet, as the next four.
+        #: The connection's greenlet writes this and the next four.
         self._messages: list[RawMessage] = []
         self._bytes = 0
-        #: Monotonic time of the last messages; 0 before the first.
+        #: Monotonic time when the last messages arrived; 0 before the first.
         self._arrived = 0.0
         self._ended = False
-        #: Set when whoever waits should look again.
+        #: Set when ``wait`` should check again.
         self._changed = Event()
-        #: How many are waited for.
+        #: The number of messages that ``wait`` waits for.
         self._wanted = 0
 
     def take(self, connection: Connection, messages: list[RawMessage]) -> None:
@@ -49,9 +49,10 @@ class MessageBuffer:
         return len(self._messages) >= self._wanted or self._bytes >= self._options.segment_bytes
 
     def wait(self, wanted: int, *, expected: bool) -> str:
-        """Wait for so many messages, or the bytes of a segment; why there will be no more than now, or "". May switch.
+        """Wait for so many messages, or the bytes of a segment. May switch.
 
-        :param expected: whether nsqd has some for sure: then silence before the first one says nothing
+        :param expected: whether nsqd certainly has some: then silence before the first one means nothing
+        :returns: "", or why no more messages are to be expected: "lost", "idle" or "slow"
         """
         self._wanted = wanted
         began = time.monotonic()
@@ -72,6 +73,6 @@ class MessageBuffer:
         return ""
 
     def pop(self) -> list[RawMessage]:
-        """What has gathered. Never switches."""
+        """Take all messages out. Never switches."""
         messages, self._messages, self._bytes = self._messages, [], 0
         return messages

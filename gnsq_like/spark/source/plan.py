@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gnsq_like.spark.staging.offsets import Share
+
+#: Batches in a row that may get nothing from an nsqd before an AvailableNow run gives up on it. Other consumers may be
+#: taking everything, but a task may also just have stood still.
+_FRUITLESS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +68,32 @@ def make_plan(
         )
         for address, count in sorted(counts.items())
     }
+
+
+class Outstanding:
+    """The messages that an AvailableNow run still has to plan. False when there are none left.
+
+    :param depths: what the nsqds have when it begins
+    """
+
+    def __init__(self, depths: Mapping[str, Depth]) -> None:
+        self._left = {address: depth.messages for address, depth in depths.items()}
+        #: How many batches in a row got nothing from an nsqd that had something.
+        self._fruitless: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return any(self._left.values())
+
+    def subtract(self, taken: Mapping[str, int]) -> None:
+        """Note what a batch took from each nsqd in its plan."""
+        for address, count in taken.items():
+            self._fruitless[address] = 0 if count else self._fruitless[address] + 1
+            left = max(0, self._left.get(address, 0) - count)
+            self._left[address] = left if self._fruitless[address] < _FRUITLESS else 0
+
+    def limited(self, depths: Mapping[str, Depth]) -> dict[str, Depth]:
+        """What the nsqds have now, limited to what is still to be planned."""
+        return {
+            address: Depth(min(depth.messages, self._left.get(address, 0)), 0, depth.mean_bytes)
+            for address, depth in depths.items()
+        }

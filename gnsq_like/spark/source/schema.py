@@ -1,4 +1,4 @@
-"""The columns of a read, and the check of a schema that the user gave himself."""
+"""The columns of a read, and the check of a schema that the user gave."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class WrongSchema(UsageError):
-    """A schema given by the user that is not the source's."""
+    """The user gave a schema that differs from the source's."""
 
 
 def ddl_of(options: SourceOptions) -> str:
-    """The columns, as Spark's DDL."""
+    """The columns that the options ask for, as Spark's DDL."""
     return ", ".join(f"{name} {COLUMNS[name][0]}" for name in options.columns)
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
-    """Raises WrongSchema: Spark itself takes any schema from the user, and fails at the first row."""
+    """Raise WrongSchema if the schema is another one: Spark accepts any and then fails at the first row."""
     expected = [(name, COLUMNS[name][0].lower()) for name in options.columns]
     if [(field.name, field.dataType.simpleString()) for field in schema.fields] != expected:
         columns = ", ".join(f"{name} {kind}" for name, kind in expected)

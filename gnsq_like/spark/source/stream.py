@@ -1,4 +1,4 @@
-"""The stream reader that Spark drives: ``driver`` and ``executor`` under Spark's names."""
+"""The stream reader that Spark calls: ``driver`` and ``executor`` under Spark's names."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.source.schema import check_schema
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.user_errors import plain_errors
+from gnsq_like.spark.user_errors import without_traceback
 
 
 def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStreamReader:
-    """The reader for these options. What is wrong with them is raised by its first call: what is raised here, pyspark
-    replaces by an error of its own (its ``reader`` that is not there yet)."""
+    """Make the reader for these options. If they are wrong, its first call raises the error: if this function did,
+    pyspark would replace the error by one of its own, about a reader that is missing."""
     try:
         options = parse_options(SourceOptions, given)
         check_schema(schema, options)
@@ -41,18 +41,18 @@ def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStrea
 
 @dataclass
 class NsqPartition(InputPartition):
-    """A part, for Spark to carry to an executor."""
+    """A part, which Spark sends to an executor."""
 
     part: Part
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. Spark makes two, one for the driver's calls and one to be pickled for ``read``."""
+    """The reader of one query. Spark makes two: one for the driver's calls, and one that it pickles for ``read``."""
 
     def __init__(self, options: SourceOptions | NSQError) -> None:
-        #: Or what is wrong with them.
+        #: The options, or the error that they caused.
         self._options = options
-        #: Made at the first call of the driver's; executors have none.
+        #: Made when the driver first calls; executors have none.
         self._made_driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -60,13 +60,13 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def options(self) -> SourceOptions:
-        """The options; raises what is wrong with them."""
+        """The options; raises the error if they are wrong."""
         if isinstance(self._options, NSQError):
             raise self._options
         return self._options
 
     def make_driver(self) -> Driver:
-        """What answers the driver's calls. A subclass may make another one."""
+        """Make the object that answers the driver's calls. A subclass may make another one."""
         return Driver(self.options)
 
     @property
@@ -75,34 +75,34 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made_driver = self.make_driver()
         return self._made_driver
 
-    @plain_errors()
+    @without_traceback()
     def initialOffset(self) -> dict[str, Any]:
         return self._driver.initial()
 
-    @plain_errors()
+    @without_traceback()
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark hands one limit back, which says no more than whether limits apply: both of ours are in the options.
+        # Spark passes one limit back, which only tells whether limits apply; both of ours are in the options.
         if self.options.max_messages is not None:
             return ReadMaxRows(self.options.max_messages)
         if self.options.max_bytes is not None:
             return ReadMaxBytes(self.options.max_bytes)
         return ReadMaxRows(2**63 - 1)
 
-    @plain_errors()
+    @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver.prepare_available_now()
 
-    @plain_errors()
+    @without_traceback()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return dict(self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable)))
 
-    @plain_errors()
+    @without_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [NsqPartition(part) for part in self._driver.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, NsqPartition)
-        with plain_errors():
+        with without_traceback():
             yield from read_part(partition.part, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:

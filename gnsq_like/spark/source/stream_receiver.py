@@ -1,20 +1,26 @@
-"""One task's work at nsqd: receive, stage, FIN, until its part has its END.
+"""The work of one task at nsqd: receive, stage, FIN, until its part has its END.
 
-For each segment: 1. RDY lets nsqd send what this segment takes, and the next; 2. messages gather; 3. copies of what was
-staged before are set aside; 4. the segment is published under the next free number; 5. only then are its messages and
-the copies FINed, after the RDY for what follows, so that the last FIN lets nothing more come. At the target, or when
-nothing comes any more, END takes the next number. Then CLS, and nsqd's CLOSE_WAIT after the last FIN: FINs without an
-error by then are confirmed.
+For each segment:
 
-What can go wrong on the way, and what becomes of the messages in hand:
+1. RDY lets nsqd send the messages of this segment and the next.
+2. Messages arrive until the segment is complete.
+3. Copies of messages that were staged before are set aside.
+4. The segment is published under the next free number.
+5. Only then are its messages and the copies FINed. The RDY for what follows goes first, so that the last FIN makes
+   nsqd send nothing more.
 
-- somebody else took the number: the next one is tried; if that somebody was END, they are requeued;
-- the batch is finished (:class:`~gnsq_like.spark.staging.errors.Fenced`): requeued, and the task fails;
-- they have been in hand for half of ``msg_timeout``, because this process stood still: requeued, for nsqd may soon
-  give them to somebody else;
-- the connection is lost: staged all the same, for an nsqd that died has them no more.
+At the target, or when no more messages come, END takes the next number. Then follow CLS and, after the last FIN, nsqd's
+CLOSE_WAIT: FINs that have caused no error by then are confirmed.
 
-Everything runs in the caller's greenlet, but for the callbacks, which only take note.
+If something goes wrong, the messages in hand are treated like this:
+
+- Another attempt took the number: the next number is tried; if an END took it, they are requeued.
+- The batch is finished (:class:`~gnsq_like.spark.staging.errors.Fenced`): requeued, and the task fails.
+- They have been in hand for half of ``msg_timeout``, because this process stood still: requeued, since nsqd may
+  soon deliver them to another consumer.
+- The connection is lost: staged all the same, since an nsqd that died does not have them any more.
+
+Everything runs in the caller's greenlet, except the callbacks, which only take note.
 """
 
 from __future__ import annotations
@@ -37,19 +43,19 @@ from gnsq_like.spark.staging.staging_log import StagingLog, is_end
 
 logger = logging.getLogger(__name__)
 
-#: Share of msg_timeout after which messages in hand are given back rather than staged.
+#: The share of msg_timeout after which messages in hand are requeued rather than staged.
 _TOO_OLD = 0.5
-#: nsqd's words about a FIN that failed.
+#: nsqd's error text for a FIN that failed.
 _FAILED_FIN = re.compile(r"FIN (\S{16}) failed")
 
 
 class StreamReceiver:
     """Fills one part.
 
-    :param part: what to take
+    :param part: how much to take from which nsqd
     :param log: where to stage it
-    :param on_segment: called with the number of each segment that is there, in their order, by whomever published
-    :param connection: what connects to nsqd
+    :param on_segment: called with the number of each published segment in order, also if another attempt published it
+    :param connection: the class of the connection to nsqd
     """
 
     def __init__(
@@ -66,22 +72,22 @@ class StreamReceiver:
         self._on_segment = on_segment
         self._connection_class = connection
         self._known = Known(log, part.address, options.dedupe)
-        #: Number of the next record.
+        #: The number of the next record.
         self._number = 0
-        #: Messages that the part may still take from nsqd, and bytes of bodies.
+        #: The messages that the part may still take from nsqd, and the bytes of their bodies.
         self._rest = part.messages
         self._rest_bytes = part.bytes or float("inf")
-        #: Segments whose messages this attempt has FINed, and ids that nsqd did not let it finish.
+        #: The segments whose messages this attempt has FINed, and the ids whose FIN failed.
         self._finished: list[int] = []
         self._failed: list[bytes] = []
-        #: What was received and not yet looked at.
-        self._gathering = MessageBuffer(options)
+        #: The messages that were received and not taken out yet.
+        self._buffer = MessageBuffer(options)
 
     def run(self) -> None:
-        """Work until the part is sealed, by this attempt or another. May switch.
+        """Work until this attempt or another has sealed the part. May switch.
 
         :raises Fenced: the batch is finished without this attempt
-        :raises ConnectionFailed: nsqd refuses what the options ask for
+        :raises ConnectionFailed: nsqd refuses an option of the connection
         """
         if self._catch_up():
             return
@@ -91,9 +97,9 @@ class StreamReceiver:
         connection = self._connection_class(
             self._part.address,
             self._options.connection_options(),
-            on_messages=self._gathering.take,
+            on_messages=self._buffer.take,
             on_error=self._note_failure,
-            on_close=self._gathering.note_end,
+            on_close=self._buffer.note_end,
         )
         try:
             connection.connect()
@@ -102,23 +108,23 @@ class StreamReceiver:
             connection.close()
             if is_incurable(exc):
                 raise
-            # Nothing is lost: what is not received stays in nsqd, for a later batch.
-            logger.warning("%s: %s; the batch goes without it", self._log, exc)
+            # Nothing is lost: the messages stay in nsqd, for a later batch.
+            logger.warning("%s: %s; the batch continues without it", self._log, exc)
             self._seal("unreachable")
             return
         try:
             self._receive(connection)
         finally:
-            # Also after a failure: closed at once, the connection would take with it what nsqd has not read yet.
+            # Also after a failure: closing at once would discard commands that nsqd has not read yet.
             try:
                 self._finish(connection)
             finally:
                 connection.close()
 
-    # -- what others have done ----------------------------------------------------------------------------
+    # -- records of other attempts ------------------------------------------------------------------------
 
     def _catch_up(self) -> bool:
-        """Pass the records that are there; True if the part is sealed."""
+        """Pass the records that exist; True if the part is sealed."""
         while True:
             data = self._log.record(self._part, self._number)
             if data is None:
@@ -143,54 +149,54 @@ class StreamReceiver:
     # -- the work -----------------------------------------------------------------------------------------
 
     def _receive(self, connection: Connection) -> None:
-        """Segment after segment, until the part is sealed."""
+        """Receive and stage segment after segment, until the part is sealed."""
         segment = min(self._options.segment_messages, connection.negotiated.max_rdy_count)
-        # nsqd sends the next segment while this one is staged. So messages of a segment may have been on their way
-        # since the one before the last had gathered.
+        # nsqd sends the next segment while this one is staged. So nsqd may have sent the messages of a segment at any
+        # time since the segment before the last one was complete.
         window = min(2 * segment, connection.negotiated.max_rdy_count)
         since = last = time.monotonic()
         connection.set_rdy(min(window, self._rest))
         while True:
-            # The plan knows that nsqd has some, unless another attempt has taken them.
-            reason = self._gathering.wait(min(segment, self._rest), expected=not self._number)
-            messages = self._gathering.pop()
-            gathered = time.monotonic()
+            # According to the plan nsqd has messages, unless another attempt has taken them.
+            reason = self._buffer.wait(min(segment, self._rest), expected=not self._number)
+            messages = self._buffer.pop()
+            completed = time.monotonic()
             if messages:
                 try:
                     reason = self._stage(connection, messages, since, window, reason)
                 except BaseException:
-                    self._give_back(connection, messages)
+                    self._requeue(connection, messages)
                     raise
             if reason:
                 connection.set_rdy(0)
                 self._seal(reason)
                 return
-            since, last = last, gathered
+            since, last = last, completed
 
     def _stage(self, connection: Connection, messages: list[RawMessage], since: float, window: int, reason: str) -> str:
-        """Publish the messages and answer them.
+        """Publish the messages and FIN them.
 
-        :param window: the RDY for what follows
-        :param since: monotonic time before which nsqd has sent none of them
-        :param reason: why no segment is to follow, or ""
-        :returns: the same, which this may change
+        :param since: monotonic time before which nsqd had sent none of them
+        :param window: the RDY for the segments that follow
+        :param reason: why no segment will follow, or ""
+        :returns: the reason, which may have changed
         """
         number = None
-        # An nsqd that was stopped and started gives them to others at once.
+        # After a restart nsqd delivers them again at once, also to other attempts.
         suspicious = reason == "lost"
         while fresh := self._known.fresh(messages, suspicious=suspicious):
             data = encode_segment(fresh)
             if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
-                self._give_back(connection, messages)
+                self._requeue(connection, messages)
                 return "stalled"
             if self._log.publish(self._part, self._number, data):
                 number = self._number
                 self._pass_segment()
                 break
             if self._catch_up():
-                self._give_back(connection, messages)
+                self._requeue(connection, messages)
                 return "sealed"
-            # What another attempt published there may be these very messages.
+            # The segment of the other attempt may hold these very messages.
             suspicious = True
         self._rest -= len(messages)
         if self._part.bytes:
@@ -201,11 +207,11 @@ class StreamReceiver:
         connection.finish_many([message[2] for message in messages])
         if number is not None:
             self._finished.append(number)
-        gevent.sleep(0)  # the hub writes now what is queued
+        gevent.sleep(0)  # lets the hub write the queued commands now
         return reason
 
-    def _give_back(self, connection: Connection, messages: list[RawMessage]) -> None:
-        connection.set_rdy(0)  # else nsqd gives them to this connection once more
+    def _requeue(self, connection: Connection, messages: list[RawMessage]) -> None:
+        connection.set_rdy(0)  # or nsqd would deliver them to this connection again
         for message in messages:
             connection.requeue(message[2])
 
@@ -215,17 +221,17 @@ class StreamReceiver:
                 return
 
     def _finish(self, connection: Connection) -> None:
-        """The orderly end of the connection, and the confirmation if it came about. May switch."""
+        """Close in good order, and confirm the FINs if that succeeds. May switch."""
         try:
             connection.close_subscription()
         except NSQError as exc:
-            # Its FINs may be executed or not; the messages stay suspects.
+            # Its FINs may or may not have been executed, so redeliveries are looked up.
             logger.info("%s: %s", self._log, exc)
             return
-        self._give_back(connection, self._gathering.pop())
+        self._requeue(connection, self._buffer.pop())
         if self._finished:
             try:
                 self._log.confirm(self._part, self._finished, self._failed)
             except Exception as exc:
-                # The part is complete without it; its messages stay suspects.
+                # The part is complete without the confirmation; redeliveries are looked up.
                 logger.warning("%s: not confirmed: %s", self._log, exc)

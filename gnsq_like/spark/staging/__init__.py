@@ -1,1 +1,1 @@
-"""The stage: where received messages lie safely before they are FINed and from which Spark replays."""
+"""The stage: messages are stored here before they are FINed, and Spark replays them from here."""

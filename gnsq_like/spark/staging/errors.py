@@ -1,11 +1,11 @@
-"""What can go wrong with staging, beside the network.
+"""Errors of staging, beside those of the network.
 
 ::
 
     NSQError
-    └── StagingError                       the staging location does not do what it must
-        ├── DataLost                       staged messages that must be delivered are not there
-        └── Fenced                         this attempt's batch is finished without it: it must answer nothing
+    └── StagingError                       the staging location is not usable
+        ├── DataLost                       staged messages that must be delivered are missing
+        └── Fenced                         the batch is finished without this attempt, which must not answer anything
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from gnsq_like.errors import NSQError
 
 
 class StagingError(NSQError):
-    """The staging location does not do what it must; the text says what to do."""
+    """The staging location is not usable; the text says what to do."""
 
 
 class DataLost(StagingError):
-    """Staged messages that a batch of Spark's log stands for are not there any more."""
+    """A batch in Spark's log has no staged messages any more."""
 
 
 class Fenced(StagingError):
-    """The batch is finished and its staged messages are removed: whoever still works on it must finish nothing."""
+    """The batch is finished and its staged messages are removed: a task that still works on it must FIN nothing."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)

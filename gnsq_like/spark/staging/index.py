@@ -1,14 +1,14 @@
-"""Which messages were staged before: what makes a redelivery a copy, and not a message.
+"""Which messages were staged before, so that a redelivery of one is recognized as a copy.
 
-nsqd delivers again what was not surely finished. What it may deliver again although it is staged is known:
+nsqd delivers a message again unless its FIN was executed. So these messages may come again although they are staged:
 
-- the messages of segments that no confirmation names, and those whose FIN failed. While their batch is there, its
-  segments themselves tell (``log``); before the batch is retired, the driver keeps those ids under the kind
-  "unsure". A redelivery has attempts above 1, so others are not looked up, and the usual case retains nothing.
-- with dedupe=window, everything of the last minutes, kind "window": an nsqd that is killed and has its queue on
-  disk gives what was finished just before once more, with attempts 1 (docs/internals S2).
+- Messages of segments that no confirmation names, and those whose FIN failed. As long as their batch exists, its
+  segments have their ids (``staging_log``); before the driver retires the batch, it keeps the ids under the kind
+  "unsure". A redelivery has attempts above 1, so first deliveries are not looked up, and usually nothing is kept.
+- With dedupe=window, all messages of the last minutes, under the kind "window": an nsqd that is killed and has its
+  queue on disk delivers messages that were finished just before once more, with attempts 1 (docs/internals S2).
 
-An id counts together with its nsqd's address: ids of two nsqds can be the same.
+An id counts together with its nsqd's address: two nsqds can have the same ids.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gnsq_like.spark.staging.segments import RawMessage, ids_of
 from gnsq_like.spark.staging.staging_log import StagedPart, StagingLog, is_end, quoted, read_confirmed, staged_parts
 from gnsq_like.spark.staging.store import Store
 
-#: Bytes of an id.
+#: The bytes of an id.
 _ID_BYTES = 16
 
-#: Ids by the name of what holds them, which never changes; workers live for many batches.
+#: Ids by the name of the record that holds them, which never changes. Workers live for many batches.
 _cache: dict[str, frozenset[bytes]] = {}
 
 
 class Known:
-    """What was staged of one nsqd's messages, as an executor sees it.
+    """The messages of one nsqd that were staged before, as an executor sees them.
 
     :param dedupe: "unconfirmed", "window" or "none"
     """
@@ -39,9 +39,9 @@ class Known:
         self._dedupe = dedupe
 
     def fresh(self, messages: Sequence[RawMessage], *, suspicious: bool = False) -> Sequence[RawMessage]:
-        """Those that are no copies. Blocks on the store if there is anything to look up.
+        """The messages that are not copies. Blocks on the store if something must be looked up.
 
-        :param suspicious: whether first deliveries, too, may be copies: of what was delivered again meanwhile
+        :param suspicious: whether first deliveries may be copies, too: of messages that were delivered again meanwhile
         """
         suspicious = suspicious or self._dedupe == "window" or max([each[1] for each in messages], default=0) > 1
         if not suspicious or self._dedupe == "none":
@@ -55,13 +55,13 @@ class Known:
 
     def _look(self) -> list[frozenset[bytes]]:
         store, base = self._log.store, self._log.base
-        # The driver writes the index before it retires a batch. So the batches are read first: what is gone
-        # from there by now is in the index.
+        # The driver writes the index before it retires a batch. So the batches are read first: ids that are gone from
+        # there are in the index.
         found = dict(self._of_batches())
         for name in store.list(_place(base, self._address)):
             if "/unsure-" in name or self._dedupe == "window":
                 found[name] = _cached(store, name, _read_ids)
-        # The cache is for one nsqd's names at a time at least, and holds nothing that is no longer there.
+        # Drop this nsqd's names from the cache that do not exist any more.
         for name in [name for name in list(_cache) if quoted(self._address) in name and name not in found]:
             _cache.pop(name, None)
         return list(found.values())
@@ -78,7 +78,7 @@ class Known:
 
 
 def staged_ids(store: Store, part: StagedPart, *, every: bool) -> Iterator[tuple[str, frozenset[bytes]]]:
-    """Ids of a part's messages under the name that holds them: every one, or those whose FIN is unsure."""
+    """The ids of a part's messages, by the name that holds them: all, or those whose FIN is unsure."""
     confirmed = read_confirmed(store, part)
     for number in part.records:
         if every or number not in confirmed.segments:
@@ -89,7 +89,7 @@ def staged_ids(store: Store, part: StagedPart, *, every: bool) -> Iterator[tuple
 
 
 def remember(log: StagingLog, part: StagedPart, *, window: bool) -> None:
-    """Keep what must outlive the part. For the driver, before it retires the batch."""
+    """Keep the ids that must outlive the part. For the driver, before it retires the batch."""
     store = log.store
     for kind, every in [("unsure", False), ("window", True)][: 1 + window]:
         held = dict(staged_ids(store, part, every=every))
@@ -102,7 +102,7 @@ def remember(log: StagingLog, part: StagedPart, *, window: bool) -> None:
 
 
 def forget(log: StagingLog, retention: dict[str, float]) -> None:
-    """Remove what is older than the seconds given for its kind. For the driver."""
+    """Remove ids that are older than the seconds given for their kind. For the driver."""
     now = time.time()
     for name in log.store.list(f"{log.base}/index"):
         kind, since, _ = name.rpartition("/")[2].split("-", 2)
@@ -129,6 +129,6 @@ def _segment_ids(store: Store, name: str) -> frozenset[bytes]:
 def _read_ids(store: Store, name: str) -> frozenset[bytes]:
     try:
         data = bytes(store.read(name))
-    except FileNotFoundError:  # just now too old
+    except FileNotFoundError:  # it became too old just now
         return frozenset()
     return frozenset(data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))

@@ -1,7 +1,7 @@
-"""The store on an object store, by fsspec: s3:// (s3fs), gs:// (gcsfs), abfs:// (adlfs).
+"""The stage on an object store, through fsspec: s3:// (s3fs), gs:// (gcsfs), abfs:// (adlfs).
 
 An object appears whole or not at all, so exclusive creation is one conditional request. There are no directories
-to rename away: what keeps a late executor out is the watermark, which it reads between publishing and finishing.
+to rename away: a late executor is kept out by the watermark, which it reads between publishing and finishing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from gnsq_like.spark.staging.errors import StagingError
 
-#: What makes a file system's pipe_file refuse a name that exists, where it is not ``mode="create"``.
+#: How pipe_file of a file system is told to refuse a name that exists, unless by ``mode="create"``.
 _REFUSE_EXISTING: dict[str, dict[str, object]] = {
     "abfs": {"overwrite": False},
     "abfss": {"overwrite": False},
@@ -30,10 +30,10 @@ class ObjectStore:
             ) from exc
         scheme = location.partition("://")[0]
         try:
-            # Listings must show what other processes made.
+            # Listings must show names that other processes made.
             self._files: Any
             self._files, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False, **storage)
-        except Exception as exc:  # each of fsspec's file systems has its own kinds
+        except Exception as exc:  # fsspec's file systems have errors of their own
             raise StagingError(f"stagingLocation {location} cannot be used: {exc or type(exc).__name__}") from exc
         self._root = self._root.rstrip("/")
         self._exclusive = _REFUSE_EXISTING.get(scheme, {"mode": "create"})
@@ -42,14 +42,14 @@ class ObjectStore:
         return f"{self._root}/{name}"
 
     def make(self, prefix: str) -> None:
-        """Nothing: objects need no place."""
+        """Nothing: objects need no directory."""
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
         try:
             self._files.pipe_file(self._path(name), bytes(data), **self._exclusive)
         except FileExistsError:
-            # Clients try again what got no answer, and may so meet what they had made. Taken for another's, a segment
-            # would be published twice.
+            # A client that got no answer tries again, and may find its own object. If that were taken for another
+            # attempt's, the segment would be published twice.
             try:
                 return bool(self._files.cat_file(self._path(name)) == bytes(data))
             except FileNotFoundError:

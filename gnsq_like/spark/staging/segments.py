@@ -1,7 +1,7 @@
 """Segments: messages as Arrow data. One segment is one record batch, in the stage and on its way to Spark.
 
-Staged are only the columns that nsqd gave; those that are the same for a whole part (topic, channel, nsqd) or
-follow from others are added when rows are made. So a replay gives whatever columns are asked for then.
+The stage has only the columns that come from nsqd. Columns that are the same for a whole part (topic, channel, nsqd)
+or follow from others are added when rows are made. So a replay has the columns that are asked for at that time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def encode_segment(messages: Sequence[RawMessage]) -> memoryview:
-    """The data of a segment."""
+    """Encode a segment."""
     columns = zip(*messages, strict=True)
     batch = pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _STAGED, strict=True)], schema=_STAGED
@@ -50,15 +50,15 @@ def ids_of(data: memoryview) -> list[bytes]:
 
 
 class Rows:
-    """Makes Spark's rows of a part's segments.
+    """Makes Spark's rows from the segments of a part.
 
-    :param columns: which, in their order
+    :param columns: the columns of the rows, in their order
     """
 
     def __init__(self, columns: Sequence[str], topic: str, channel: str, address: str) -> None:
         constants = {"topic": topic, "channel": channel, "nsqd_address": address}
         self._fields = [(name, _makers[name], constants.get(name)) for name in columns]
-        #: Columns of one value, by it and their length: most segments are of one length.
+        #: Columns of one repeated value, by the value and their length: most segments have the same length.
         self._repeated: dict[tuple[str, int], pa.Array] = {}
 
     def of(self, data: memoryview) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ class Rows:
 
 
 def _id(staged: pa.RecordBatch) -> pa.Array:
-    # nsqd's ids are hexadecimal digits. Another server's that are no text are made some, rather than lost.
+    # nsqd's ids are hexadecimal digits. Those of other servers may not be text, and must not be lost.
     column = staged.column("id")
     try:
         return column.cast(pa.string())

@@ -1,19 +1,18 @@
-"""Where executors put what they receive: a place that the driver and all executors reach.
+"""Where executors store received messages: a place that the driver and all executors reach.
 
-What the source needs of it is little, and all of its guarantees rest on it:
+The source needs little of it, but all guarantees rest on that:
 
-- ``create`` makes a name with its complete content, or says that the name is taken; of any number of
-  processes that try at once with contents of their own, exactly one succeeds, and its content is durable when it
-  returns;
-- what was created is seen by everybody from then on;
-- ``retire`` takes away everything below a prefix, in such a way that a name below it cannot be created
-  afterwards (:class:`PosixStore`), or at least seen by whoever reads the watermark (``log``).
+- ``create`` makes a name with its complete content, or reports that the name is taken. If several processes try at
+  once, each with its own content, exactly one succeeds, and its content is durable when the call returns.
+- From then on, every process sees the name.
+- ``retire`` removes everything below a prefix, so that no name below it can be created afterwards
+  (:class:`PosixStore`), or at least none that counts, since the watermark has reached its batch (``staging_log``).
 
-So nobody but the driver makes a place for names (``make``): a late executor that made it again would publish
-where nobody looks, and then finish its messages.
+So only the driver makes a place for names (``make``): a late executor that made it again would publish messages where
+they are never read, and then finish them.
 
-:class:`PosixStore` is for a file system that all of them mount, or for one machine. Names are linked, never
-renamed: rename overwrites. ``objects`` has the store on fsspec.
+:class:`PosixStore` is for a file system that all machines mount, or for one machine. ``object_store`` has the store on
+fsspec.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ from urllib.parse import unquote, urlsplit
 from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file
 from gnsq_like.spark.staging.errors import Fenced, StagingError
 
-#: Below the root: what was retired and is about to be deleted.
+#: A directory below the root, for retired directories that are about to be deleted.
 _TRASH = ".trash"
 
 
 class Store(Protocol):
-    """Names are relative, with "/" between their parts. Every method may raise OSError."""
+    """Content by names, which are relative, with "/" between their parts. Every method may raise OSError."""
 
     def make(self, prefix: str) -> None:
-        """Make a place for names. For the driver alone. Fine if it is there."""
+        """Make a place for names, unless it exists. For the driver alone."""
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
-        """Create the name with this content, durably; False if it exists. Raises Fenced if its place is gone."""
+        """Create a name with this content, durably; False if it exists. Raises Fenced if its place is gone."""
 
     def read(self, name: str) -> memoryview:
-        """The content; raises FileNotFoundError."""
+        """The content of a name; raises FileNotFoundError."""
 
     def exists(self, name: str) -> bool:
-        """Whether the name was created."""
+        """Whether a name was created."""
 
     def list(self, prefix: str) -> list[str]:
-        """All names below the prefix, sorted, however deep."""
+        """All names below a prefix at any depth, sorted."""
 
     def retire(self, prefix: str) -> None:
-        """Remove the name, or everything below it, as described above. For the driver alone."""
+        """Remove a name or everything below it, as described above. For the driver alone."""
 
 
 #: Opens the store at a location with the options of its file system.
@@ -61,16 +60,16 @@ OpenStore = Callable[[str, Mapping[str, str]], Store]
 
 
 def open_store(location: str, storage: Mapping[str, str]) -> Store:
-    """The store for a path or URL.
+    """Open the store at a path or URL.
 
-    :param storage: options of fsspec's file system; what looks like an object or truth value of JSON is read as one
-    :raises StagingError: a place that cannot be one
+    :param storage: options of fsspec's file system; text that looks like a JSON object, true or false is read as JSON
+    :raises StagingError: the location is not usable
     """
     parts = urlsplit(location)
     if not parts.scheme or parts.scheme == "file":
         path = Path(unquote(parts.path) if parts.scheme else location)
         if not path.is_absolute():
-            raise StagingError(f"stagingLocation {location!r} must be an absolute path, for executors run elsewhere")
+            raise StagingError(f"stagingLocation {location!r} must be an absolute path: executors run elsewhere")
         return PosixStore(path)
     from gnsq_like.spark.staging.object_store import ObjectStore  # needs fsspec, which few need
 
@@ -82,14 +81,14 @@ def _from_text(value: str) -> object:
 
 
 def check_store(store: Store, location: str) -> None:
-    """Have the store create one name twice; raises StagingError unless the second is refused."""
+    """Create a name twice; raises StagingError unless the store refuses the second time."""
     place = f"probe-{uuid.uuid4().hex}"
     try:
         store.make(place)
         results = [store.create(f"{place}/probe", content) for content in (b"first", b"second")]
         content = bytes(store.read(f"{place}/probe"))
         store.retire(place)
-    except Exception as exc:  # each of fsspec's file systems has its own kinds
+    except Exception as exc:  # fsspec's file systems have errors of their own
         raise StagingError(f"stagingLocation {location} cannot be used: {exc or type(exc).__name__}") from exc
     if results != [True, False] or content != b"first":
         raise StagingError(
@@ -115,7 +114,7 @@ class PosixStore:
             raise Fenced(str(path.parent)) from exc
 
     def read(self, name: str) -> memoryview:
-        # Not a memory map: that a file system goes away under a map ends the process with SIGBUS.
+        # Not a memory map: if the file system goes away, reading a map ends the process with SIGBUS.
         return memoryview((self._root / name).read_bytes())
 
     def exists(self, name: str) -> bool:
@@ -136,12 +135,12 @@ class PosixStore:
         except FileNotFoundError:
             return
         finally:
-            # Others' too: what is there belongs to nobody, and a driver may have died before it deleted it.
+            # Also what other drivers left there: they may have died before they deleted it.
             for each in trash.iterdir():
                 shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 
 
 def _unless_gone(error: OSError) -> None:
-    # What cannot be listed is not nothing: a watermark that is not seen would let a late executor pass.
+    # An error is not an empty listing: if the watermark were overlooked, a late executor would pass.
     if not isinstance(error, FileNotFoundError):
         raise error

@@ -90,8 +90,8 @@ def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None
     [
         ("locatoin = 'x'", "there is no locatoin; did you mean location?"),
         ("format = 'csv'", "it must be one of parquet, delta"),
-        ("format = 5", "it must be a text"),
-        ("trigger = 'often'", "it must be a duration such as"),
+        ("format = 5", "it must be text"),
+        ("trigger = 'often'", "trigger='often': it must be a duration such as"),
         ("trigger = -1", "it cannot be negative"),
         ("trigger = true", "it must be a number"),
         ("available_now = 'yes'", "it must be true or false"),
@@ -101,7 +101,7 @@ def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None
         ("parse.stop_above = '1'", "it must be a number"),
         ("parse = 'x'", "it must be a table: [parse]"),
         ("dead_letters.retries = 1", "dead_letters.topic"),
-        ("dead_letters.topic = 'clicks'", "dead letters would come back for ever"),
+        ("dead_letters.topic = 'clicks'", "dead letters would come back forever"),
         ("dead_letters.topic = 'a b'", "topic"),
         ("dead_letters.topik = 'a'", "did you mean topic?"),
     ],
@@ -149,8 +149,8 @@ def test_a_stage_on_a_store_that_python_cannot_reach_has_to_be_named() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("location = ", "is no TOML"),
-        ("\udcff", "is no TOML"),
+        ("location = ", "is not TOML"),
+        ("\udcff", "is not TOML"),
         ("[source]\n", "location is missing"),
         ("location = '/x'", "source is missing"),
     ],

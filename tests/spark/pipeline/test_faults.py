@@ -68,7 +68,7 @@ def test_a_java_that_ended_is_named() -> None:
         except OSError as exc:
             raise RuntimeError("An error occurred while calling o45.isActive") from exc
     except RuntimeError as exc:
-        assert sentence(exc, "/out").startswith("Spark's Java ended in the middle of it")
+        assert sentence(exc, "/out").startswith("Spark's Java ended in the middle of the run")
 
 
 def test_a_java_that_does_not_answer_a_call_has_ended() -> None:

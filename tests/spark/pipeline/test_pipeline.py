@@ -23,12 +23,12 @@ from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
-from gnsq_like.spark.pipeline.batches import BatchWriter, Written, count
+from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.metrics import CLASSES
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse, schema_of
-from gnsq_like.spark.pipeline.rejected import GENERAL, reason
+from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
 from gnsq_like.spark.pipeline.report import read_metrics
 from tests.support.daemons import Kind, Running, running_nsqd
 
@@ -117,7 +117,7 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
     assert (row.hour, str(row.date)) == (row.seen_at.hour, f"{row.seen_at:%Y-%m-%d}")
     rejected = table(spark, pipeline, "rejected")
     why = {bytes(row.body): row.reason for row in rejected}
-    assert why == {body: reason(body, StructType.fromDDL(SCHEMA)) for body in bad}
+    assert why == {body: reason_for(body, StructType.fromDDL(SCHEMA)) for body in bad}
     opened = [open_envelope(body) for body in letters(nsqd, "all.dead", 4)]
     assert {letter.body: letter.reason for letter in opened} == why
     assert {letter.id for letter in opened} == {row.id for row in rejected}
@@ -137,7 +137,9 @@ def test_a_schema_that_does_not_fit_ends_the_run_and_loses_nothing(
 ) -> None:
     wrong = pipeline_for(nsqd, tmp_path, "wrong", schema="number STRING, user INT NOT NULL", dedupe_within=0)
     publish(nsqd, "wrong", good(range(200)))
-    with pytest.raises(PipelineFailed, match=r"200 of 200 messages .* mostly because field user is no INT") as raised:
+    with pytest.raises(
+        PipelineFailed, match=r"200 of 200 messages .* mostly because field user is not a valid INT"
+    ) as raised:
         run_pipeline(wrong, spark=spark, available_now=True)
     assert "Nothing is lost" in str(raised.value)
     assert not Path(wrong.place("rejected").removeprefix("file://")).exists()
@@ -222,7 +224,7 @@ def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] |
     )  # fmt: skip
 
 
-def writer_of(pipeline: Pipeline, ddl: str, said: list[Written]) -> BatchWriter:
+def writer_of(pipeline: Pipeline, ddl: str, said: list[WrittenBatch]) -> BatchWriter:
     writer = BatchWriter(pipeline, StructType.fromDDL(ddl), lambda: None, said.append)
     writer.belongs_to("01234567-89ab-cdef")
     return writer
@@ -231,7 +233,7 @@ def writer_of(pipeline: Pipeline, ddl: str, said: list[Written]) -> BatchWriter:
 def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     pipeline = pipeline_for(nsqd, tmp_path, "repeated", dead_letters={"topic": "repeated.dead"})
     batch = batch_of(spark, [*good(range(20)), b"nope"])
-    said: list[Written] = []
+    said: list[WrittenBatch] = []
     # The second time with a schema that nothing fits, as if it had been changed between a crash and the restart.
     writer_of(pipeline, SCHEMA, said)(batch, 5)
     first = {name: table(spark, pipeline, name) for name in ("data", "rejected")}
@@ -300,9 +302,9 @@ def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSessio
     rows = parse(batch_of(spark, bodies), schema).select("body", FITS, "parsed").collect()
     accepted = {bytes(row.body) for row in rows if row.fits}
     for body in accepted:
-        assert reason(body, schema) == GENERAL, body
+        assert reason_for(body, schema) == GENERAL, body
     for body in set(bodies) - accepted:
-        assert reason(body, schema) != GENERAL or b"at" in body, body
+        assert reason_for(body, schema) != GENERAL or b"at" in body, body
     assert {b'{"number": 1}', tricky_bodies()[1]} <= accepted
     assert len(accepted) < len(set(bodies))
     assert all(row.parsed.number is not None for row in rows if row.fits)
@@ -333,14 +335,14 @@ def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) 
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [
-        ("user STRANG", "it must be columns as"),
-        ("user", "it must be columns as"),
-        ("STRUCT<>", "it must be columns as"),
-        ("user STRING,", "it must be columns as"),
-        ("user STRING, USER INT", "the field user is there 2 times"),
-        ("x ARRAY<STRUCT<a: INT, a: INT>>", "the field a is there 2 times"),
+        ("user STRANG", "it must be columns such as"),
+        ("user", "it must be columns such as"),
+        ("STRUCT<>", "it must be columns such as"),
+        ("user STRING,", "it must be columns such as"),
+        ("user STRING, USER INT", "there are 2 fields user"),
+        ("x ARRAY<STRUCT<a: INT, a: INT>>", "there are 2 fields a"),
         ("by MAP<STRING, STRUCT<>>", "a STRUCT needs a field"),
-        ("by MAP<INT, INT>", "the keys of a MAP are STRING"),
+        ("by MAP<INT, INT>", "the keys of a MAP must be STRING"),
         ("code CHAR(3)", "char/varchar"),
     ],
 )

@@ -149,7 +149,7 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
             output, _ = process.communicate(timeout=60)
         assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
         assert process.returncode == 1, output
-        assert "Error: Spark's Java ended in the middle of it" in output
+        assert "Error: Spark's Java ended in the middle of the run" in output
         assert run_killed(config, 0, random.Random(), 120)
         check(read(nsqd, tmp_path), 5_000)
 
@@ -174,7 +174,7 @@ def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_p
         ] == []
         for option, value, said in (
             ("--report", "nowhere/report.html", "the report cannot be written: nowhere/report.html"),
-            ("--master", "foo", "invalid option master='foo': it must be as local[4]"),
+            ("--master", "foo", "invalid option master='foo': it must be one such as local[4]"),
         ):
             done = run(*command, option, value, cwd=tmp_path)
             assert (done.returncode, done.stderr.startswith(f"Error: {said}")) == (2, True), done.stderr

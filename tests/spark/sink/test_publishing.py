@@ -90,7 +90,7 @@ def test_what_spark_adds_to_a_stream_s_options_is_no_option_of_ours() -> None:
         ({"text": StringType()}, {"topic": "t"}, "no column text: select body"),
         ({"body": LongType()}, {"topic": "t"}, "the column body is of type bigint: select body"),
         ({"topic": StringType()}, {}, "there is no column body"),
-        ({"body": StringType(), "Body": StringType()}, {"topic": "t"}, "the column body is there more than once"),
+        ({"body": StringType(), "Body": StringType()}, {"topic": "t"}, "there is more than one column body"),
         ({"body": StringType(), "defer_ms": StringType()}, {"topic": "t"}, "the column defer_ms is of type string"),
         ({"body": StringType(), "topic": BinaryType()}, {}, "the column topic is of type binary"),
         ({"body": StringType(), "defer_ms": DateType()}, {"topic": "t"}, "the column defer_ms is of type date"),
