@@ -136,7 +136,7 @@ def main() -> None:
                 for position, (way, options) in enumerate(WAYS.items()):
                     topic = f"upgrades-{number}-{position}"
                     if "tls_v1" in options:
-                        options = {**options, "ca_file": ca_file}
+                        options = {**options, "tls_root_ca_file": ca_file}
                     nsqd.make_topic(topic)
                     sent = measure(nsqd, "publish", topic, given.size, count, options)
                     found[way].append((*sent, *measure(nsqd, "consume", topic, given.size, count, options)))

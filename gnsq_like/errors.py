@@ -175,11 +175,11 @@ class TLSError(ProtocolError):
     #: What one of each kind says, and what to do about it.
     TEXTS: ClassVar[dict[str, str]] = {
         "wrong_hostname": "the certificate is not for this host: {}; server_hostname= says which name it carries",
-        "unknown_ca": "the certificate's issuer is unknown: {}; ca_file= says whom to trust",
+        "unknown_ca": "the certificate's issuer is unknown: {}; tls_root_ca_file= says whom to trust",
         "expired": "the certificate has expired: {}",
         "not_yet_valid": "the certificate is not valid yet: {}",
         "certificate": "the certificate was refused: {}",
-        "refused": "the peer refused: {}; it may require a certificate of this side: cert_file= and key_file=",
+        "refused": "the peer refused: {}; it may require a certificate of this side: tls_cert= and tls_key=",
         "version": "no version of TLS that both sides allow: {}",
         "not_tls": "what the peer sent is not TLS: {}",
         "protocol": "{}",

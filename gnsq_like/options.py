@@ -169,16 +169,16 @@ class ConnectionOptions:
     #: TLS: True requires it of nsqd, "prefer" goes on without where nsqd has none.
     tls_v1: bool | str = _option(False, kind=bool, also=("prefer",), identify="tls_v1")
     #: A PEM file of the certificates to trust; None for the system's.
-    ca_file: str | None = _option(None, kind=str, also=(None,))
+    tls_root_ca_file: str | None = _option(None, kind=str, also=(None,))
     #: A PEM file with this side's certificate (and its chain), for an nsqd that requires one.
-    cert_file: str | None = _option(None, kind=str, also=(None,))
-    #: A PEM file with its key; None if that is in cert_file too.
-    key_file: str | None = _option(None, kind=str, also=(None,))
+    tls_cert: str | None = _option(None, kind=str, also=(None,))
+    #: A PEM file with its key; None if that is in tls_cert too.
+    tls_key: str | None = _option(None, kind=str, also=(None,))
     #: Whether nsqd's certificate and the name in it are checked. False takes any: for development.
     verify: bool = _option(True, kind=bool)
     #: The name in nsqd's certificate, or a function of the address that gives it; None for the address's host.
     server_hostname: str | Callable[[str], str] | None = _option(None, kind=str, also=(None,), call=True)
-    #: An ssl.SSLContext, in the place of ca_file, cert_file, key_file and verify.
+    #: An ssl.SSLContext, in the place of tls_root_ca_file, tls_cert, tls_key and verify.
     ssl_context: Any = _option(None, kind=_SSLContext, also=(None,))
     #: Snappy compression, both ways: True requires it of nsqd, "prefer" goes on without. Not together with deflate.
     snappy: bool | str = _option(False, kind=bool, also=("prefer",), identify="snappy")
@@ -207,11 +207,11 @@ class ConnectionOptions:
     def _check_combinations(self) -> None:
         if self.snappy and self.deflate:
             raise InvalidOption("deflate", self.deflate, "snappy is asked for too; nsqd takes one of the two")
-        if self.key_file is not None and self.cert_file is None:
-            raise InvalidOption("key_file", self.key_file, "it needs cert_file")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise InvalidOption("tls_key", self.tls_key, "it needs tls_cert")
         if self.server_hostname == "":
             raise InvalidOption("server_hostname", "", "it must not be empty; None takes the address's host")
-        for name in ("ca_file", "cert_file", "key_file", "verify", "server_hostname", "ssl_context"):
+        for name in ("tls_root_ca_file", "tls_cert", "tls_key", "verify", "server_hostname", "ssl_context"):
             value = getattr(self, name)
             if value is None or value is True:
                 continue

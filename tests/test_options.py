@@ -186,13 +186,13 @@ SSL_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         ({"snappy": "prefer", "deflate": "prefer"}, "one of the two"),
         ({"snappy": "yes"}, "of type bool or 'prefer'"),
         ({"tls_v1": "perfer"}, "of type bool or 'prefer'"),
-        ({"ca_file": "ca.pem"}, "ca_file.*tls_v1=True"),
+        ({"tls_root_ca_file": "ca.pem"}, "tls_root_ca_file.*tls_v1=True"),
         ({"verify": False}, "verify.*tls_v1=True"),
         ({"server_hostname": "nsqd"}, "server_hostname.*tls_v1=True"),
         ({"tls_v1": True, "server_hostname": ""}, "server_hostname.*must not be empty"),
         ({"ssl_context": SSL_CONTEXT}, "ssl_context.*tls_v1=True"),
-        ({"tls_v1": True, "key_file": "key.pem"}, "needs cert_file"),
-        ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "ca_file": "ca.pem"}, "the ssl_context says that"),
+        ({"tls_v1": True, "tls_key": "key.pem"}, "needs tls_cert"),
+        ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "tls_root_ca_file": "ca.pem"}, "the ssl_context says that"),
         ({"tls_v1": True, "ssl_context": SSL_CONTEXT, "verify": False}, "the ssl_context says that"),
         ({"deflate": True, "deflate_level": 0}, "the least is 1"),
         ({"deflate": True, "deflate_level": 10}, "the most is 9"),
@@ -235,7 +235,9 @@ def test_the_secret_is_shown_nowhere():
 
 
 def test_options_can_be_pickled():
-    options = ReaderOptions(tls_v1=True, ca_file="ca.pem", auth_secret="s", deflate="prefer", topology_zone="z")
+    options = ReaderOptions(
+        tls_v1=True, tls_root_ca_file="ca.pem", auth_secret="s", deflate="prefer", topology_zone="z"
+    )
     assert pickle.loads(pickle.dumps(options)) == options
 
 

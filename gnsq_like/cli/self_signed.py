@@ -144,7 +144,7 @@ def _certificate(
 def how_to_trust(made: SelfSigned, names: Iterable[str]) -> str:
     """What the user is told."""
     return f"""TLS with a certificate made here, for {", ".join(names)}. Clients trust it by its CA's file:
-  gnsq_like      Reader(..., tls_v1=True, ca_file="{made.ca_file}"), Producer alike
+  gnsq_like      Reader(..., tls_v1=True, tls_root_ca_file="{made.ca_file}"), Producer alike
   to_nsq         --producer-opt=tls_v1,true --producer-opt=tls_root_ca_file,{made.ca_file}
   nsq_tail       --consumer-opt=tls_v1,true --consumer-opt=tls_root_ca_file,{made.ca_file}
   HTTPS          curl --cacert {made.ca_file} https://..."""

@@ -179,7 +179,7 @@ class Handshake:
         options = self._options
         context = options.ssl_context
         if context is None:
-            context = client_context(options.ca_file, options.cert_file, options.key_file, options.verify)
+            context = client_context(options.tls_root_ca_file, options.tls_cert, options.tls_key, options.verify)
         name = options.server_hostname
         if callable(name):
             try:

@@ -185,16 +185,16 @@ class Tls:
         return self._error
 
 
-def client_context(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool) -> ssl.SSLContext:
+def client_context(root_ca_file: str | None, cert: str | None, key: str | None, verify: bool) -> ssl.SSLContext:
     """A client's context, TLS 1.2 or newer; one for all connections with the same files, until a file changes.
 
-    :param ca_file: certificates of those to trust, in PEM; None for the system's
-    :param cert_file: this side's certificate and chain, in PEM; None for none
-    :param key_file: its key, in PEM; None if it is in ``cert_file``
+    :param root_ca_file: certificates of those to trust, in PEM; None for the system's
+    :param cert: this side's certificate and chain, in PEM; None for none
+    :param key: its key, in PEM; None if it is in ``cert``
     :param verify: whether the peer's certificate and name are checked
     :raises NegotiationFailed: when a file cannot be read or used
     """
-    return _context(ca_file, cert_file, key_file, verify, tuple(map(_stamp, (ca_file, cert_file, key_file))))
+    return _context(root_ca_file, cert, key, verify, tuple(map(_stamp, (root_ca_file, cert, key))))
 
 
 def _stamp(path: str | None) -> tuple[int, int]:
@@ -207,7 +207,7 @@ def _stamp(path: str | None) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _context(
-    ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool, _stamps: object
+    root_ca_file: str | None, cert: str | None, key: str | None, verify: bool, _stamps: object
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -215,15 +215,15 @@ def _context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     try:
-        if ca_file is not None:
-            what = f"ca_file={ca_file!r}"
-            context.load_verify_locations(ca_file)
+        if root_ca_file is not None:
+            what = f"tls_root_ca_file={root_ca_file!r}"
+            context.load_verify_locations(root_ca_file)
         elif verify:
             what = "the system's certificates"
             context.load_default_certs()
-        if cert_file is not None:
-            what = f"cert_file={cert_file!r}, key_file={key_file!r}"
-            context.load_cert_chain(cert_file, key_file, _no_password)
+        if cert is not None:
+            what = f"tls_cert={cert!r}, tls_key={key!r}"
+            context.load_cert_chain(cert, key, _no_password)
     except (OSError, ValueError) as exc:
         raise NegotiationFailed("tls_v1", f"cannot use {what}: {_words(exc)}") from exc
     return context

@@ -77,7 +77,7 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_what_is_said_can_be_copied(tmp_path: Path) -> None:
     text = how_to_trust(self_signed(tmp_path, ["localhost"]), ["localhost"])
-    assert f'tls_v1=True, ca_file="{tmp_path}/tls-ca.pem"' in text
+    assert f'tls_v1=True, tls_root_ca_file="{tmp_path}/tls-ca.pem"' in text
     assert f"--producer-opt=tls_root_ca_file,{tmp_path}/tls-ca.pem" in text
 
 
@@ -94,8 +94,8 @@ def test_clients_trust_the_nsqd_by_the_file_it_names(tmp_path: Path) -> None:
     nsqd.start()
     try:
         ca_file = str(tmp_path / "tls-ca.pem")
-        assert f'ca_file="{ca_file}"' in nsqd.log
-        with Producer(nsqd.tcp_address, tls_v1=True, ca_file=ca_file) as producer:
+        assert f'tls_root_ca_file="{ca_file}"' in nsqd.log
+        with Producer(nsqd.tcp_address, tls_v1=True, tls_root_ca_file=ca_file) as producer:
             producer.publish("t", b"a")
         https_address = nsqd._wait_until_listening("HTTPS")
         with NsqdHTTPClient(f"https://{https_address}", verify=ca_file) as http:

@@ -336,9 +336,9 @@ def test_a_handshake_that_never_ends_meets_the_deadline(nsqd: ScriptedNsqd) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"ca_file": "/nowhere/ca.pem"}, "cannot use ca_file='/nowhere/ca.pem': No such file"),
-        ({"ca_file": __file__}, "cannot use ca_file=.*no certificate or crl found"),
-        ({"cert_file": __file__}, "cannot use cert_file=.*no certificate, or no key to it"),
+        ({"tls_root_ca_file": "/nowhere/ca.pem"}, "cannot use tls_root_ca_file='/nowhere/ca.pem': No such file"),
+        ({"tls_root_ca_file": __file__}, "cannot use tls_root_ca_file=.*no certificate or crl found"),
+        ({"tls_cert": __file__}, "cannot use tls_cert=.*no certificate, or no key to it"),
         ({"server_hostname": lambda _: 1 / 0}, "server_hostname.*raised ZeroDivisionError"),
         ({"server_hostname": lambda _: 5}, "gave 5, no name"),
         ({"server_hostname": lambda _: "a..b"}, "server_hostname='a..b': .*label"),

@@ -28,7 +28,7 @@ def test_tls_and_a_codec(kind: Kind, place: str, tmp_path: Path) -> None:
             PLACES[place]
             + """
 import sys, threading
-options = {"tls_v1": True, "ca_file": sys.argv[2], "snappy": True}
+options = {"tls_v1": True, "tls_root_ca_file": sys.argv[2], "snappy": True}
 producer = Producer(sys.argv[1], **options)
 threads = [threading.Thread(target=producer.publish, args=("t", b"x" * 50_000)) for _ in range(5)]
 for thread in threads:

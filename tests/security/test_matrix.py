@@ -44,7 +44,7 @@ def new_topic() -> str:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("certificates")
     cert, key = write_certificate(directory)
-    return {"ca_file": write_ca(directory), "cert": cert, "key": key}
+    return {"ca": write_ca(directory), "cert": cert, "key": key}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -139,7 +139,7 @@ def test_what_is_granted(
     # Required or preferred, with AUTH or without: by turns, each with each codec and with and without TLS.
     options = {name: "prefer" if value is True and (number + tls) % 2 else value for name, value in codec.items()}
     if tls:
-        options |= {"tls_v1": True if number % 2 else "prefer", "ca_file": files["ca_file"]}
+        options |= {"tls_v1": True if number % 2 else "prefer", "tls_root_ca_file": files["ca"]}
     asks = "auth" if (number // 2 + tls) % 2 else "nothing"
     if asks == "auth":
         options["auth_secret"] = "good" if number % 3 else lambda: "good"
@@ -182,18 +182,18 @@ def test_tls_that_nsqd_requires(kind: Kind, files: dict[str, str]) -> None:
             pytest.raises(PublishRefused, match="TLS required"),
         ):
             producer.publish(new_topic(), b"x")
-        client, _ = round_trip(nsqd, tls_v1="prefer", ca_file=files["ca_file"], snappy=True)
+        client, _ = round_trip(nsqd, tls_v1="prefer", tls_root_ca_file=files["ca"], snappy=True)
         assert (client["tls"], client["snappy"]) == (True, True)
 
 
 def test_a_certificate_that_nsqd_requires(kind: Kind, files: dict[str, str]) -> None:
-    required = {"tls_client_auth_policy": "require-verify", "tls_root_ca_file": files["ca_file"]}
+    required = {"tls_client_auth_policy": "require-verify", "tls_root_ca_file": files["ca"]}
     with running_nsqd(kind, tls_cert=files["cert"], tls_key=files["key"], **required, tls_required="tcp-https") as nsqd:
-        for error in refusals(nsqd, tls_v1=True, ca_file=files["ca_file"]):
+        for error in refusals(nsqd, tls_v1=True, tls_root_ca_file=files["ca"]):
             assert isinstance(error.__cause__, TLSError)
             assert error.__cause__.kind == "refused"
-            assert "cert_file=" in str(error)
-        mine = {"ca_file": files["ca_file"], "cert_file": files["cert"], "key_file": files["key"]}
+            assert "tls_cert=" in str(error)
+        mine = {"tls_root_ca_file": files["ca"], "tls_cert": files["cert"], "tls_key": files["key"]}
         client, _ = round_trip(nsqd, tls_v1=True, **mine, deflate=True)
         assert (client["tls"], client["deflate"]) == (True, True)
 
@@ -204,10 +204,14 @@ def test_a_certificate_that_is_wrong_is_refused_and_the_error_says_how(
     stranger_file = write_ca(tmp_path, stranger())
     with running_nsqd(kind, tls_cert=files["cert"], tls_key=files["key"]) as nsqd:
         for options, kind_of_fault, says in (
-            ({"ca_file": stranger_file}, "unknown_ca", "issuer is unknown"),
-            ({}, "unknown_ca", "ca_file="),
-            ({"ca_file": files["ca_file"], "server_hostname": "nsqd.example"}, "wrong_hostname", "nsqd.example"),
-            ({"ca_file": files["ca_file"], "server_hostname": lambda _: "x.example"}, "wrong_hostname", "x.example"),
+            ({"tls_root_ca_file": stranger_file}, "unknown_ca", "issuer is unknown"),
+            ({}, "unknown_ca", "tls_root_ca_file="),
+            ({"tls_root_ca_file": files["ca"], "server_hostname": "nsqd.example"}, "wrong_hostname", "nsqd.example"),
+            (
+                {"tls_root_ca_file": files["ca"], "server_hostname": lambda _: "x.example"},
+                "wrong_hostname",
+                "x.example",
+            ),
         ):
             for error in refusals(nsqd, tls_v1="prefer", **options):
                 assert isinstance(error.__cause__, TLSError)
@@ -218,11 +222,11 @@ def test_a_certificate_that_is_wrong_is_refused_and_the_error_says_how(
     for names, expired, kind_of_fault in ((("nsqd.example",), False, "wrong_hostname"), ((), True, "expired")):
         cert, key = write_certificate(tmp_path, *names, expired=expired)
         with running_nsqd(kind, tls_cert=cert, tls_key=key) as nsqd:
-            for error in refusals(nsqd, tls_v1=True, ca_file=files["ca_file"]):
+            for error in refusals(nsqd, tls_v1=True, tls_root_ca_file=files["ca"]):
                 assert isinstance(error.__cause__, TLSError)
                 assert error.__cause__.kind == kind_of_fault
             if names:
-                client, _ = round_trip(nsqd, tls_v1=True, ca_file=files["ca_file"], server_hostname=names[0])
+                client, _ = round_trip(nsqd, tls_v1=True, tls_root_ca_file=files["ca"], server_hostname=names[0])
                 assert client["tls"]
 
 
@@ -364,7 +368,7 @@ def test_the_log_says_once_that_a_secret_goes_in_the_clear_and_never_the_secret(
     nsqds: dict[str, Running], files: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG"):
-        round_trip(nsqds["auth"], tls_v1=True, ca_file=files["ca_file"], auth_secret="good")
+        round_trip(nsqds["auth"], tls_v1=True, tls_root_ca_file=files["ca"], auth_secret="good")
         assert "in the clear" not in caplog.text
         with dripping(nsqds["auth"].tcp_address) as address:  # nobody went there before
             round_trip(nsqds["auth"], address, [b"x"], auth_secret="good")
@@ -382,7 +386,7 @@ def test_everything_split_at_every_byte(
 ) -> None:
     nsqd = nsqds["auth" if "auth_secret" in options else "nothing"]
     if "tls_v1" in options:
-        options = {**options, "ca_file": files["ca_file"]}
+        options = {**options, "tls_root_ca_file": files["ca"]}
     bodies = [b"x", b"same " * 400, random.Random(2).randbytes(3000), b"last"]
     with dripping(nsqd.tcp_address) as address:
         round_trip(nsqd, address, bodies, **options)

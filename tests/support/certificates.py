@@ -46,14 +46,14 @@ def client_context(ca: trustme.CA | None = None) -> ssl.SSLContext:
 
 
 def write_ca(directory: Path, ca: trustme.CA | None = None) -> str:
-    """A file for ca_file or nsqd's --tls-root-ca-file."""
+    """A file for tls_root_ca_file or nsqd's --tls-root-ca-file."""
     path = directory / "ca.pem"
     (ca or authority()).cert_pem.write_to_path(path)
     return str(path)
 
 
 def write_certificate(directory: Path, *names: str, expired: bool = False) -> tuple[str, str]:
-    """Files for --tls-cert and --tls-key, or cert_file and key_file."""
+    """Files for --tls-cert and --tls-key, or tls_cert and tls_key."""
     leaf = certificate(*names, expired=expired)
     cert_path, key_path = directory / "cert.pem", directory / "key.pem"
     cert_path.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))

@@ -125,7 +125,7 @@ def test_the_error_says_which_name_is_wrong() -> None:
 def test_an_unknown_authority() -> None:
     error = fault(*pair(client=client_context(stranger())))
     assert error.kind == "unknown_ca"
-    assert "ca_file=" in str(error)
+    assert "tls_root_ca_file=" in str(error)
 
 
 def test_an_expired_certificate() -> None:
@@ -152,7 +152,7 @@ def test_a_server_that_requires_a_certificate(version: ssl.TLSVersion) -> None:
     with pytest.raises(TLSError) as caught:
         (client.decrypt if version is ssl.TLSVersion.TLSv1_3 else client.handshake)(server.take_output())
     assert caught.value.kind == "refused"
-    assert "cert_file=" in str(caught.value)
+    assert "tls_cert=" in str(caught.value)
 
     willing = client_context()
     certificate("client.example").configure_cert(willing)
@@ -239,27 +239,27 @@ def test_a_changed_or_missing_byte_of_data(data: bytes, at: int, mask: int, cut:
 
 
 def test_one_context_for_the_same_files_until_one_changes(tmp_path: Path) -> None:
-    ca_file, (cert_file, key_file) = write_ca(tmp_path), write_certificate(tmp_path)
-    first = options_context(ca_file, cert_file, key_file, True)
-    assert options_context(ca_file, cert_file, key_file, True) is first
+    ca, (cert, key) = write_ca(tmp_path), write_certificate(tmp_path)
+    first = options_context(ca, cert, key, True)
+    assert options_context(ca, cert, key, True) is first
     assert first.minimum_version is ssl.TLSVersion.TLSv1_2
     assert first.check_hostname
-    unchecked = options_context(ca_file, cert_file, key_file, False)
+    unchecked = options_context(ca, cert, key, False)
     assert unchecked is not first
     assert unchecked.verify_mode is ssl.CERT_NONE
-    Path(ca_file).write_bytes(b"".join(ca.cert_pem.bytes() for ca in (authority(), stranger())))
-    renewed = options_context(ca_file, cert_file, key_file, True)
+    Path(ca).write_bytes(b"".join(each.cert_pem.bytes() for each in (authority(), stranger())))
+    renewed = options_context(ca, cert, key, True)
     assert renewed is not first
     assert len(renewed.get_ca_certs()) == 2
-    for path in (cert_file, key_file):
+    for path in (cert, key):
         os.utime(path, (0, 0))
-        again = options_context(ca_file, cert_file, key_file, True)
+        again = options_context(ca, cert, key, True)
         assert again is not renewed
         renewed = again
 
 
 def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(tmp_path: Path) -> None:
-    cert_file, key_file = write_certificate(tmp_path)
+    cert, key_file = write_certificate(tmp_path)
     key = serialization.load_pem_private_key(Path(key_file).read_bytes(), None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
@@ -268,4 +268,4 @@ def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(tmp_path: 
     )
     Path(key_file).write_bytes(encrypted)
     with pytest.raises(NegotiationFailed, match=r"encrypted.*ssl_context"):
-        options_context(None, cert_file, key_file, True)
+        options_context(None, cert, key_file, True)
