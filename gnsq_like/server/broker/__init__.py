@@ -1,1 +1,1 @@
-"""Topics, channels, messages and their queues: nsqd without its faces."""
+"""Topics, channels, messages and their queues: nsqd without its TCP and HTTP servers."""

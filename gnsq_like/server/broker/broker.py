@@ -1,8 +1,8 @@
-"""nsqd's topics, channels and messages (docs/internals 2); no I/O but that of the queues it is given.
+"""nsqd's topics, channels and messages (docs/internals 2); the only I/O is that of the queues passed in.
 
-It decides, others act. Calls change the state and put work on the agenda, which calls ``on_work`` once;
-whoever runs the broker then calls :meth:`Broker.work`, sends what it returns, and calls it again when
-``next_due`` has come. ``now`` is monotonic seconds; ``now_ns`` the wall clock.
+The broker decides, its caller acts. Calls change the state and schedule work, which calls ``on_work`` once;
+the caller then calls :meth:`Broker.work`, sends what it returns, and calls it again at ``next_due``.
+``now`` is monotonic seconds; ``now_ns`` is the wall clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnChange = Callable[[Topic, Channel | None, bool], None]
 
 
 class SubscribeRefused(Exception):
-    """Nobody more may subscribe; the text is nsqd's."""
+    """The channel may have no more consumers; the text is nsqd's."""
 
 
 def _ignore_change(topic: Topic, channel: Channel | None, exists: bool) -> None:
@@ -32,8 +32,8 @@ def _ignore_change(topic: Topic, channel: Channel | None, exists: bool) -> None:
 class Broker:
     """All topics of one nsqd.
 
-    :param on_work: called once whenever there is work again; it must only take a note
-    :param on_change: told of topics and channels that come and go; may set a new topic on hold
+    :param on_work: called once whenever there is work again; it must only take note
+    :param on_change: called when a topic or channel is created or deleted; may hold a new topic
     :param random: a number from 0 to below 1
     :param make_queue: makes the queue of a topic or channel; None for queues in memory
     """
@@ -48,7 +48,7 @@ class Broker:
     ) -> None:
         self.options = options or NsqdOptions()
         self.topics: dict[str, Topic] = {}
-        self._agenda = Schedule(on_work)
+        self._schedule: Schedule[Topic, Channel] = Schedule(on_work)
         self._on_change = on_change
         self._random = random
         self._make_queue = make_queue or self._memory_queue
@@ -59,46 +59,46 @@ class Broker:
     # -- the work ------------------------------------------------------------------------------------
 
     def work(self, now: float) -> list[Delivery]:
-        """See to deadlines that have come, and decide what is sent to whom."""
-        for due, channel, ids in self._agenda.pop_due(now):
+        """Handle deadlines that have passed, and decide which messages go to which consumers."""
+        for due, channel, ids in self._schedule.pop_due(now):
             channel.expire(ids, due)
-        for topic in self._agenda.take_topics():
+        for topic in self._schedule.take_topics():
             topic.flow(now)
         deliveries: list[Delivery] = []
-        for channel in self._agenda.take_marked():
+        for channel in self._schedule.take_marked():
             deliveries += channel.deliver(now)
-        self._agenda.tidy()
+        self._schedule.tidy()
         return deliveries
 
     @property
     def next_due(self) -> float | None:
-        """When :meth:`work` is to be called again even if nothing happens until then."""
-        return self._agenda.next_due
+        """When :meth:`work` must be called again even if nothing happens before."""
+        return self._schedule.next_due
 
     # -- topics and channels -------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name, made if there is none."""
+        """The topic of this name, created if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             queue = self._make_queue(name, is_ephemeral(name))
-            topic = self.topics[name] = Topic(name, queue, self._agenda, self.options.node_id)
+            topic = self.topics[name] = Topic(name, queue, self._schedule, self.options.node_id)
             self._on_change(topic, None, True)
         return topic
 
     def channel(self, topic: Topic, name: str, now: float) -> Channel:
-        """The topic's channel of this name, made if there is none."""
+        """The topic's channel of this name, created if it does not exist."""
         channel = topic.channels.get(name)
         if channel is None:
             queue = self._make_queue(f"{topic.name}:{name}", is_ephemeral(name))
-            channel = Channel(topic.name, name, queue, self.options, self._agenda, self._random)
+            channel = Channel(topic.name, name, queue, self.options, self._schedule, self._random)
             topic.channels[name] = channel
             self._on_change(topic, channel, True)
             topic.flow(now)
         return channel
 
     def delete_topic(self, topic: Topic) -> list[Consumer]:
-        """Drop a topic with all it holds; gives the consumers, whose connections are to be closed."""
+        """Delete a topic with all its messages; returns the consumers, whose connections must be closed."""
         del self.topics[topic.name]
         self._on_change(topic, None, False)
         consumers: list[Consumer] = []
@@ -108,7 +108,7 @@ class Broker:
         return consumers
 
     def delete_channel(self, topic: Topic, channel: Channel) -> list[Consumer]:
-        """Drop a channel with all it holds; gives the consumers, whose connections are to be closed."""
+        """Delete a channel with all its messages; returns the consumers, whose connections must be closed."""
         del topic.channels[channel.name]
         self._on_change(topic, channel, False)
         consumers = list(channel.consumers)
@@ -120,14 +120,14 @@ class Broker:
         return consumers
 
     def retry(self, now: float) -> None:
-        """The disk failed, and may be working again: look at all that may wait on it."""
+        """The disk failed and may work again: retry everything that may be waiting for it."""
         for topic in self.topics.values():
             topic.flow(now)
             for channel in topic.channels.values():
                 channel.mark()
 
     def close(self) -> None:
-        """Write down all messages; the broker is not used any more."""
+        """Write all messages to disk before the broker is abandoned."""
         for topic in self.topics.values():
             topic.close()
 
@@ -136,8 +136,8 @@ class Broker:
     def publish(self, topic_name: str, bodies: list[bytes], now: float, now_ns: int, defer: float = 0.0) -> Topic:
         """Accept messages.
 
-        :param defer: seconds that they stay deferred in each channel
-        :raises DiskError: if they must go to disk and cannot; none is accepted then
+        :param defer: seconds for which each channel defers them
+        :raises DiskError: if they must go to disk and cannot; then none is accepted
         """
         topic = self.topic(topic_name)
         topic.publish(bodies, defer, now, now_ns)
@@ -146,7 +146,7 @@ class Broker:
     def subscribe(
         self, topic_name: str, channel_name: str, client: object, msg_timeout: float, sample_rate: int, now: float
     ) -> Consumer:
-        """Add a consumer; topic and channel are made if there are none.
+        """Add a consumer; topic and channel are created if they do not exist.
 
         :raises SubscribeRefused: above max_channel_consumers
         """
@@ -159,10 +159,10 @@ class Broker:
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """The consumer's connection is gone; an ephemeral channel goes with its last consumer."""
+        """Remove a consumer whose connection is gone; an ephemeral channel goes with its last consumer."""
         channel = consumer.channel
         if consumer not in channel.consumers:
-            return  # the channel was deleted under it
+            return  # its channel has been deleted
         channel.remove_consumer(consumer)
         topic = self.topics.get(channel.topic_name)
         if channel.ephemeral and not channel.consumers and topic is not None:

@@ -1,14 +1,15 @@
-"""A channel: its queue, who consumes it, and what is in flight or deferred (docs/internals 1.7, 1.12, 2.4 to 2.7).
+"""A channel: its queue, its consumers, and what is in flight or deferred (docs/internals 1.7, 1.12, 2.4 to 2.7).
 
 A message of a channel is in exactly one place: in ``queue``, in ``in_flight``, in ``deferred``, or gone
 (finished, sampled away, emptied). Rules for editors: no I/O and no clock here, ``now`` is monotonic
-seconds; whatever may make a delivery possible marks the channel on the agenda, and deliveries are
-decided in :meth:`Channel.deliver` alone.
+seconds; whatever may make a delivery possible marks the channel in the schedule, and only
+:meth:`Channel.deliver` decides on deliveries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from gnsq_like.server.broker.latency import Latencies
 from gnsq_like.server.broker.message import Message
@@ -21,18 +22,18 @@ from gnsq_like.wire.names import is_ephemeral
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
 
-#: attempts is 16 bits on the wire and wraps.
+#: attempts has 16 bits on the wire, and wraps.
 _ATTEMPTS_MASK = 0xFFFF
-#: Bytes of bodies that a channel hands out before connections are looked at again.
+#: Bytes of bodies that a channel deals out before it looks again at which connections are held up.
 _DEAL_BYTES = 4 * 1024 * 1024
 
 
 class Consumer:
     """One client's subscription.
 
-    :param client: whose it is; the broker never looks inside
+    :param client: its connection, which the broker only passes on
     :param msg_timeout: seconds until a message sent to it times out
-    :param sample_rate: 0 for all messages; r lets about r+1 of 100 through, the others are discarded
+    :param sample_rate: 0 for all messages; of 100, r lets about r+1 through and discards the others
     """
 
     def __init__(self, channel: Channel, client: object, msg_timeout: float, sample_rate: int) -> None:
@@ -40,18 +41,18 @@ class Consumer:
         self.client = client
         self.msg_timeout = msg_timeout
         self.sample_rate = sample_rate
-        #: The last RDY; it is compared with ``in_flight`` and never counted down.
+        #: The last RDY; it is compared with ``in_flight_count``, and never counted down.
         self.ready_count = 0
         self.in_flight_count = 0
         #: Messages sent to it, and those it finished or requeued.
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
-        #: Its connection cannot take more bytes at the moment.
+        #: Whether its connection accepts no more bytes at the moment.
         self.held_up = False
 
     def room(self) -> int:
-        """How many messages it may be sent now."""
+        """How many messages may be sent to it now."""
         if self.held_up or self.channel.paused:
             return 0
         return max(0, self.ready_count - self.in_flight_count)
@@ -62,13 +63,13 @@ class Consumer:
         self.channel.mark()
 
     def set_held_up(self, held_up: bool) -> None:
-        """Whether its connection cannot take more bytes."""
+        """Set whether its connection accepts no more bytes."""
         self.held_up = held_up
         if not held_up:
             self.channel.mark()
 
 
-#: Messages that one consumer is to be sent.
+#: Messages to be sent to one consumer.
 Delivery = tuple[Consumer, list[Message]]
 
 
@@ -85,47 +86,47 @@ class Channel:
         name: str,
         queue: Queue,
         options: NsqdOptions,
-        agenda: Schedule,
+        schedule: Schedule[Any, Channel],
         random: Callable[[], float],
     ) -> None:
         self.topic_name = topic_name
         self.name = name
         self.ephemeral = is_ephemeral(name)
         self._options = options
-        self._agenda = agenda
+        self._schedule = schedule
         self._random = random
         self.paused = False
         self.queue = queue
         self.in_flight: dict[bytes, Message] = {}
         self.deferred: dict[bytes, Message] = {}
         self.consumers: list[Consumer] = []
-        #: Index of the consumer who is asked first next time.
+        #: Index of the consumer that gets the first message next time.
         self._turn = 0
-        #: Messages that arrived, were requeued by a client, timed out.
+        #: Messages that arrived, that were requeued by a client, and that timed out.
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
-        #: How long its messages took; None where nobody asked for percentiles.
+        #: How long its messages took; None if no percentiles are configured.
         self.latencies: Latencies | None = None
         if options.e2e_processing_latency_percentiles:
             self.latencies = Latencies(options.e2e_processing_latency_window_time)
 
     @property
     def depth(self) -> int:
-        """Messages that wait; those in flight or deferred are not among them."""
+        """Messages that wait, without those in flight or deferred."""
         return len(self.queue)
 
     def mark(self) -> None:
-        """A delivery may have become possible."""
-        self._agenda.mark(self)
+        """Note that a delivery may have become possible."""
+        self._schedule.mark(self)
 
     # -- arriving ------------------------------------------------------------------------------------
 
     def put(self, messages: list[Message], now: float, refusable: bool) -> None:
-        """Take in messages from the topic; a deferral begins here, not when it was published.
+        """Accept messages from the topic; a deferral begins here, not at the publish.
 
-        :param refusable: whether somebody else still has them if they cannot go to disk when they must
-        :raises DiskError: then, and nothing was taken in
+        :param refusable: whether their publisher can still be told that they were not accepted
+        :raises DiskError: if so, and they must go to disk and cannot; then none is accepted
         """
         waiting = [message for message in messages if not message.defer]
         if refusable:
@@ -142,15 +143,14 @@ class Channel:
     def _defer(self, message: Message, due: float) -> None:
         message.due = due
         self.deferred[message.id] = message
-        self._agenda.remind(due, self, [message.id])
+        self._schedule.remind(due, self, [message.id])
 
     # -- delivering ----------------------------------------------------------------------------------
 
     def deliver(self, now: float) -> list[Delivery]:
-        """Deal what waits to the consumers who have room, evenly and in turns.
+        """Deal what waits to the consumers with room, evenly and in turns.
 
-        After ``_DEAL_BYTES`` the rest is left for the next time: by then it may have shown that a
-        consumer's connection takes no more.
+        After ``_DEAL_BYTES`` the rest is left for the next time: by then some connection may be held up.
         """
         deliveries: list[Delivery] = []
         queue = self.queue
@@ -175,7 +175,7 @@ class Channel:
             if budget <= 0:
                 self.mark()
                 break
-            if len(queue) == left:  # the disk gives nothing at the moment
+            if len(queue) == left:  # the disk cannot be read at the moment
                 break
         queue.trim()
         return deliveries
@@ -187,7 +187,7 @@ class Channel:
         return [consumer for consumer in consumers if consumer.room() > 0]
 
     def _sample(self, messages: Iterable[Message], rate: int) -> list[Message]:
-        # nsqd keeps a message if a random number of 0 to 99 is not above the rate.
+        # nsqd keeps a message if a random number from 0 to 99 is not above the rate.
         return [message for message in messages if int(self._random() * 100) <= rate]
 
     def _send(self, consumer: Consumer, messages: list[Message], now: float) -> None:
@@ -201,12 +201,12 @@ class Channel:
             in_flight[message.id] = message
         consumer.in_flight_count += len(messages)
         consumer.message_count += len(messages)
-        self._agenda.remind(due, self, [message.id for message in messages])
+        self._schedule.remind(due, self, [message.id for message in messages])
 
     # -- answers -------------------------------------------------------------------------------------
 
     def finish(self, consumer: Consumer, ids: list[bytes]) -> list[tuple[bytes, str]]:
-        """FIN of several messages; gives those that failed, with the reason."""
+        """FIN of several messages; returns those that failed, with the reasons."""
         in_flight = self.in_flight
         failed: list[tuple[bytes, str]] = []
         for message_id in ids:
@@ -227,7 +227,7 @@ class Channel:
         return failed
 
     def requeue(self, consumer: Consumer, message_id: bytes, delay: float, now: float) -> str | None:
-        """REQ; without a delay the message goes to the tail at once. Gives the reason if it failed."""
+        """REQ; without a delay the message goes to the tail at once. Returns the reason if it failed."""
         message = self.in_flight.get(message_id)
         if message is None:
             return NOT_IN_FLIGHT
@@ -243,18 +243,18 @@ class Channel:
         return None
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """TOUCH: its whole timeout anew, but not beyond max_msg_timeout. Gives the reason if it failed."""
+        """TOUCH: restart its timeout, up to max_msg_timeout in total. Returns the reason if it failed."""
         message = self.in_flight.get(message_id)
         if message is None:
             return NOT_IN_FLIGHT
         if message.owner is not consumer:
             return NOT_OWNER
         message.due = min(now + consumer.msg_timeout, message.delivered_at + self._options.max_msg_timeout)
-        self._agenda.remind(message.due, self, [message_id])
+        self._schedule.remind(message.due, self, [message_id])
         return None
 
     def _take_back(self, message: Message) -> None:
-        """Out of flight, for whatever reason but FIN."""
+        """Remove from flight, for any reason but FIN."""
         del self.in_flight[message.id]
         assert message.owner is not None
         message.owner.in_flight_count -= 1
@@ -264,12 +264,12 @@ class Channel:
     # -- deadlines -----------------------------------------------------------------------------------
 
     def awaits(self, message_id: bytes, due: float) -> bool:
-        """Whether something is to happen to this message at ``due``."""
+        """Whether this message is in flight or deferred until ``due``."""
         message = self.in_flight.get(message_id) or self.deferred.get(message_id)
         return message is not None and message.due == due
 
     def expire(self, ids: list[bytes], due: float) -> None:
-        """The deadline ``due`` of these messages has come: back to the queue with those it still holds for."""
+        """Return to the queue those of the messages whose deadline is still ``due``, which has passed."""
         for message_id in ids:
             if not self.awaits(message_id, due):
                 continue
@@ -288,21 +288,21 @@ class Channel:
         self.consumers.append(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Its connection is gone; what it has in flight stays there until it times out (docs/internals 2.6)."""
+        """Its connection is gone; its messages in flight stay so until they time out (docs/internals 2.6)."""
         self.consumers.remove(consumer)
         self._turn = 0
 
     def set_paused(self, paused: bool) -> None:
-        """Pause or unpause: a paused channel delivers nothing; everything else goes on."""
+        """Pause or unpause: a paused channel delivers nothing; everything else continues."""
         self.paused = paused
         self.mark()
 
     def close(self) -> None:
-        """Write down all messages, also those in flight and deferred; the channel is not used any more."""
+        """Write all messages to disk, also those in flight and deferred, before the channel is abandoned."""
         self.queue.close([*self.in_flight.values(), *self.deferred.values()])
 
     def empty(self) -> None:
-        """Drop all messages, also those in flight and deferred; consumers have their room back."""
+        """Drop all messages, also those in flight and deferred; consumers have room for as many again."""
         self.queue.clear()
         self.in_flight.clear()
         self.deferred.clear()

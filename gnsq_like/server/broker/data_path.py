@@ -1,10 +1,9 @@
 """nsqd's data path: the directory with its disk queues and nsqd.dat, locked as nsqd locks it.
 
-One greenlet, the syncer, waits for the disk on behalf of all queues, in a thread, one queue at a time. A
-queue comes to it when ``sync_every`` messages went through it, and at least every ``sync_timeout`` after
-something happened. When the disk is slower than that the syncs come later; nobody else waits for them.
-The syncer also writes nsqd.dat soon after a topic or channel came or went, and sees to queues that the
-disk failed.
+One greenlet, the syncer, waits for the disk on behalf of all queues, in a thread, one queue at a time. It
+syncs a queue after ``sync_every`` messages, or ``sync_timeout`` after the first unsynced one. If the disk is
+slower than that, syncs are late and nothing else waits. The syncer also writes nsqd.dat soon after a topic
+or channel is created or deleted, and retries queues after a failure of the disk.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class DataPath:
     """The data path of a running nsqd.
 
     :param options: ``data_path`` is the directory
-    :param on_retry: called now and then while the disk fails: what could not be read may be again
+    :param on_retry: called from time to time after the disk failed, when reading may succeed again
     """
 
     def __init__(self, options: NsqdOptions, on_retry: Callable[[], None]) -> None:
@@ -48,18 +47,18 @@ class DataPath:
         self._directory = os.path.abspath(options.data_path)
         self._on_retry = on_retry
         self._metadata = AtomicFile(os.path.join(self._directory, "nsqd.dat"))
-        #: Why the last write failed; empty when it did not.
+        #: Why the last write failed; empty if it succeeded.
         self.problem = ""
-        #: Whether something waits for a disk that failed.
+        #: Whether something waits for the disk after a failure.
         self._is_failing = False
         #: The open directory that carries the lock.
         self._lock = -1
-        #: Data files found at the start whose queues have not been opened yet, by the queue's name.
+        #: Numbers of data files found at the start whose queues are not open yet, by the queue's name.
         self._found: dict[str, list[int]] = {}
         self._queues: set[OverflowQueue] = set()
-        #: Queues with something to sync, and when that is due: seconds, monotonic.
+        #: Queues with something to sync, and when the sync is due: seconds, monotonic.
         self._unsynced: dict[DiskQueue, float] = {}
-        #: When nsqd.dat is to be written: seconds, monotonic; None when it is as it should be.
+        #: When nsqd.dat must be written: seconds, monotonic; None if it is up to date.
         self._metadata_due: float | None = None
         self._topics: Callable[[], Iterable[Topic]] = tuple
         self._wake = Event()
@@ -69,16 +68,16 @@ class DataPath:
     # -- life ----------------------------------------------------------------------------------------
 
     def open(self) -> list[Entry]:
-        """Lock the directory and see what is there; gives the topics of nsqd.dat.
+        """Lock the directory and list its files; returns the topics of nsqd.dat.
 
-        :raises OSError: if it is locked, cannot be written, or its nsqd.dat cannot be read; in nsqd's words
+        :raises OSError: if it is locked or not writable, or its nsqd.dat cannot be read; the text is nsqd's
         """
         self._take_lock()
         try:
             for name in os.listdir(self._directory):
                 if match := _DATA_FILE.fullmatch(name):
                     self._found.setdefault(match[1], []).append(int(match[2]))
-                elif _DRAFT.fullmatch(name):  # of a process that was killed
+                elif _DRAFT.fullmatch(name):  # left by a process that was killed
                     os.unlink(os.path.join(self._directory, name))
             return self._load_metadata()
         except BaseException:
@@ -88,16 +87,16 @@ class DataPath:
     def start(self, topics: Callable[[], Iterable[Topic]]) -> None:
         """Begin to sync. Never switches.
 
-        :param topics: gives all topics, for nsqd.dat
+        :param topics: returns all topics, for nsqd.dat
         """
         self._topics = topics
         self._syncer = gevent.spawn(self._sync)
         self.metadata_changed()
 
     def close(self, close_queues: Callable[[], None]) -> None:
-        """Write everything down, if it was started, and give the lock back. May switch; waits for the disk.
+        """Write everything to disk, if it was started, and release the lock. May switch; waits for the disk.
 
-        :param close_queues: closes all of them
+        :param close_queues: closes all queues
         """
         if self._syncer is not None:
             self._closing = True
@@ -125,7 +124,7 @@ class DataPath:
             raise OSError(exc.errno, f"failed to lock data-path: {reason} ({hint})") from None
 
     def _release_lock(self) -> None:
-        # Where os is monkey-patched, a descriptor is closed only when the event loop comes round.
+        # Unlock explicitly: where os is monkey-patched, close takes effect only in the event loop's next turn.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
         self._lock = -1
@@ -147,12 +146,12 @@ class DataPath:
             raise OSError(exc.errno, f"failed to load metadata - {reason}") from None
 
     def metadata_changed(self) -> None:
-        """Topics or channels came or went: nsqd.dat is written soon. Never switches."""
+        """Have nsqd.dat written soon: topics or channels were created or deleted. Never switches."""
         self._metadata_due = 0.0
         self._wake.set()
 
     def save_metadata(self) -> None:
-        """Write nsqd.dat now. Waits for the disk, and never switches."""
+        """Write nsqd.dat now. Waits for the disk; never switches."""
         try:
             self._metadata.replace(encode(self._topics()), sync=True)
         except OSError as exc:
@@ -167,7 +166,7 @@ class DataPath:
     # -- queues --------------------------------------------------------------------------------------
 
     def make_queue(self, name: str, ephemeral: bool) -> Queue:
-        """The queue of a topic or channel, with what is on disk of it."""
+        """Make the queue of a topic or channel, with its messages on disk."""
         options = self._options
         if ephemeral:
             return MemoryQueue(options.mem_queue_size)
@@ -217,7 +216,7 @@ class DataPath:
         threads.close()
 
     def _pause(self) -> float | None:
-        """Seconds until something is due."""
+        """Seconds until something is due; None if nothing is."""
         now = monotonic()
         dues = list(self._unsynced.values())
         if self._metadata_due is not None:
@@ -248,7 +247,7 @@ class DataPath:
             self._note_metadata_failed(exc)
 
     def _retry(self) -> None:
-        """Move to disk what waits for it, and look again at what could not be read; failing again says so again."""
+        """Move to disk what waits for it, and retry what could not be read; a new failure schedules a retry."""
         self._is_failing = False
         for queue in list(self._queues):
             try:
@@ -259,5 +258,5 @@ class DataPath:
 
 
 def _lowered(exc: OSError) -> str:
-    """The reason as Go words it."""
+    """The reason in Go's words."""
     return (exc.strerror or str(exc)).lower()

@@ -15,12 +15,12 @@ from gnsq_like.quantiles import Buckets
 #: Of nanoseconds; each bucket is 1 % wider than the one before.
 _BUCKETS = Buckets(growth=1.01, least=1)
 
-#: What /stats says where nothing is measured.
+#: What /stats shows if nothing is measured.
 NOT_MEASURED: dict[str, Any] = {"count": 0, "percentiles": None}
 
 
 class Latencies:
-    """What one channel's messages took during the last ``window_time`` seconds, or at least half of them.
+    """How long one channel's messages took, over the last ``window_time`` seconds or at least half of that.
 
     :param clock: nanoseconds since the epoch, as messages' timestamps are
     """
@@ -53,7 +53,7 @@ class Latencies:
 
 
 def percentiles_of(measured: Iterable[Latencies], percentiles: Sequence[float]) -> dict[str, Any]:
-    """As /stats has it: how many messages, and for each of ``percentiles`` (0.99 for 99 %) the nanoseconds."""
+    """As in /stats: the number of messages, and the nanoseconds of each of ``percentiles`` (0.99 for 99 %)."""
     together: Counter[int] = Counter()
     for each in measured:
         together += each.counts()

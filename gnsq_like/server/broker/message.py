@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from gnsq_like.server.broker.channel import Consumer
+
+class Owner(Protocol):
+    """What a message knows of the consumer that it was sent to."""
+
+    #: Messages that it has and has not answered.
+    in_flight_count: int
 
 
 class Message:
-    """A message. Every channel has a copy of its own: attempts, owner and deadline differ."""
+    """A message. Every channel has its own copy, with attempts, owner and deadline of its own."""
 
     __slots__ = ("attempts", "body", "defer", "delivered_at", "due", "id", "owner", "timestamp_ns")
 
@@ -18,15 +22,15 @@ class Message:
         #: When it was published, by the wall clock.
         self.timestamp_ns = timestamp_ns
         self.body = body
-        #: Seconds that it stays deferred once it arrives in a channel.
+        #: Seconds for which it is deferred once it arrives in a channel.
         self.defer = defer
-        #: Deliveries so far; on the wire 16 bits.
+        #: Deliveries so far; 16 bits on the wire.
         self.attempts = 0
-        #: Who has it in flight.
-        self.owner: Consumer | None = None
-        #: When it went out to its owner.
+        #: The consumer that has it in flight.
+        self.owner: Owner | None = None
+        #: When it was sent to its owner.
         self.delivered_at = 0.0
-        #: When it times out (in flight) or comes back (deferred).
+        #: When it times out (in flight) or is queued again (deferred).
         self.due = 0.0
 
     def copy(self) -> Message:

@@ -1,15 +1,15 @@
 """Message ids: 16 hex characters of a 64-bit number that grows with time (docs/internals 1.15).
 
-A generator belongs to one topic. Where nsqd waits a millisecond because the 4096 ids of a tick are used
-up, or because the clock went back, this one goes on in the next tick instead: ids stay unique and
-growing, and nobody waits.
+Each topic has its own generator. Where nsqd waits a millisecond because the 4096 ids of a tick are used
+up, or because the clock went back, this one continues in the next tick: ids stay unique and growing,
+without a wait.
 """
 
 from __future__ import annotations
 
 #: A tick is 2**20 ns, about a millisecond.
 _TICK_BITS = 20
-#: 2010-11-04 01:42:54.657 UTC in milliseconds, subtracted from ticks all the same: nsqd's own epoch.
+#: 2010-11-04 01:42:54.657 UTC in milliseconds, subtracted from ticks although these are longer: nsqd's own epoch.
 _EPOCH = 1288834974288
 _SEQUENCE_BITS = 12
 _TICK_SHIFT = 22
@@ -37,7 +37,7 @@ class MessageIds:
         ids: list[bytes] = []
         while count:
             here = min(count, _SEQUENCE_END - self._sequence)
-            # Ticks before the epoch come out negative; nsqd shows the low 64 bits, and so does this.
+            # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits.
             first = ((((self._tick - _EPOCH) << _TICK_SHIFT) & 0xFFFFFFFFFFFFFFFF) | self._node) + self._sequence
             ids += [b"%016x" % number for number in range(first, first + here)]
             count -= here

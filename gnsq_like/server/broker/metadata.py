@@ -1,4 +1,4 @@
-"""nsqd.dat: which topics and channels there are, and which are paused, in nsqd's JSON (docs/internals 2.9)."""
+"""nsqd.dat: the topics and channels, and which are paused, in nsqd's JSON (docs/internals 2.9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("gnsq_like.nsqd")
 
 
 class BadMetadata(ValueError):
-    """It is not nsqd's metadata; the text says why."""
+    """Not nsqd's metadata; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def encode(topics: Iterable[Topic]) -> bytes:
 
 
 def decode(data: bytes) -> list[Entry]:
-    """The topics; those with invalid names are left out, as nsqd does. What is missing has its default.
+    """The topics, without those that have invalid names, as in nsqd. Missing fields have their defaults.
 
     :raises BadMetadata: if it is not JSON, or not of this form
     """

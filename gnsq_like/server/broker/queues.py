@@ -1,13 +1,13 @@
 """The queue of a topic or channel: in memory, or in memory with overflow to disk.
 
-With a disk the order is first in, first out, always: while something is on disk, what comes goes behind it.
-(nsqd takes from memory or disk at random.) So messages leave memory for the disk only when more wait than
-``bound``, and a queue whose consumers keep up never touches it; with a bound of 0, everything waits on disk.
-A message above the bound is written before ``put`` returns, and so before its publisher gets an OK.
+With a disk the order is always first in, first out: while messages are on disk, new ones go behind them.
+(nsqd takes from memory or disk at random.) So messages go to disk only when more than ``bound`` wait, and a
+queue whose consumers keep up never touches it; with a bound of 0, everything waits on disk. A message above
+the bound is written before ``put`` returns, and so before its publisher gets an OK.
 
-When the disk fails, ``put`` raises and has added nothing. ``keep`` is for messages that somebody was told
-are safe: they stay in memory, above the bound, and ``settle`` moves them to the disk when it works again.
-Whoever publishes calls ``settle`` first; so no more come while some are waiting for the disk.
+When the disk fails, ``put`` raises and adds nothing. ``keep`` is for messages that a client was told are
+safe: they stay in memory, above the bound, and ``settle`` moves them to disk when it works again. A publish
+calls ``settle`` first, so no more messages are accepted while some wait for the disk.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ log = logging.getLogger("gnsq_like.nsqd")
 
 
 class Queue(Protocol):
-    """Messages that wait, first in, first out. Nothing here switches."""
+    """Messages that wait, first in, first out. No method switches."""
 
-    #: How many of them are on disk.
     @property
-    def backend_depth(self) -> int: ...
+    def backend_depth(self) -> int:
+        """How many of them are on disk."""
 
     def __len__(self) -> int: ...
 
     def put(self, messages: Sequence[Message]) -> None:
-        """Add at the tail; raises DiskError, and has added nothing then."""
+        """Add at the tail; raises DiskError, and then adds nothing."""
 
     def keep(self, messages: Sequence[Message]) -> None:
-        """Add at the tail, whatever the disk does."""
+        """Add at the tail even if the disk fails."""
 
     def settle(self) -> None:
-        """Move to disk what could not be; raises DiskError if it still cannot."""
+        """Move to disk what ``keep`` could not write; raises DiskError if that still fails."""
 
     def take(self, count: int, max_bytes: int) -> list[Message]:
-        """Remove up to ``count`` from the head, and no more once their bodies have ``max_bytes``.
+        """Remove up to ``count`` from the head, stopping when their bodies have ``max_bytes``.
 
-        May give none, without being empty, when the disk cannot be read at the moment.
+        Returns none from a queue that is not empty if the disk cannot be read at the moment.
         """
 
     def trim(self) -> None:
-        """Called when all who wanted messages have taken theirs: drop what is above the bound, if that is to be."""
+        """Called when the consumers have taken what they can: drop what is above the bound, where that applies."""
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all messages."""
 
     def discard(self) -> None:
-        """Drop all, for good: its topic or channel is deleted."""
+        """Drop all messages for good: the topic or channel is deleted."""
 
     def close(self, others: Iterable[Message] = ()) -> None:
-        """Write down all that is in memory, and ``others`` behind it. The queue is not used any more."""
+        """Write what is in memory to disk, and ``others`` behind it, before the queue is abandoned."""
 
 
-#: Makes the queue of a topic (its name) or channel ("topic:channel"); the bool says whether it is ephemeral.
+#: Makes the queue of a topic (by its name) or channel ("topic:channel"); the bool is whether it is ephemeral.
 QueueMaker = Callable[[str, bool], Queue]
 
 
 class MemoryQueue:
     """A queue in memory.
 
-    :param bound: how many messages outlast :meth:`trim`; the newest above it are dropped, as nsqd does
-        with ephemeral topics and channels. None for any number: without a disk to overflow to, messages
-        of a durable topic or channel stay in memory, however many they are, and none is lost.
+    :param bound: how many messages :meth:`trim` leaves; it drops the newest above that, as nsqd does with
+        ephemeral topics and channels. None for any number: without a disk to overflow to, all messages of a
+        durable topic or channel stay in memory, and none is lost.
     """
 
     backend_depth = 0
@@ -120,12 +120,12 @@ def _take(messages: deque[Message], count: int, max_bytes: int) -> list[Message]
 
 
 class OverflowQueue:
-    """A queue in memory that overflows to disk. From head to tail: memory, disk, what the disk did not take.
+    """A queue in memory that overflows to disk. From head to tail: memory, disk, what could not be written to disk.
 
-    :param disk: opened
-    :param bound: messages in memory at most
-    :param on_use: told of every write to the disk: None, or why it failed; and when it cannot be read
-    :param on_discard: called when the queue is dropped for good
+    :param disk: an open disk queue
+    :param bound: the most messages in memory
+    :param on_use: called after every write to the disk, with None or the error, and when it cannot be read
+    :param on_discard: called when the queue is discarded
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class OverflowQueue:
         self._on_use = on_use
         self._on_discard = on_discard
         self._memory: deque[Message] = deque()
-        #: What must go to disk, and could not yet.
+        #: Messages that must go to disk and could not yet.
         self._unsettled: deque[Message] = deque()
 
     def __len__(self) -> int:
@@ -166,7 +166,7 @@ class OverflowQueue:
             self._unsettled.extend(messages)
 
     def _room(self) -> int:
-        """Messages that may go to memory: none while others wait behind those that are there."""
+        """How many messages may go to memory: none while others wait behind those in memory."""
         if self.disk.depth or self._unsettled:
             return 0
         return self._bound - len(self._memory)

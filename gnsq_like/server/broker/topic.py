@@ -1,8 +1,8 @@
-"""A topic: gives every message to all of its channels (docs/internals 2.1, 2.4). ``now`` is passed in.
+"""A topic: copies every message to all of its channels (docs/internals 2.1, 2.4). ``now`` is passed in.
 
-A message goes straight to the channels, unless something keeps it here: there is no channel, the topic is
-paused, or others wait already. What waits flows in portions, one each time the broker works, so that
-nobody else waits for a long backlog.
+A message goes straight to the channels unless the topic has no channel, is paused, or has others waiting
+already. What waits moves in portions, one each time the broker works, so that a long backlog delays no
+other topic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.wire.names import is_ephemeral
 
-#: What moves to the channels in one go.
+#: The most that moves to the channels at once.
 _FLOW_COUNT = 2000
 _FLOW_BYTES = 4 * 1024 * 1024
 
@@ -26,23 +26,23 @@ class Topic:
     :param node_id: part of the messages' ids
     """
 
-    def __init__(self, name: str, queue: Queue, agenda: Schedule, node_id: int) -> None:
+    def __init__(self, name: str, queue: Queue, schedule: Schedule[Topic, Channel], node_id: int) -> None:
         self.name = name
         self.ephemeral = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.queue = queue
         self.paused = False
-        #: While it is not known which channels other nsqds have of this topic: they are to get these messages too.
+        #: While it is unknown which channels the topic has on other nsqds: those get these messages too.
         self.held = False
         #: Messages accepted, and the bytes of their bodies.
         self.message_count = 0
         self.message_bytes = 0
-        self._agenda = agenda
+        self._schedule = schedule
         self._ids = MessageIds(node_id)
 
     @property
     def depth(self) -> int:
-        """Messages that have not gone to the channels."""
+        """Messages that have not moved to the channels."""
         return len(self.queue)
 
     @property
@@ -52,7 +52,7 @@ class Topic:
     def publish(self, bodies: list[bytes], defer: float, now: float, now_ns: int) -> None:
         """Accept messages: PUB, MPUB and DPUB.
 
-        :raises DiskError: if they must go to disk and cannot; none is accepted then
+        :raises DiskError: if they must go to disk and cannot; then none is accepted
         """
         for channel in self.channels.values():
             channel.queue.settle()
@@ -69,9 +69,9 @@ class Topic:
         self.message_bytes += sum(map(len, bodies))
 
     def _hand_out(self, messages: list[Message], now: float, refusable: bool) -> None:
-        """Give messages to all channels, each a copy of its own.
+        """Give every channel its own copy of the messages.
 
-        :param refusable: whether the first channel may refuse all by raising DiskError
+        :param refusable: whether the first channel may refuse them all by raising DiskError
         """
         first, *others = self.channels.values()
         copies = [[message.copy() for message in messages] for _ in others]
@@ -80,30 +80,30 @@ class Topic:
             channel.put(copied, now, refusable=False)
 
     def flow(self, now: float) -> None:
-        """Move a portion of what waits to the channels, if anything may; the rest follows."""
+        """Move a portion of what waits to the channels, unless it must stay; the rest is scheduled."""
         if self._flows and len(self.queue):
             messages = self.queue.take(_FLOW_COUNT, _FLOW_BYTES)
             if messages:
                 self._hand_out(messages, now, refusable=False)
                 if len(self.queue):
-                    self._agenda.mark_topic(self)
+                    self._schedule.mark_topic(self)
 
     def set_held(self, held: bool, now: float) -> None:
-        """Keep messages here until all channels that must have them are there."""
+        """Keep messages here until all channels that need them exist."""
         self.held = held
         self.flow(now)
 
     def set_paused(self, paused: bool, now: float) -> None:
-        """Pause or unpause: a paused topic takes messages and keeps them; its channels deliver on."""
+        """Pause or unpause: a paused topic accepts and keeps messages; its channels go on delivering."""
         self.paused = paused
         self.flow(now)
 
     def empty(self) -> None:
-        """Drop what waits at the topic; its channels keep what they have."""
+        """Drop what waits at the topic; its channels keep their messages."""
         self.queue.clear()
 
     def close(self) -> None:
-        """Write down what is in memory, here and in the channels; nothing is used any more."""
+        """Write what is in memory to disk, here and in the channels, before the topic is abandoned."""
         for channel in self.channels.values():
             channel.close()
         self.queue.close()

@@ -248,7 +248,7 @@ def test_finished_messages_leave_nothing_behind() -> None:
         world.publish(*[b"x"] * 1000)
         world.work(0.001)
         consumer.channel.finish(consumer, [each for each in consumer.channel.in_flight if each != kept])
-    assert world.broker._agenda._size < 20_000  # of 100,001 deadlines
+    assert world.broker._schedule._size < 20_000  # of 100,001 deadlines
     assert world.work(60) == [(consumer, b"kept")]
 
 
