@@ -1,13 +1,15 @@
-"""Every way in which a server, a network or an answer can be bad, from every place that requests are made from."""
+"""Every way in which a server, a network or a response can be bad, from every place that requests are made from."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,7 @@ from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError
 from gnsq_like.http.client import DEFAULT_MAX_ANSWER_BYTES
 from tests.support.certificates import write_ca
 from tests.support.places import Place
-from tests.support.scripted_http import Peer, always, response, scripted
-
-#: Far above what a loaded machine adds to a deadline, far below what the servers here would take.
-LATE = 4.0
+from tests.support.scripted_http import Peer, always, once, response, scripted
 
 
 def failure(anywhere: Place, ask: Callable[[], object]) -> HTTPRequestFailed:
@@ -67,15 +66,15 @@ def test_a_host_that_does_not_take_the_connection(anywhere: Place) -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         error, elapsed = timed_failure(anywhere, NsqdHTTPClient(address, connect_timeout=0.2).ping)
         assert error.reason == "no connection within 0.2 s"
-        assert 0.2 <= elapsed < LATE
+        assert elapsed >= 0.2
         error, elapsed = timed_failure(anywhere, NsqdHTTPClient(address, timeout=0.3).ping)
         assert error.reason in ("no connection within 0.3 s", "no answer within 0.3 s")
-        assert 0.25 <= elapsed < LATE
+        assert elapsed >= 0.25
         for sock in waiting:
             sock.close()
 
 
-# --- the deadline ---
+# --- the deadline: without it, each of these requests would last until the test fails, or end otherwise ---
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_the_deadline_holds(anywhere: Place, script: Callable[[Peer], object]) -
     with scripted(script) as server:
         error, elapsed = timed_failure(anywhere, NsqdHTTPClient(server.address, timeout=0.5).ping)
     assert error.reason == "no answer within 0.5 s"
-    assert 0.45 <= elapsed < LATE
+    assert elapsed >= 0.45
 
 
 def test_the_deadline_holds_while_the_server_does_not_read(anywhere: Place) -> None:
@@ -116,7 +115,7 @@ def test_the_deadline_holds_while_the_server_does_not_read(anywhere: Place) -> N
         client = NsqdHTTPClient(server.address, timeout=0.5)
         error, elapsed = timed_failure(anywhere, lambda: client.publish("t", bytes(32 * 1024 * 1024)))
     assert error.reason == "no answer within 0.5 s"
-    assert 0.45 <= elapsed < LATE
+    assert elapsed >= 0.45
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -127,8 +126,8 @@ def test_the_deadline_holds_for_a_tls_handshake(anywhere: Place) -> None:
     with scripted(script) as server:
         error, elapsed = timed_failure(anywhere, NsqdHTTPClient(f"https://{server.address}", timeout=0.5).ping)
     assert error.reason == "no answer within 0.5 s"
-    assert 0.45 <= elapsed < LATE
-    # gevent leaves a socket whose handshake is interrupted to the garbage collector, which warns of it.
+    assert elapsed >= 0.45
+    # gevent leaves a socket whose handshake is interrupted to the garbage collector, which warns about it.
     del error
     gc.collect()
 
@@ -142,7 +141,7 @@ def test_the_deadline_holds_over_redirects(anywhere: Place) -> None:
     with scripted(script) as server:
         error, elapsed = timed_failure(anywhere, NsqdHTTPClient(server.address, timeout=0.5).ping)
     assert error.reason == "no answer within 0.5 s"
-    assert 0.45 <= elapsed < LATE
+    assert elapsed >= 0.45
 
 
 # --- the size ---
@@ -159,10 +158,11 @@ def test_the_deadline_holds_over_redirects(anywhere: Place) -> None:
             id="chunked",
         ),
         pytest.param(response(b"x" * 1001, "500 Internal Server Error"), id="of an error"),
+        pytest.param(response(b"x" * 1001, "301 Moved Permanently", "Location: /ping"), id="of a redirect"),
     ],
 )
 def test_an_answer_above_the_limit(anywhere: Place, answer: bytes) -> None:
-    with scripted(lambda peer: (peer.request(), peer.send(answer))) as server:
+    with scripted(once(answer)) as server:
         error = failure(anywhere, NsqdHTTPClient(server.address, max_answer_bytes=1000).stats)
     assert error.reason == "the answer is larger than 1000 bytes"
 
@@ -249,7 +249,7 @@ def test_redirects_in_a_circle(anywhere: Place) -> None:
     assert len(server.asked) == 4
 
 
-# --- answers that are none ---
+# --- responses that are unusable ---
 
 
 @pytest.mark.parametrize(
@@ -268,13 +268,13 @@ def test_redirects_in_a_circle(anywhere: Place) -> None:
     ],
 )
 def test_no_usable_answer(anywhere: Place, answer: bytes, reason: str) -> None:
-    with scripted(lambda peer: (peer.request(), peer.send(answer))) as server:
+    with scripted(once(answer)) as server:
         assert failure(anywhere, NsqdHTTPClient(server.address).ping).reason == reason
 
 
 def test_chunks_that_are_none(anywhere: Place) -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nOK\r\n0\r\n\r\n"
-    with scripted(lambda peer: (peer.request(), peer.send(answer))) as server:
+    with scripted(once(answer)) as server:
         failure(anywhere, NsqdHTTPClient(server.address).ping)
 
 
@@ -334,7 +334,7 @@ def test_malformed_json(anywhere: Place, body: bytes, reason: str) -> None:
     assert error.reason == f"the answer is malformed: {reason}"
 
 
-# --- error answers ---
+# --- error statuses ---
 
 
 @pytest.mark.parametrize(
@@ -368,19 +368,24 @@ def test_an_error_status(anywhere: Place, answer: bytes, status: int, message: s
 
 
 def test_after_a_failure_the_next_request_is_fine(anywhere: Place) -> None:
+    given_up = threading.Event()
+
     def script(peer: Peer) -> None:
         while peer.request():
             if len(peer.server.asked) == 1:
-                peer.server.over.wait(0.6)  # the answer to the first comes after it was given up
-            peer.send(response("OK" if len(peer.server.asked) > 1 else "late"))
+                given_up.wait(10)
+                peer.send(response("late"))
+            else:
+                peer.send(response())
 
     def ask() -> str:
-        with pytest.raises(HTTPRequestFailed, match=r"no answer within 0\.3 s"):
+        with pytest.raises(HTTPRequestFailed, match="no answer within 1 s"):
             client.ping()
+        given_up.set()
         return client.ping()
 
     with scripted(script) as server:
-        client = NsqdHTTPClient(server.address, timeout=0.3)
+        client = NsqdHTTPClient(server.address, timeout=1)
         assert anywhere(ask) == "OK"
         assert server.connections == 2
 
@@ -410,11 +415,11 @@ def test_credentials_are_never_shown(anywhere: Place, caplog: pytest.LogCaptureF
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
     ]
     for ending in endings:
-        with scripted(lambda peer, ending=ending: (peer.request(), peer.send(ending))) as server:  # type: ignore[misc]
-            anywhere(lambda where=server.address: ask(NsqdHTTPClient(f"http://me:s3cret@{where}/x")))
+        with scripted(once(ending)) as server:
+            anywhere(partial(ask, NsqdHTTPClient(f"http://me:s3cret@{server.address}/x")))
             assert server.asked[0].headers["authorization"] == "Basic bWU6czNjcmV0"
             assert server.asked[0].line == "POST /x/pub?topic=t HTTP/1.1"
-        anywhere(lambda where=server.address: ask(NsqdHTTPClient(where, authorization="Bearer s3cret")))  # refused
+        anywhere(partial(ask, NsqdHTTPClient(server.address, authorization="Bearer s3cret")))  # refused
     shown.append(caplog.text)
     text = "\n".join(shown)
     assert "/x" in text

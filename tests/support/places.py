@@ -1,4 +1,4 @@
-"""Places that requests are made from: the cases of gnsq_like/http/blocking.py."""
+"""Places that requests are made from: the cases of call_blocking() in gnsq_like/runtime/thread_pool.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import gevent
 from gevent import monkey
 
-#: Calls a function somewhere, and gives what it gives or raises.
+#: Calls a function somewhere; returns its value, or raises its error.
 Place = Callable[[Callable[[], Any]], Any]
 
 
 def in_plain_thread(work: Callable[[], Any]) -> Any:
-    """What ``work`` gives or raises, run in an OS thread of its own (a greenlet, where threads are patched)."""
+    """The value or the error of ``work()``, run in a new OS thread (a greenlet, where threads are patched)."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -33,7 +33,7 @@ def in_plain_thread(work: Callable[[], Any]) -> Any:
 
 
 def in_hub_thread(work: Callable[[], Any]) -> Any:
-    """The same in an OS thread that has a hub."""
+    """The value or the error of ``work()``, run in a new OS thread that has a hub."""
 
     def with_hub() -> Any:
         hub = gevent.get_hub()
@@ -45,7 +45,7 @@ def in_hub_thread(work: Callable[[], Any]) -> Any:
     return in_plain_thread(with_hub)
 
 
-# test_patched.py runs tests again in a patched process, where there is one case only.
+# test_in_threads.py runs tests again in a patched process, where there is one case only.
 PLACES: dict[str, Place] = {"plain thread": in_plain_thread, "thread with a hub": in_hub_thread}
 if monkey.is_module_patched("socket"):
     PLACES = {"patched": in_plain_thread}

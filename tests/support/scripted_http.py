@@ -1,4 +1,4 @@
-"""An HTTP server that does exactly what a script says, down to the byte, on a socket of loopback."""
+"""An HTTP server that follows a script to the byte, on a loopback socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.certificates import server_context
 
 @dataclass
 class Asked:
-    """A request as it came."""
+    """A request as it was received."""
 
     line: str
     headers: dict[str, str]
@@ -45,11 +45,11 @@ class Peer:
         self.sock.sendall(data)
 
     def hang(self) -> None:
-        """Until the test is over."""
+        """Do nothing until the test is over."""
         self.server.over.wait()
 
     def drip(self, data: bytes, interval: float = 0.05) -> None:
-        """Byte by byte, each well within any timeout of a single read."""
+        """Send byte by byte, each well within any timeout of a single read."""
         for position in range(len(data)):
             if self.server.over.wait(interval):
                 return
@@ -74,7 +74,7 @@ class ScriptedServer:
         self._tls = server_context("localhost", "127.0.0.1") if tls else None
         self.port: int = self._listener.getsockname()[1]
         self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        #: All requests, in the order they came.
+        #: All requests, in their order.
         self.asked: list[Asked] = []
         #: Connections accepted.
         self.connections = 0
@@ -96,7 +96,7 @@ class ScriptedServer:
             thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        # What the client does to a connection it gave up is none of the script's concern.
+        # A script is not concerned with errors of a connection that the client gave up.
         with contextlib.suppress(OSError, ValueError):
             sock.settimeout(10)
             if self._tls:
@@ -130,17 +130,27 @@ def scripted(script: Script, host: str = "127.0.0.1", tls: bool = False) -> Iter
 
 
 def response(body: bytes | str = b"OK", status: str = "200 OK", *headers: str) -> bytes:
-    """The bytes of a whole answer."""
+    """The bytes of a whole response."""
     body = body.encode() if isinstance(body, str) else body
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 def always(answer: bytes | Callable[[Asked], bytes]) -> Script:
-    """A script that gives this answer to every request of a connection."""
+    """A script that responds so to every request of a connection."""
 
     def script(peer: Peer) -> None:
         while asked := peer.request():
             peer.send(answer(asked) if callable(answer) else answer)
+
+    return script
+
+
+def once(answer: bytes) -> Script:
+    """A script that responds so to the first request of a connection, and ends the connection."""
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(answer)
 
     return script

@@ -3,20 +3,20 @@
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs
 
-import gevent
 import pytest
 from gevent import socket
+from gevent.event import Event
 from gevent.pywsgi import WSGIServer
 from gevent.ssl import SSLContext
 
 from gnsq_like.server.nsqd.auth_servers import MAX_ANSWER_BYTES, Applicant
 from tests.support.certificates import certificate, client_context, stranger, write_ca, write_certificate
-from tests.support.daemons import Kind, Running, running_nsqd
+from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.raw import RESPONSE, Client, get, mpub_body, post, sized, stats
 from tests.support.upgraded import upgrade
 
@@ -25,7 +25,7 @@ FAILED = b"E_AUTH_FAILED AUTH failed"
 
 
 class AuthServer:
-    """Answers /auth with ``answer``, and keeps what it was asked.
+    """Answers /auth with ``answer``, and keeps what it was asked; while ``answering`` is clear, it waits.
 
     :param context: for https
     """
@@ -33,8 +33,8 @@ class AuthServer:
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answer: Any = {}
         self.status = "200 OK"
-        #: Seconds until it answers.
-        self.delay = 0.0
+        self.answering = Event()
+        self.answering.set()
         self.asked: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.accept: list[str] = []
@@ -48,7 +48,7 @@ class AuthServer:
         self.asked.append({name: value for name, (value,) in query.items()})
         self.paths.append(environ["PATH_INFO"])
         self.accept.append(environ["HTTP_ACCEPT"])
-        gevent.sleep(self.delay)
+        self.answering.wait(10)
         start_response(self.status, [("Content-Type", "application/json")])
         return [self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode()]
 
@@ -57,6 +57,7 @@ class AuthServer:
         self.answer |= {"authorizations": list(authorizations), **others}
 
     def stop(self) -> None:
+        self.answering.set()
         self._server.stop(0)
 
 
@@ -74,13 +75,14 @@ def running(kind: Kind, running_auth: AuthServer) -> Iterator[Running]:
 
 
 @pytest.fixture
-def auth(running_auth: AuthServer) -> AuthServer:
-    """The auth server of ``nsqd``; allows everything."""
-    running_auth.status, running_auth.delay = "200 OK", 0.0
+def auth(running_auth: AuthServer) -> Iterator[AuthServer]:
+    """The auth server of ``running``; allows everything."""
+    running_auth.status = "200 OK"
     running_auth.allow(*ALL)
     for record in (running_auth.asked, running_auth.paths, running_auth.accept):
-        record.clear()  # type: ignore[attr-defined]
-    return running_auth
+        record.clear()
+    yield running_auth
+    running_auth.answering.set()
 
 
 @pytest.fixture
@@ -188,17 +190,38 @@ def test_35_any_status_but_200_is_a_failure(client: Client, auth: AuthServer, st
     client.expect_fatal(FAILED)
 
 
-def test_35_an_answer_that_comes_too_late_is_a_failure_and_holds_up_nobody_else(
-    running: Running, client: Client, auth: AuthServer
-) -> None:
-    auth.delay = 1.5
+def test_35_an_answer_that_comes_too_late_is_a_failure(client: Client, auth: AuthServer) -> None:
+    auth.answering.clear()
     client.send(b"AUTH\n", sized(b"a"))
-    began = monotonic()
-    with Client(running.tcp_address) as other:
+    client.expect_fatal(FAILED)
+    assert len(auth.asked) == 1
+
+
+def test_35_a_slow_auth_server_holds_up_no_other_client(kind: Kind, auth: AuthServer) -> None:
+    with (
+        running_nsqd(kind, auth_http_addresses=[auth.address]) as nsqd,
+        Client(nsqd.tcp_address) as client,
+        Client(nsqd.tcp_address) as other,
+    ):
+        auth.answering.clear()
+        client.send(b"AUTH\n", sized(b"a"))
+        wait_for(lambda: auth.asked)
         other.send(b"NOP\nNO_SUCH\n")
         other.expect_fatal(b"E_INVALID invalid command NO_SUCH")
-        assert monotonic() - began < 0.8
-    client.expect_fatal(FAILED)
+        auth.answering.set()
+        # Had the other waited for the end of this request, it would have failed.
+        assert client.frame()[0] == RESPONSE
+
+
+def test_many_clients_are_authorized_at_the_same_time(kind: Kind, auth: AuthServer) -> None:
+    with running_nsqd(kind, auth_http_addresses=[auth.address]) as nsqd, ExitStack() as stack:
+        clients = [stack.enter_context(Client(nsqd.tcp_address)) for _ in range(20)]
+        auth.answering.clear()
+        for client in clients:
+            client.send(b"AUTH\n", sized(b"a"))
+        wait_for(lambda: len(auth.asked) == len(clients))
+        auth.answering.set()
+        assert [client.frame()[0] for client in clients] == [RESPONSE] * len(clients)
 
 
 @pytest.mark.parametrize("authorizations", [[], None])
@@ -227,6 +250,19 @@ def test_the_secret_is_in_no_log(kind: Kind, caplog: pytest.LogCaptureFixture) -
         client.expect_fatal(FAILED)
     if kind == "ours":
         assert "failed to auth against 127.0.0.1:1 - " in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_the_secret_of_a_request_that_succeeds_is_in_no_log(auth: AuthServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with running_nsqd("ours", auth_http_addresses=[auth.address]) as nsqd, Client(nsqd.tcp_address) as client:
+        authorize(client, b"s3cret")
+        auth.status = "301 Moved Permanently"
+        with Client(nsqd.tcp_address) as other:
+            other.send(b"AUTH\n", sized(b"s3cret"))
+            other.expect_fatal(FAILED)
+    assert [asked["secret"] for asked in auth.asked] == ["s3cret", "s3cret"]
+    assert '"GET /auth HTTP/1.1" 200' in caplog.text  # urllib3's
     assert "s3cret" not in caplog.text
 
 
@@ -299,22 +335,21 @@ def test_a_refused_mpub_makes_no_topic(running: Running, client: Client, auth: A
 def test_36_an_expired_answer_is_asked_for_again_and_consumers_are_not_cut_off(
     running: Running, client: Client, auth: AuthServer
 ) -> None:
+    def publish() -> int:
+        client.send(PUB % b"t36")
+        client.expect(b"OK")
+        return len(auth.asked)
+
     auth.allow(*ALL, ttl=1)
-    authorize(client)
     with Client(running.tcp_address) as consumer:
         authorize(consumer)
         consumer.subscribe("t36", rdy=1)
-        gevent.sleep(0.7)
-        client.send(PUB % b"t36")
-        client.expect(b"OK")
-        assert len(auth.asked) == 2
+        authorize(client)
+        auth.allow(entry("t36", [".*"], "publish"), ttl=3600)
+        wait_for(lambda: publish() == 3)
+        assert auth.asked[2] == auth.asked[0]
+        assert [publish(), publish()] == [3, 3]
         assert consumer.message().body == b"a"
-        gevent.sleep(0.7)
-        auth.allow(entry("t36", [".*"], "publish"))
-        client.send(PUB % b"t36", PUB % b"t36")
-        client.expect(b"OK")
-        client.expect(b"OK")
-        assert len(auth.asked) == 3 and auth.asked[2] == auth.asked[0]
         consumer.send(b"RDY 2\n")
         assert consumer.message().body == b"a"
         auth.status = "500 Oops"
@@ -338,13 +373,13 @@ def test_http_is_not_subject_to_auth(running: Running, auth: AuthServer) -> None
 
 
 def test_a_client_is_not_cut_off_for_the_time_the_auth_server_takes(kind: Kind, auth: AuthServer) -> None:
-    auth.delay = 2.3
+    auth.answering.clear()
     with running_nsqd(kind, auth_http_addresses=[auth.address]) as nsqd, Client(nsqd.tcp_address) as client:
         client.identify(heartbeat_interval=1000)  # cut off after two of them without a command
         client.send(b"AUTH\n", sized(b"a"))
-        came = [client.frame(heartbeats=True)[1] for _ in range(3)]
-        assert came[:2] == [b"_heartbeat_"] * 2
-        assert json.loads(came[2])["identity"] == "bob"
+        assert [client.frame(heartbeats=True)[1] for _ in range(3)] == [b"_heartbeat_"] * 3
+        auth.answering.set()
+        assert json.loads(client.frame()[1])["identity"] == "bob"
 
 
 # -- the servers -----------------------------------------------------------------------------------------
