@@ -1,19 +1,19 @@
-"""How fast the Spark source is, against a bare loop that receives and stages, and against Spark's own sources.
+"""The speed of the Spark source, compared with a bare loop that receives and stages, and with Spark's own sources.
 
     python benchmarks/spark.py [--messages N] [--size BYTES] [--trigger N] [--splits N] [--rounds N] [MODE ...]
 
 Starts an nsqd from PATH for each measurement. Every mode runs in a process of its own:
 
 - bare: one socket, no gevent and no Spark: receive, cut, make segments, write, fsync and link them, FIN. A segment is
-  all that nsqd has in flight for a connection: half as many fsyncs as the source has, while nsqd waits for the FINs;
-- collect: the source's own work of one task, without Spark;
-- noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are those of all batches but the first,
-  which pays for starting workers, from the end of the first to the end of the last;
-- file: as many rows of the same columns from Parquet files by Spark's file source, in as many batches, to noop;
-- rate: Spark's rate source, which makes its rows in the JVM, to noop: what a batch costs in itself;
-- latency: one message at a time, from publish until foreachBatch has its row.
+  all that nsqd has in flight for a connection: half as many fsyncs as the source needs, while nsqd waits for the FINs;
+- receive: the source's own work in one task, without Spark;
+- noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are measured from the end of the first
+  batch, which includes the start of the workers, to the end of the last;
+- file: the same number of rows with the same columns, from Parquet files through Spark's file source to noop;
+- rate: Spark's rate source, which makes its rows in the JVM, to noop: the cost of a batch alone;
+- latency: one message at a time, from its publish until foreachBatch has its row.
 
-It needs pyspark, and Java 17 or newer. With --profile, the source's modes say where a batch's time goes.
+It needs pyspark, and Java 17 or newer. With --profile, the source's modes print where the time of a batch goes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from _nsqd import CHANNEL, Nsqd, connect, publish_command, running_nsqd
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "bench"
 SEGMENT = 2500
-MODES = ("bare", "collect", "noop", "parquet", "file", "rate", "latency")
+MODES = ("bare", "receive", "noop", "parquet", "file", "rate", "latency")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How fast the Spark source is.")
+    parser = argparse.ArgumentParser(description="Measure the speed of the Spark source.")
     parser.add_argument("modes", nargs="*", help=", ".join(MODES))
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         nsqd.fill(TOPIC, [b"x" * arguments.size] * arguments.messages)
         if mode == "bare":
             return bare(arguments, nsqd, directory)
-        if mode == "collect":
-            return collect(arguments, nsqd, directory)
+        if mode == "receive":
+            return receive(arguments, nsqd, directory)
         return source(arguments, nsqd, directory)
 
 
@@ -136,7 +136,7 @@ def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str,
         return summary(total, time.monotonic() - started)
 
 
-def collect(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
     from gnsq_like.spark.options import SourceOptions, parse_options
     from gnsq_like.spark.source.driver import Driver
     from gnsq_like.spark.source.executor import read_part

@@ -1,9 +1,9 @@
-"""How fast the Spark sink publishes, beside a Python sink that discards its rows: what the engine itself costs.
+"""The speed of the Spark sink, compared with a Python sink that discards its rows: the cost of the engine itself.
 
     python benchmarks/spark_sink.py [--messages N] [--size BYTES] [--tasks N] [--rounds N] [--nsqd PATH]
 
-Starts an nsqd from PATH and one local session. After a write that pays for starting the workers, the two sinks take
-turns; the last line has their medians. It needs pyspark, and Java 17 or newer.
+Starts an nsqd from PATH and one local session. After a write that starts the workers, the two sinks take turns; the
+last line has their medians. It needs pyspark, and Java 17 or newer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DiscardSource(DataSource):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How fast the Spark sink is.")
+    parser = argparse.ArgumentParser(description="Measure the speed of the Spark sink.")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
     parser.add_argument("--tasks", type=int, default=2)
@@ -63,7 +63,7 @@ def main() -> None:
     rates: dict[str, list[float]] = {"nsq": [], "discard": []}
     with running_nsqd(arguments.nsqd, 2 * in_all) as nsqd:
         options = {"nsq": {"nsqdTcpAddresses": nsqd.tcp_address, "topic": "bench"}, "discard": {}}
-        # A constant, so that making bodies is not what is measured.
+        # A constant, so that the time to make bodies does not count.
         rows = spark.range(0, arguments.messages, 1, arguments.tasks).selectExpr(
             f"repeat('x', {arguments.size}) AS body"
         )

@@ -1,13 +1,13 @@
-"""Clicks, counted: from NSQ through a pipeline into Parquet, and questions to the table; a notebook as a script.
+"""Counting clicks: from NSQ through a pipeline into Parquet, and queries of the table. A notebook as a script.
 
     $ pip install "gnsq-like[pipeline]"
     $ python clicks.py                                # starts an nsqd of its own, on free ports
     $ python clicks.py 127.0.0.1:4150 127.0.0.1:4151  # or uses yours: its TCP and HTTP addresses
 
-Java 17 or newer must be there (``python -m gnsq_like.spark.java`` says which one is used).
+It needs Java 17 or newer (``python -m gnsq_like.spark.java`` prints the one that is used).
 """
 
-# %% Where NSQ is, and where the table shall be
+# %% The addresses of NSQ, and the directory of the table
 import json
 import os
 import random
@@ -26,7 +26,7 @@ else:
     nsqd = daemons.enter_context(running_nsqd())
     tcp_address, http_address = nsqd.tcp_address, nsqd.http_address
 
-# %% The channel has to be there before the clicks: NSQ keeps nothing for a channel that does not exist
+# %% The channel must exist before the clicks: NSQ keeps nothing for a channel that does not exist
 topic = "clicks"
 client = NsqdHTTPClient(http_address)
 client.create_topic(topic)
@@ -48,7 +48,7 @@ with Producer(tcp_address) as producer:
     for start in range(0, clicks, 1000):
         producer.multi_publish(topic, [click(number) for number in range(start, start + 1000)])
 
-# %% The pipeline. What does not fit goes to the topic "clicks.dead", with the reason
+# %% The pipeline. Clicks that do not fit the schema go to the topic "clicks.dead", with the reason
 from gnsq_like.spark.pipeline import Pipeline, run_pipeline, write_report  # noqa: E402
 
 pipeline = Pipeline(
@@ -63,7 +63,7 @@ pipeline = Pipeline(
     dead_letters={"topic": "clicks.dead"},
 )
 
-# %% Spark; in a notebook on a cluster it is there already
+# %% Spark; a notebook on a cluster has a session already
 from pyspark.sql import SparkSession  # noqa: E402
 
 from gnsq_like.spark.java import use_java  # noqa: E402
@@ -78,7 +78,7 @@ spark = (
     .getOrCreate()
 )
 
-# %% Write all that is there now; call it again, or without available_now, for what comes later
+# %% Write the clicks that are there now; call it again, or without available_now, for later ones
 last = run_pipeline(pipeline, spark=spark, available_now=True)
 print(f"{last.messages} messages, {last.rejected} of them rejected")
 
@@ -86,13 +86,13 @@ print(f"{last.messages} messages, {last.rejected} of them rejected")
 table = spark.read.parquet(pipeline.place("data"))
 table.groupBy("body.page").count().orderBy("page").show()
 
-# %% How long did they take, by the minute of their publish?
+# %% How long did they take, by the minute of publishing?
 spark.read.parquet(pipeline.place("metrics")).select("minute", "messages", "rejected", "latency_p50").show()
 
 # %% Why were some rejected?
 spark.read.parquet(pipeline.place("rejected")).groupBy("reason").count().show(truncate=False)
 
-# %% Is every click there once?
+# %% Is every click in the table once?
 numbers = table.select("body.number")
 assert numbers.count() == numbers.distinct().count() == clicks - clicks // 1000
 print("every click once")
