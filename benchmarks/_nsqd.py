@@ -1,28 +1,25 @@
-"""An nsqd of our own for a benchmark, and what a benchmark asks of it without any client.
+"""An nsqd for a benchmark, and the requests a benchmark makes without any client.
 
-Everything here is plain blocking code of the standard library, so that no client is measured by itself.
+These are plain blocking code of the standard library, so that no client is measured by itself.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 CHANNEL = "bench"
-#: Seconds for nsqd to start, or for a consumer to subscribe.
+#: Seconds for an answer, or for a consumer to subscribe.
 _PATIENCE = 20.0
 #: Messages in one MPUB: with 100 bytes each far below nsqd's limit of 5 MiB.
 _BATCH = 1000
@@ -63,7 +60,7 @@ class Nsqd:
         self._wait(lambda channel: channel["depth"] == total, topic)
 
     def wait_for_consumer(self, topic: str) -> None:
-        """Wait until a consumer is subscribed and wants messages."""
+        """Wait until a consumer is subscribed and has sent RDY."""
         self._wait(lambda channel: any(client["ready_count"] for client in channel["clients"] or []), topic)
 
     def channel(self, topic: str) -> Any:
@@ -92,44 +89,28 @@ class Nsqd:
 
 @contextmanager
 def running_nsqd(command: str, mem_queue_size: int, *flags: str) -> Iterator[Nsqd]:
-    """Start ``command`` on free loopback ports with a data path of its own; stop it at the end, by SIGTERM too."""
+    """Start ``command`` on free loopback ports with a data path of its own; stop it at the end, after SIGTERM too."""
+    # Not at the top: the Pythons of other clients, which import this, have no gevent.
+    from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory, "log")
+        options = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={directory}"]
+        options += [f"--mem-queue-size={mem_queue_size}", *flags]
+        process = DaemonProcess("nsqd", options, program=shlex.split(command))
         try:
-            with log.open("wb") as out:
-                process = subprocess.Popen(
-                    [
-                        *shlex.split(command),
-                        "--tcp-address=127.0.0.1:0",
-                        "--http-address=127.0.0.1:0",
-                        f"--data-path={directory}",
-                        f"--mem-queue-size={mem_queue_size}",
-                        *flags,
-                    ],
-                    stderr=out,
-                )
-        except OSError as exc:
-            sys.exit(f"cannot start nsqd ({exc}): put it on PATH or give --nsqd")
-        try:
-            yield Nsqd(_listening(log, "TCP", process), _listening(log, "HTTP", process), process.pid)
+            process.start()
+            process.wait_until_listening()
+            yield Nsqd(process.tcp_address, process.http_address, process.pid)
+        except DaemonFailed as exc:
+            sys.exit(f"{exc}: put nsqd on PATH or give --nsqd\n{process.log}")
         finally:
-            process.terminate()
-            process.wait()
-
-
-def _listening(log: Path, face: str, process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + _PATIENCE
-    while time.monotonic() < end and process.poll() is None:
-        found = re.search(rf"{face}: listening on (\S+)\n", log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.01)
-    raise SystemExit(f"nsqd does not start: {log.read_text()}")
+            process.signal(signal.SIGTERM)
+            process.end(_PATIENCE)
 
 
 def connect(address: str, heartbeats: bool = False) -> socket.socket:
-    """A plain socket to nsqd's TCP port, greeted; without heartbeats one cannot subscribe."""
+    """A plain socket to nsqd's TCP port, after IDENTIFY; subscribing needs heartbeats."""
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,7 +126,7 @@ def publish_command(topic: str, body: bytes) -> bytes:
 
 
 def multi_publish(sock: socket.socket, topic: str, bodies: list[bytes]) -> None:
-    """Send an MPUB; the answer is the caller's."""
+    """Send an MPUB; the caller reads the answer."""
     body = struct.pack(">i", len(bodies)) + b"".join([struct.pack(">i", len(each)) + each for each in bodies])
     sock.sendall(b"MPUB %b\n%b%b" % (topic.encode(), struct.pack(">i", len(body)), body))
 

@@ -17,20 +17,21 @@ import argparse
 import asyncio
 import json
 import os
-import re
-import shutil
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from _nsqd import running_nsqd
+
 TOPIC = "bench#ephemeral"
 BODY = b"x" * 100
 GREENLETS = 100
+#: nsqd's default.
+_MEM_QUEUE_SIZE = 10_000
 #: Publishes of a mode between two looks at the clock.
 _PIECE = 50
 
@@ -328,25 +329,9 @@ def run_mode(mode: str, at_once: int, address: str, seconds: float) -> float:
 # -- the run --------------------------------------------------------------------------------------------
 
 
-def start_nsqd(command: str, directory: str) -> tuple[subprocess.Popen[bytes], str]:
-    log = Path(directory, "log")
-    with log.open("wb") as out:
-        nsqd = subprocess.Popen(
-            [command, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", f"--data-path={directory}"],
-            stderr=out,
-        )
-    for _ in range(500):
-        found = re.search(r"TCP: listening on (\S+)\n", log.read_text())
-        if found:
-            return nsqd, found[1]
-        time.sleep(0.01)
-    nsqd.kill()
-    raise SystemExit(f"{command} does not start: {log.read_text()}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--nsqd", default=shutil.which("nsqd") or "nsqd")
+    parser.add_argument("--nsqd", default="nsqd")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--gnsq-python", help="the python of a virtual environment with gnsq")
@@ -365,18 +350,14 @@ def main() -> None:
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": root}
     rates: dict[str, list[float]] = {f"{mode} {at_once}": [] for mode, at_once, _ in modes}
-    with tempfile.TemporaryDirectory() as directory:
-        nsqd, address = start_nsqd(given.nsqd, directory)
-        try:
-            for _ in range(given.rounds):
-                for mode, at_once, _ in modes:
-                    python = pythons.get(mode) or sys.executable
-                    command = [python, __file__, "--seconds", str(given.seconds), "--run", mode, str(at_once), address]
-                    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
-                    rates[f"{mode} {at_once}"].append(json.loads(done.stdout))
-        finally:
-            nsqd.terminate()
-            nsqd.wait()
+    with running_nsqd(given.nsqd, _MEM_QUEUE_SIZE) as nsqd:
+        for _ in range(given.rounds):
+            for mode, at_once, _ in modes:
+                python = pythons.get(mode) or sys.executable
+                command = [python, __file__, "--seconds", str(given.seconds)]
+                command += ["--run", mode, str(at_once), nsqd.tcp_address]
+                done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+                rates[f"{mode} {at_once}"].append(json.loads(done.stdout))
     print(f"{'mode':<22}{'a second':>10}{'least':>10}{'most':>10}   ratio")
     for mode, at_once, base in modes:
         found = rates[f"{mode} {at_once}"]

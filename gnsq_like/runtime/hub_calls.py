@@ -28,6 +28,8 @@ _local = monkey.get_original("_thread", "_local")
 allocate_lock = monkey.get_original("_thread", "allocate_lock")
 #: The number of the OS thread, where threading.get_ident may be patched to tell greenlets apart.
 thread_id = monkey.get_original("_thread", "get_ident")
+#: Blocks the OS thread.
+_block: Callable[[float], Any] = monkey.get_original("time", "sleep")
 
 
 class HubHandle:
@@ -187,3 +189,11 @@ def handle_if_hub() -> HubHandle | None:
 def forget_here() -> None:
     """In a forked child: this thread's HubHandle is the parent's."""
     _here.hub_handle = None
+
+
+def sleep(seconds: float) -> None:
+    """Sleep in the way that is right for this thread: its greenlets run meanwhile, if it has a hub. May switch."""
+    if get_hub_if_exists() is None and not monkey.is_module_patched("time"):
+        _block(seconds)
+    else:
+        gevent.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What tests of programs that use NSQ need: daemons, a cluster, waiting without luck, a clock, a faulty network.
+"""For tests of programs that use NSQ: daemons, a cluster, reliable waits, a clock, a faulty network.
 
 ::
 
@@ -8,7 +8,7 @@
         work_with(nsqd.tcp_address)
         nsqd.wait_until("clicks", "archive", left=0)
 
-With pytest the same comes as fixtures (``nsqd``, ``nsqlookupd``, ``nsq_cluster``, ``nsq_proxy``, ``nsq_clock``):
+With pytest the same is there as fixtures (``nsqd``, ``nsqlookupd``, ``nsq_cluster``, ``nsq_proxy``, ``nsq_clock``):
 installing gnsq_like installs the plugin. It works in tests that patch nothing and in monkey-patched ones, from
 any thread. The names are loaded at first use; until then neither gevent nor the daemons are imported.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gnsq_like.testing.running import RunningNsqd, RunningNsqlookupd, running_nsqd, running_nsqlookupd
     from gnsq_like.testing.states import ChannelState, TopicState
     from gnsq_like.testing.take import TakenMessage
-    from gnsq_like.testing.waiting import wait_until
+    from gnsq_like.testing.waits import wait_until
 
 __all__ = [
     "ChannelState",
@@ -62,6 +62,6 @@ __getattr__, __dir__ = lazy_names(
         "running_cluster": "gnsq_like.testing.cluster",
         "running_nsqd": "gnsq_like.testing.running",
         "running_nsqlookupd": "gnsq_like.testing.running",
-        "wait_until": "gnsq_like.testing.waiting",
+        "wait_until": "gnsq_like.testing.waits",
     },
 )

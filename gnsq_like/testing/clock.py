@@ -7,24 +7,24 @@ from time import monotonic, time
 
 
 class Clock:
-    """The time by which in-process daemons judge deadlines: :meth:`advance` makes them come.
+    """The time by which in-process daemons judge deadlines; :meth:`advance` moves it on.
 
     ::
 
         clock = Clock()
         with running_nsqd(clock=clock) as nsqd:
             nsqd.publish("clicks", b"later", defer=3600)
-            clock.advance(3600)             # it is delivered now
+            clock.advance(3600)             # now it is delivered
 
-    For an nsqd that is message timeouts, deferred and requeued messages; for a nsqlookupd inactive producers and
-    tombstones. Between two calls no time passes for them: a message never times out because a test is slow.
-    Heartbeats, output buffers and all that clients do keep to real time.
+    It governs an nsqd's message timeouts, deferred and requeued messages, and a nsqlookupd's inactive producers and
+    tombstones. For these no time passes between two calls: a message never times out because a test is slow.
+    Heartbeats, output buffers and clients follow real time.
     """
 
     def __init__(self) -> None:
         self._began = monotonic()
         self._began_wall = time()
-        #: Seconds that were added by :meth:`advance`.
+        #: Seconds added by :meth:`advance`.
         self.advanced = 0.0
         self._listeners: list[Callable[[], object]] = []
 
@@ -37,9 +37,9 @@ class Clock:
         return self._began_wall + self.advanced
 
     def advance(self, seconds: float) -> None:
-        """Move the time on, in one step. Afterwards every deadline that it passed has been seen to. May switch.
+        """Move the time on, in one step. On return every deadline passed has been acted on. May switch.
 
-        What begins with that (a message delivered again has its timeout anew) begins at the new time.
+        Timeouts that begin because of that (of messages delivered again) begin at the new time.
 
         :raises ValueError: for a step back
         """
@@ -50,10 +50,10 @@ class Clock:
             listener()
 
     def link(self, listener: Callable[[], object]) -> None:
-        """Call ``listener`` whenever the time was moved."""
+        """Call ``listener`` after each move."""
         self._listeners.append(listener)
 
     def unlink(self, listener: Callable[[], object]) -> None:
-        """Do not call it any more; fine if it was not linked."""
+        """Stop calling it; fine if it was not linked."""
         if listener in self._listeners:
             self._listeners.remove(listener)

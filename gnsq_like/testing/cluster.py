@@ -9,15 +9,15 @@ from typing import Any, Self
 
 from gnsq_like.testing.clock import Clock
 from gnsq_like.testing.daemons import Kind
+from gnsq_like.testing.inspectable import Inspectable
 from gnsq_like.testing.running import RunningNsqd, RunningNsqlookupd
 from gnsq_like.testing.states import Topics, add_up
-from gnsq_like.testing.waits import Watched
 
 
-class RunningCluster(Watched):
+class RunningCluster(Inspectable):
     """nsqds, each registered with all nsqlookupds; made by :func:`running_cluster` or ``nsq_cluster``.
 
-    Its counts are the sums over the nsqds that run.
+    Its counts are sums over the running nsqds.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class RunningCluster(Watched):
         lookupd_options: Mapping[str, Any],
         **options: Any,
     ) -> None:
-        #: Both in the order in which they were started.
+        #: These and the nsqds are in the order in which they were started.
         self.lookupds = [
             RunningNsqlookupd(kind=kind, clock=clock, command=nsqlookupd_command, **lookupd_options)
             for _ in range(lookupds)
@@ -60,7 +60,7 @@ class RunningCluster(Watched):
 
     @property
     def lookupd_tcp_addresses(self) -> list[str]:
-        """For an nsqd that is to register."""
+        """For an nsqd's option of the same name."""
         return [lookupd.tcp_address for lookupd in self.lookupds]
 
     def topics(self) -> Topics:
@@ -105,9 +105,9 @@ def running_cluster(
     lookupd_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> RunningCluster:
-    """Context manager: so many nsqds, each with a node id of its own and registered with so many nsqlookupds.
+    """Context manager: nsqds, each with a node id of its own and registered with all of the nsqlookupds.
 
-    :param kind: as for :func:`~gnsq_like.testing.running_nsqd`, for all of them
+    :param kind: of all of them; see :func:`~gnsq_like.testing.running_nsqd`
     :param clock: the time of all of them
     :param lookupd_options: of :class:`~gnsq_like.server.NsqlookupdOptions`
     :param options: of each nsqd

@@ -1,33 +1,31 @@
 """A daemon of any kind, started and ended: in this process, as a process of ours, or NSQ's own on PATH.
 
-Every kind listens on free loopback ports, says which, and keeps them when it is started again.
+Every kind listens on free loopback ports and keeps them when it is started again.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import InvalidOption
+from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.server.daemon_process import DaemonProcess
 from gnsq_like.suggestion import did_you_mean
-from gnsq_like.testing.place import Place
-from gnsq_like.testing.waiting import wait_until
+from gnsq_like.testing.hub import kit_hub
 
 #: "thread": ours, in a thread of its own; "hub": ours, in the caller's hub; "process": ours, as a process;
 #: "real": NSQ's own, as a process.
 Kind = Literal["thread", "hub", "process", "real"]
 
-#: Seconds until a process must have said where it listens, and until it must have ended.
-START_TIMEOUT = 20.0
+#: Seconds for a process to end after SIGTERM.
 STOP_TIMEOUT = 10.0
 
 FREE_PORTS = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
@@ -68,7 +66,7 @@ class Daemon:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Kill it and remove what it left; it cannot be started again. May switch."""
+        """Kill it and remove its data; it cannot be started again. May switch."""
         try:
             self.kill()
         finally:
@@ -77,7 +75,7 @@ class Daemon:
                 shutil.rmtree(directory)
 
     def _make_directory(self) -> Path:
-        """Its own directory, made if there is none."""
+        """The directory of its own, created at the first call."""
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="gnsq_like-test-"))
         return self._directory
@@ -87,6 +85,7 @@ class InProcess(Daemon):
     """A daemon of ours in this process.
 
     :param make: makes an Nsqd or Nsqlookupd of its options
+    :param own_thread: see :func:`~gnsq_like.testing.hub.kit_hub`
     """
 
     def __init__(
@@ -95,21 +94,30 @@ class InProcess(Daemon):
         super().__init__(has_data_path)
         self._make = make
         self._options = options
-        self._place = Place(own_thread)
+        self._own_thread = own_thread
+        #: From the first start until it is closed.
+        self._hub: HubHandle | None = None
+        self._cleanup = ExitStack()
 
     @property
     def is_running(self) -> bool:
         return self.daemon is not None and bool(self.daemon.is_running)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in the daemon's hub."""
-        return self._place.run(function, *arguments)
+        """Call a function in the daemon's hub. May switch, or block.
+
+        :raises RuntimeError: before the first start, and after ``close``
+        """
+        if self._hub is None:
+            raise RuntimeError("not started, or closed")
+        return self._hub.run(function, *arguments)
 
     def start(self) -> None:
         if self._has_data_path:
             self._options = replace(self._options, data_path=str(self._make_directory()))
-        self._place.open()
-        self._place.run(self._start)
+        if self._hub is None:
+            self._hub = self._cleanup.enter_context(kit_hub(self._own_thread))
+        self.run(self._start)
         for name in ("tcp_address", "http_address", "https_address"):
             address = getattr(self.daemon, name)
             setattr(self, name, address)
@@ -122,14 +130,14 @@ class InProcess(Daemon):
 
     def stop(self) -> None:
         if self.is_running:
-            self._place.run(self.daemon.stop)
+            self.run(self.daemon.stop)
 
     def kill(self) -> None:
         if self.is_running:
-            self._place.run(self._kill)
+            self.run(self._kill)
 
     def _kill(self) -> None:
-        """In its hub: end it, and leave on disk what was there, for a stop writes down the rest."""
+        """In its hub: stop it, but restore the data on disk, because a stop writes messages from memory there."""
         if not self._has_data_path:
             self.daemon.stop(0)
             return
@@ -142,62 +150,59 @@ class InProcess(Daemon):
 
     def close(self) -> None:
         try:
-            self.stop()  # a kill would first put aside a copy of all that is on disk
+            self.stop()  # a kill would first copy everything on disk
         finally:
             try:
                 super().close()
             finally:
-                self._place.close()
+                self._hub = None
+                self._cleanup.close()
 
 
 class Process(Daemon):
-    """A daemon as a process; its log is in ``log``, its data in a directory of its own."""
+    """A daemon as a process, with its data in a directory of its own.
 
-    def __init__(self, command: list[str], options: Mapping[str, Any], has_data_path: bool) -> None:
+    :param name: "nsqd" or "nsqlookupd"
+    :param program: the path of NSQ's own; empty for ours
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any], has_data_path: bool, program: str = "") -> None:
         super().__init__(has_data_path)
-        self._command = command
+        self.name = name
+        self._program = program
         self._options = dict(options)
-        self.process: subprocess.Popen[bytes] | None = None
+        #: Of the last start.
+        self.process: DaemonProcess | None = None
 
     @property
     def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.is_running
 
     @property
     def log(self) -> str:
-        """What it wrote since its last start."""
-        return "" if self._directory is None else (self._directory / "stderr").read_text(errors="replace")
+        """What it has logged since its last start."""
+        return "" if self.process is None else self.process.log
 
     def start(self) -> None:
-        directory = self._make_directory()
         if self._has_data_path:
-            self._options["data_path"] = str(directory)
-        # stdin stays a pipe of ours: a daemon of ours then ends with us, even if we are killed.
-        with (directory / "stderr").open("wb") as log:
-            self.process = subprocess.Popen(
-                [*self._command, *flags(self._options)], stdin=subprocess.PIPE, stdout=log, stderr=log
-            )
+            self._options["data_path"] = str(self._make_directory())
+        listens = ["TCP", *(["HTTP"] if self._options["http_address"] else [])]
+        listens += ["HTTPS"] if self._options.get("tls_cert") else []
+        arguments = [*([] if self._program else [self.name]), *flags(self._options)]
+        program = [self._program] if self._program else []
+        self.process = DaemonProcess(self.name, arguments, program=program, listens=listens)
+        self.process.start()
         try:
-            self.tcp_address = self._wait_until_listening("TCP")
-            if self._options["http_address"]:
-                self.http_address = self._wait_until_listening("HTTP")
-            if self._options.get("tls_cert"):
-                self._options["https_address"] = self.https_address = self._wait_until_listening("HTTPS")
-        except BaseException:
+            self.process.wait_until_listening()
+        except BaseException as exc:
+            exc.add_note(self.log)
             self.kill()
             raise
-        self._options |= {"tcp_address": self.tcp_address, "http_address": self.http_address}
-
-    def _wait_until_listening(self, what: str) -> str:
-        return wait_until(lambda: self._listening(what), START_TIMEOUT, f"{self._command[0]} listens for {what}")
-
-    def _listening(self, what: str) -> str:
-        ended = self.process is None or self.process.poll() is not None
-        found = re.search(rf"INFO: {what}: listening on (\S+)\n", self.log)
-        if found:
-            return found[1]
-        assert not ended, f"{' '.join(self._command)} ended: {self.log}"
-        return ""
+        for name in ("tcp_address", "http_address", "https_address"):
+            address = getattr(self.process, name)
+            setattr(self, name, address)
+            if address:
+                self._options[name] = address
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -206,21 +211,14 @@ class Process(Daemon):
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
-        process, self.process = self.process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        with process:
-            process.send_signal(number)
-            try:
-                wait_until(lambda: process.poll() is not None, STOP_TIMEOUT, f"the end of {self._command[0]}")
-            except BaseException:
-                process.kill()
-                raise
+        if self.process is not None:
+            self.process.signal(number)
+            if not self.process.end(STOP_TIMEOUT):
+                raise AssertionError(f"{self.name} did not end within {STOP_TIMEOUT:g} s: {self.log}")
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
-    """NSQ's flags: durations as Go writes them, lists as repeated flags."""
+    """NSQ's flags for options: durations as Go writes them, lists as repeated flags."""
     made = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -247,10 +245,10 @@ def make_daemon(
     """A daemon that is not started yet.
 
     :param kind: None for "thread", or "hub" where sockets are monkey-patched
-    :param daemon: Nsqd or Nsqlookupd, or what makes one of its options
+    :param daemon: Nsqd or Nsqlookupd, or a function that makes one of its options
     :param options: of ``options_class``; for processes they become flags
-    :param real_command: the real one's path; empty for its name on PATH
-    :raises InvalidOption: an option that is none
+    :param real_command: the path of NSQ's own; empty to find it on PATH
+    :raises InvalidOption: for an unknown option, and a wrong value
     """
     name = options_class.__name__.removesuffix("Options").lower()
     known = {option.name: option for option in fields(options_class)}
@@ -266,21 +264,20 @@ def make_daemon(
         own_thread = None if kind is None else kind == "thread"
         return InProcess(daemon, checked, own_thread=own_thread, has_data_path=has_data_path)
     if options.get("log_level", "info") not in ("info", "debug"):
-        raise InvalidOption("log_level", options["log_level"], "a process tells its ports at level info")
+        raise InvalidOption("log_level", options["log_level"], "a process logs its ports at level info")
     if kind == "process":
-        command = [sys.executable, "-m", "gnsq_like", name, "--exit-with-parent"]
-        return Process(command, options, has_data_path)
+        return Process(name, options, has_data_path)
     if kind == "real":
         options = {"broadcast_address": "127.0.0.1", **options}
         path = real_command or shutil.which(name)
         if not path:
             raise InvalidOption("kind", kind, f"there is no {name} on PATH")
-        return Process([path], options, has_data_path)
-    raise InvalidOption("kind", kind, "it is thread, hub, process or real")
+        return Process(name, options, has_data_path, path)
+    raise InvalidOption("kind", kind, "it must be thread, hub, process or real")
 
 
 def _converted(value: Any, default: Any) -> Any:
-    """In the options lists are tuples; what is a duration is a float, and must be one for the flags."""
+    """A value of the option's type: tuples for lists, and floats for durations, by which ``flags`` knows them."""
     if isinstance(default, tuple) and not isinstance(value, str):
         return tuple(value)
     return float(value) if isinstance(default, float) else value

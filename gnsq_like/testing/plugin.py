@@ -1,7 +1,7 @@
 """The pytest plugin: installing gnsq_like installs it (entry point ``pytest11``).
 
-It is loaded in every pytest run of everybody who has gnsq_like installed. So nothing here imports gevent or any of
-the kit before a fixture is used, and nothing is ever monkey-patched.
+It is loaded in every pytest run where gnsq_like is installed. So nothing here imports gevent or the rest of the kit
+before a fixture is used, and nothing is ever monkey-patched.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--nsq",
         choices=KINDS,
         default=None,
-        help="what the fixtures start: gnsq_like's daemons in this process (thread or hub; auto chooses) or as "
+        help="the daemons that the fixtures start: gnsq_like's in this process (thread or hub; auto chooses) or as "
         "processes, or the real nsqd and nsqlookupd",
     )
     group.addoption(
-        "--nsq-bin", metavar="DIR", default=None, help="where the real nsqd and nsqlookupd are, if not on PATH"
+        "--nsq-bin", metavar="DIR", default=None, help="directory of the real nsqd and nsqlookupd, if not on PATH"
     )
     parser.addini("nsq", "the same as --nsq", default="auto")
     parser.addini("nsq_bin", "the same as --nsq-bin", default="")
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "nsqd(**options): options of the nsqds that this test's fixtures start (gnsq_like)"
+        "markers", "nsqd(**options): options of the nsqds started by this test's fixtures (gnsq_like)"
     )
     config.addinivalue_line("markers", "nsqlookupd(**options): the same for nsqlookupds (gnsq_like)")
     kind = config.getini("nsq")
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _options(request: pytest.FixtureRequest, marker: str) -> dict[str, Any]:
-    """The options given by markers; the nearest to the test wins."""
+    """The options in markers; the one nearest to the test wins."""
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(marker))):
         if mark.args:
@@ -62,7 +62,7 @@ def _kind(request: pytest.FixtureRequest) -> Any:
 
 
 def _command(request: pytest.FixtureRequest, name: str) -> str:
-    """Where the real one is; empty for PATH."""
+    """The path of the real one; empty to find it on PATH."""
     directory = request.config.getoption("--nsq-bin") or request.config.getini("nsq_bin")
     if not directory:
         return ""
@@ -73,7 +73,7 @@ def _command(request: pytest.FixtureRequest, name: str) -> str:
 
 
 def _clock(request: pytest.FixtureRequest) -> Clock | None:
-    """The clock, if the test asks for it."""
+    """The clock, if the test uses it."""
     if "nsq_clock" not in request.fixturenames:
         return None
     clock: Clock = request.getfixturevalue("nsq_clock")
@@ -95,7 +95,7 @@ def nsqlookupd(request: pytest.FixtureRequest) -> Iterator[RunningNsqlookupd]:
 def nsqd(request: pytest.FixtureRequest) -> Iterator[RunningNsqd]:
     """An nsqd on free ports, new for each test (gnsq_like). Options: @pytest.mark.nsqd(msg_timeout=1).
 
-    In a test that has the fixture ``nsqlookupd``, too, it is registered there.
+    If the test also has the fixture ``nsqlookupd``, it is registered there.
     """
     from gnsq_like.testing import running_nsqd
 
@@ -112,7 +112,7 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[RunningNsqd]:
 def nsq_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., RunningCluster]]:
     """nsq_cluster(nsqds=2, lookupds=1, **options): starts nsqds that are registered with nsqlookupds (gnsq_like).
 
-    The markers nsqd and nsqlookupd give options to all of them; those of the call come first.
+    The markers nsqd and nsqlookupd give options to all of them; those of the call override them.
     """
     from gnsq_like.testing import running_cluster
 
@@ -150,7 +150,7 @@ def nsq_proxy() -> Iterator[Callable[..., FaultProxy]]:
 def nsq_clock(request: pytest.FixtureRequest) -> Clock:
     """The time of this test's daemons, which stands still until clock.advance(seconds) (gnsq_like).
 
-    Daemons that are processes have a time of their own: then the test is skipped.
+    Daemons that are processes follow real time: then the test is skipped.
     """
     if _kind(request) in ("process", "real"):
         pytest.skip(f"--nsq={_kind(request)}: its clock cannot be moved")

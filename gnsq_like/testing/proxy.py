@@ -1,22 +1,22 @@
-"""A TCP proxy that does to a connection what networks do.
+"""A TCP proxy with the faults of networks.
 
-It stands between a client and a daemon and hands on what both say: late, slowly, damaged, up to a byte, or not
-at all. Every fault may be set while connections are open, for both directions or for one::
+It stands between a client and a daemon and forwards their bytes: late, slowly, damaged, up to some byte, or not at
+all. Every fault may be set while connections are open, for both directions or for one::
 
     with FaultProxy(nsqd.tcp_address) as proxy:
         reader = Reader("clicks", "archive", handler, nsqd_tcp_addresses=proxy.address)
         proxy.delay = 0.05                   # each way
         proxy.to_client.bytes_per_second = 10_000
-        proxy.to_client.freeze()             # nothing more from nsqd; the way there goes on
-        proxy.to_server.reset_at(100)        # RST as soon as exactly 100 bytes have gone there
-        proxy.lose_server()                  # nsqd's machine is gone, without a word
+        proxy.to_client.freeze()             # nothing more from nsqd; the other direction goes on
+        proxy.to_server.reset_at(100)        # RST as soon as exactly 100 bytes have been forwarded to nsqd
+        proxy.lose_server()                  # nsqd's machine is gone, without FIN or RST
 
 It runs in a thread of its own, or in the caller's hub where sockets are monkey-patched, and may be called from
-any thread. What the faults do depends on bytes, not on luck; only delay and rate know time.
+any thread. Faults are placed by bytes, so they are exact; only delay and rate depend on time.
 
-How it works: each direction of a connection has a greenlet that receives, and one that hands on when the time has
-come. Before every write it looks for strikes, the faults at a byte: one that is just there is done, and the write
-ends where the next one is.
+How it works: each direction of a connection has a greenlet that receives, and one that forwards when it is time.
+Before every write it looks for strikes, the faults at a byte: a strike at the current byte is carried out, and the
+write ends where the next one is.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fcntl import ioctl
 from types import TracebackType
@@ -36,14 +37,15 @@ from gevent.queue import Queue
 from gevent.server import StreamServer
 
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.testing.place import Place
+from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.testing.hub import kit_hub
 
 _READ_BYTES = 65536
-#: Makes close() send RST and drop what is unsent.
+#: Makes close() send RST and drop unsent bytes.
 _RESET = struct.pack("ii", 1, 0)
-#: Asks how many bytes of a socket the peer has not got yet, where there is such a question (Linux).
+#: On Linux, asks how many bytes of a socket the peer has not acknowledged.
 _SIOCOUTQ = 0x5411
-#: Seconds for which a peer has time to take what was sent before a reset, and to close after an end.
+#: Seconds for a peer to receive what was sent before a reset, and to close after an end.
 _LINGER = 2.0
 #: Seconds between two writes of a direction with a rate.
 _RATE_STEP = 0.01
@@ -53,40 +55,43 @@ _RATE_STEP = 0.01
 class _Strike:
     """A fault at a byte of a connection's stream."""
 
-    #: Bytes that go before it.
+    #: Bytes before it.
     offset: int
     #: "cut", "reset" or "corrupt".
     what: str
-    #: What a corrupt one puts in place of as many bytes, None for all bits turned.
+    #: Bytes that a corrupt one puts in place of as many; None inverts all bits of the byte.
     overlay: tuple[int | None, ...] = ()
-    #: Whether it hits every connection; else the first one that comes so far.
+    #: Whether it hits every connection; if not, only the first one that gets there.
     every: bool = False
 
 
 class Direction:
-    """One way through a proxy, for all its connections."""
+    """One direction through a proxy, for all its connections.
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        #: Seconds by which it is late; for what is received from now on.
+    :param run: calls a function in the proxy's hub
+    """
+
+    def __init__(self, run: Callable[[Callable[[], object]], object]) -> None:
+        self._run = run
+        #: Seconds by which bytes received from now on are delayed.
         self.delay = 0.0
-        #: Bytes that each connection hands on in a second; 0 for any number.
+        #: Bytes that each connection forwards in a second; 0 for any number.
         self.bytes_per_second = 0.0
-        #: Bytes handed on so far, by all connections.
+        #: Bytes forwarded so far, by all connections.
         self.count = 0
-        #: Whether nothing is handed on.
+        #: Whether nothing is forwarded.
         self.is_frozen = False
         self._thawed: Event | None = None
         self._strikes: list[_Strike] = []
 
     def freeze(self) -> None:
-        """Hand nothing on; the connections stay open. What comes is kept for :meth:`thaw`."""
+        """Forward nothing; the connections stay open, and bytes received are kept for :meth:`thaw`."""
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """End a :meth:`freeze`; what came meanwhile is handed on. May switch."""
+        """End a :meth:`freeze`, and forward the bytes received meanwhile. May switch."""
         if self.is_frozen:
-            self._place.run(self._thaw)
+            self._run(self._thaw)
 
     def _thaw(self) -> None:
         self.is_frozen = False
@@ -95,27 +100,27 @@ class Direction:
             self._thawed = None
 
     def cut_at(self, offset: int, *, every: bool = False) -> None:
-        """Close a connection, both ways, as soon as exactly ``offset`` bytes of it have been handed on this way.
+        """Close a connection, in both directions, as soon as it has forwarded exactly ``offset`` bytes in this one.
 
-        It hits the first connection that comes so far, once; with ``every``, each one.
+        It hits the first connection that gets there, once; with ``every``, each one.
         """
         self._strikes.append(_Strike(offset, "cut", every=every))
 
     def reset_at(self, offset: int, *, every: bool = False) -> None:
-        """The same as :meth:`cut_at`, but the connection ends with RST."""
+        """Like :meth:`cut_at`, but the connection ends with RST."""
         self._strikes.append(_Strike(offset, "reset", every=every))
 
     def corrupt_at(self, offset: int, data: bytes | None = None, *, every: bool = False) -> None:
-        """Turn all bits of byte ``offset`` of a connection's stream; the first byte is 0.
+        """Invert all bits of byte ``offset`` of a connection's stream; the first byte is 0.
 
-        It hits the first connection that comes so far, once; with ``every``, each one.
+        It hits the first connection that gets there, once; with ``every``, each one.
 
-        :param data: to be put there instead, in place of as many bytes
+        :param data: replaces as many bytes instead
         """
         self._strikes.append(_Strike(offset, "corrupt", (None,) if data is None else tuple(data), every))
 
     def clear(self) -> None:
-        """Be a good network again: no delay, no rate, no fault to come, not frozen. May switch."""
+        """Remove all faults: no delay, no rate, no strike to come, not frozen. May switch."""
         self.delay = 0.0
         self.bytes_per_second = 0.0
         self._strikes = []
@@ -124,41 +129,41 @@ class Direction:
     # -- for the connections, in the proxy's hub -----------------------------------------------------
 
     def wait_until_thawed(self) -> None:
-        """May switch."""
+        """Wait while it is frozen. May switch."""
         while self.is_frozen:
             if self._thawed is None:
                 self._thawed = Event()
             self._thawed.wait()
 
     def strikes_of(self, done: set[_Strike]) -> list[_Strike]:
-        """Those to come for a connection that has met those ``done``, the nearest first."""
+        """The strikes that a connection has not had yet, the nearest first."""
         return sorted((s for s in self._strikes if s not in done), key=lambda strike: strike.offset)
 
     def use_up(self, strike: _Strike) -> None:
-        """It has struck a connection."""
+        """Note that it has hit a connection."""
         if not strike.every:
             self._strikes.remove(strike)
 
 
 class _Pipe:
-    """One direction of one connection: a greenlet that takes in and one that hands on."""
+    """One direction of one connection: a greenlet that receives and one that forwards."""
 
     def __init__(self, direction: Direction, source: Any, sink: Any, link: _Link) -> None:
         self._direction = direction
         self._source = source
         self._sink = sink
         self._link = link
-        #: Bytes handed on.
+        #: Bytes forwarded.
         self._offset = 0
-        #: Strikes that this connection has met.
+        #: Strikes that have hit this connection.
         self._done: set[_Strike] = set()
-        #: What takes the place of the next bytes.
+        #: Replaces the next bytes.
         self._overlay: tuple[int | None, ...] = ()
-        #: What came and when it is due; empty bytes for the end.
+        #: When data is due, and the data; empty bytes for the end.
         self._late: Queue[tuple[float, bytes]] = Queue()
-        self.greenlets = [gevent.spawn(self._take_in), gevent.spawn(self._hand_on)]
+        self.greenlets = [gevent.spawn(self._receive), gevent.spawn(self._forward)]
 
-    def _take_in(self) -> None:
+    def _receive(self) -> None:
         try:
             while True:
                 data = self._source.recv(_READ_BYTES)
@@ -166,9 +171,9 @@ class _Pipe:
                 if not data:
                     return
         except OSError:
-            self._link.end(reset=True)  # that is how the other end left, too
+            self._link.end(reset=True)  # as the other end left
 
-    def _hand_on(self) -> None:
+    def _forward(self) -> None:
         direction = self._direction
         try:
             while not self._strike(b""):
@@ -187,7 +192,7 @@ class _Pipe:
             self._link.end(reset=True)
 
     def _strike(self, data: bytes) -> bool:
-        """Do what is to happen just here, before ``data``; whether that was the connection's end. May switch."""
+        """Carry out the strikes at this byte, before ``data``; returns whether one ended the connection. May switch."""
         for strike in self._direction.strikes_of(self._done):
             if strike.offset != self._offset or (strike.what == "corrupt" and not data):
                 continue
@@ -203,7 +208,7 @@ class _Pipe:
         return False
 
     def _write(self, data: bytes) -> int:
-        """Hand on the beginning of ``data``, up to the next strike; how much that was. May switch."""
+        """Forward the beginning of ``data``, up to the next strike; returns how many bytes. May switch."""
         direction = self._direction
         rate = direction.bytes_per_second
         count = max(1, min(len(data), int(rate * _RATE_STEP))) if rate else len(data)
@@ -222,23 +227,23 @@ class _Pipe:
 
 
 class _Link:
-    """One connection through the proxy: two sockets and a pipe each way."""
+    """One connection through the proxy: two sockets, and a pipe for each direction."""
 
     def __init__(self, proxy: FaultProxy, client: Any, server: Any) -> None:
         self._client = client
         self._server = server
-        #: Directions that have come to their end.
+        #: Directions that have ended.
         self._ends = 0
-        #: Set when nothing is handed on any more.
+        #: Set when nothing more is forwarded.
         self._over = Event()
-        #: Whether the sockets are to be closed at once then.
+        #: Whether to close the sockets at once then.
         self._at_once = False
         to_server = _Pipe(proxy.to_server, client, server, self)
         to_client = _Pipe(proxy.to_client, server, client, self)
         self._greenlets = to_server.greenlets + to_client.greenlets
 
     def run(self) -> None:
-        """Until the end. Switches."""
+        """Wait for the end, and close the sockets. Switches."""
         try:
             self._over.wait()
             if not self._at_once:
@@ -249,7 +254,7 @@ class _Link:
             self._server.close()
 
     def note_end(self) -> None:
-        """One direction is at its end, by FIN."""
+        """Note that one direction has ended, by FIN."""
         self._ends += 1
         if self._ends == 2:
             self._over.set()
@@ -266,16 +271,16 @@ class _Link:
                 else:
                     sock.shutdown(socket.SHUT_WR)
             except OSError:
-                continue  # it is closed already
+                continue  # already closed
         self._over.set()
 
     def lose(self, *, server: bool) -> None:
-        """One end is gone: the other keeps its socket, on which nothing moves any more. Never switches."""
+        """Drop one end: the other keeps its socket, on which nothing arrives any more. Never switches."""
         self._kill()
         (self._server if server else self._client).close()
 
     def _linger(self) -> None:
-        """Read what still comes: closing on unread data would send RST."""
+        """Read what still arrives: closing on unread data would send RST."""
         with gevent.Timeout(_LINGER, False):
             for sock in (self._client, self._server):
                 try:
@@ -290,7 +295,7 @@ class _Link:
 
 
 def _wait_until_taken(sock: Any) -> None:
-    """Wait until the peer's machine has all that was sent, for RST drops the rest. May switch."""
+    """Wait until the peer's machine has all bytes sent, because RST drops the rest. May switch."""
     deadline = time.monotonic() + _LINGER
     while time.monotonic() < deadline:
         try:
@@ -305,10 +310,10 @@ def _wait_until_taken(sock: Any) -> None:
 class FaultProxy:
     """Listens on a free loopback port and connects each client to ``target``.
 
-    :param target: the daemon's TCP address, "host:port"; may be set later, before the first client comes
-    :param delay: seconds by which each direction is late
-    :param own_thread: whether it runs in a thread of its own; None for that, or for the caller's hub where
-        sockets are monkey-patched
+    :param target: the daemon's TCP address, "host:port"; may be set later, before the first client connects
+    :param delay: seconds by which each direction is delayed
+    :param own_thread: whether it runs in a thread of its own; None: yes, unless sockets are monkey-patched, where it
+        runs in the caller's hub
     """
 
     def __init__(self, target: str = "", delay: float = 0.0, *, own_thread: bool | None = None) -> None:
@@ -316,24 +321,27 @@ class FaultProxy:
         self.target = target
         #: Whether new connections are accepted; if not, they are closed at once.
         self.accepting = True
-        self._place = Place(own_thread)
-        #: What clients say to the daemon, and what it says to them.
-        self.to_server = Direction(self._place)
-        self.to_client = Direction(self._place)
+        self._own_thread = own_thread
+        #: Where it runs, from start to close.
+        self._hub: HubHandle | None = None
+        self._cleanup = ExitStack()
+        #: From clients to the daemon, and from the daemon to clients.
+        self.to_server = Direction(self._run)
+        self.to_client = Direction(self._run)
         self.delay = delay
-        #: "host:port", where clients connect, once it listens.
+        #: "host:port", where clients connect; empty until it listens.
         self.address = ""
         self._links: set[_Link] = set()
         self._server: StreamServer | None = None
 
     @property
     def port(self) -> int:
-        """The port where clients connect."""
+        """The port that clients connect to."""
         return parse_address(self.address).port
 
     @property
     def delay(self) -> float:
-        """Seconds by which each direction is late; the larger one, where they differ."""
+        """Seconds by which each direction is delayed; the larger number if they differ."""
         return max(self.to_server.delay, self.to_client.delay)
 
     @delay.setter
@@ -342,13 +350,18 @@ class FaultProxy:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open."""
+        """Open connections."""
         return len(self._links)
 
     def start(self) -> None:
         """Listen. May switch."""
-        self._place.open()
-        self._place.run(self._listen)
+        self._hub = self._cleanup.enter_context(kit_hub(self._own_thread))
+        self._run(self._listen)
+
+    def _run(self, function: Callable[..., object], *arguments: object) -> object:
+        if self._hub is None:
+            raise RuntimeError("not started, or closed")
+        return self._hub.run(function, *arguments)
 
     def _listen(self) -> None:
         self._server = StreamServer(("127.0.0.1", 0), self._handle)
@@ -358,12 +371,12 @@ class FaultProxy:
     # -- faults --------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Hand nothing on, either way: the connections stay open, as when a cable is pulled."""
+        """Forward nothing in either direction: the connections stay open, as when a cable is pulled."""
         self.to_server.freeze()
         self.to_client.freeze()
 
     def thaw(self) -> None:
-        """End a :meth:`freeze`; what came meanwhile is handed on. May switch."""
+        """End a :meth:`freeze`, and forward the bytes received meanwhile. May switch."""
         self.to_server.thaw()
         self.to_client.thaw()
 
@@ -376,39 +389,40 @@ class FaultProxy:
         self._each(lambda link: link.end(reset=True))
 
     def lose_server(self) -> None:
-        """The server is gone without a word: clients keep connections on which nothing ever moves again.
+        """Lose the server without FIN or RST: clients keep connections on which nothing ever arrives.
 
-        The daemon sees their end, as if the clients had left. New connections are not concerned. May switch.
+        The daemon sees their end, as if the clients had left. New connections are not affected. May switch.
         """
         self._each(lambda link: link.lose(server=True))
 
     def lose_client(self) -> None:
-        """Clients are gone without a word: the daemon keeps connections on which nothing ever moves again.
+        """Lose the clients without FIN or RST: the daemon keeps connections on which nothing ever arrives.
 
-        The clients see their end. New connections are not concerned. May switch.
+        The clients see their end. New connections are not affected. May switch.
         """
         self._each(lambda link: link.lose(server=False))
 
     def clear(self) -> None:
-        """Be a good network again, for what comes from now on. May switch."""
+        """Remove all faults, for bytes and connections from now on. May switch."""
         self.accepting = True
         self.to_server.clear()
         self.to_client.clear()
 
     def close(self) -> None:
-        """Cut, and listen no more; twice is fine. May switch."""
+        """Cut all connections, and stop listening; twice is fine. May switch."""
         server, self._server = self._server, None
         if server is not None:
             self._each(lambda link: link.end(reset=False, at_once=True))
-            self._place.run(server.stop, 1)
-        self._place.close()
+            self._run(server.stop, 1)
+        self._hub = None
+        self._cleanup.close()
 
     def _each(self, act: Callable[[_Link], None]) -> None:
         def work() -> None:
             for link in list(self._links):
                 act(link)
 
-        self._place.run(work)
+        self._run(work)
 
     def _handle(self, client: Any, _address: object) -> None:
         if not self.accepting:

@@ -1,4 +1,4 @@
-"""A Producer that sends nothing, for tests that ask what would have been published."""
+"""A Producer that records publishes and sends nothing."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from gevent.event import AsyncResult
 from gnsq_like.errors import NotRunning
 from gnsq_like.producer import Producer
 
-#: Never connected to; a Producer must be given some address.
+#: A Producer needs an address; this one is never connected to.
 _NOWHERE = "127.0.0.1:4150"
 
 
 @dataclass(frozen=True)
 class Published:
-    """One message as nsqd would have got it."""
+    """One message as it would have been sent to nsqd."""
 
     topic: str
     body: bytes
-    #: Seconds; None for a message that is to be delivered at once.
+    #: Seconds; None for immediate delivery.
     defer: float | None = None
 
     def json(self) -> Any:
-        """The body, read as JSON."""
+        """The body, decoded as JSON."""
         return json.loads(self.body)
 
 
 class RecordingProducer(Producer):
-    """Keeps in ``outbox`` what is published, after the checks and the encoding that a Producer makes.
+    """Keeps published messages in ``outbox``, checked and encoded as a Producer does.
 
-    It takes a Producer's arguments; addresses may be left out. From any thread; nothing here switches.
+    Takes a Producer's arguments; addresses may be left out. May be used from any thread; nothing here switches.
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Iterable[str] = (), **options: Any) -> None:
         if not nsqd_tcp_addresses and not options.get("lookupd_http_addresses"):
             nsqd_tcp_addresses = _NOWHERE
         super().__init__(nsqd_tcp_addresses, **options)
-        #: What was published so far, the oldest first; may be cleared.
+        #: The messages published so far, the oldest first; may be cleared.
         self.outbox: list[Published] = []
 
     def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
-        """Record one message; raises what Producer.publish raises before it sends."""
+        """Record one message; raises the errors that Producer.publish raises before it sends."""
         self._check(timeout)
         body = self._encoder.body(body)
         if defer is None:
@@ -56,7 +56,7 @@ class RecordingProducer(Producer):
     def publish_async(
         self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
     ) -> AsyncResult:
-        """Record one message, and give a result that is there already."""
+        """Record one message; the result is set already."""
         self.publish(topic, body, defer=defer, timeout=timeout)
         result = AsyncResult()
         result.set(None)

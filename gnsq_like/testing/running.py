@@ -1,8 +1,7 @@
-"""A running nsqd or nsqlookupd, as tests use it: with pytest or without, of any kind.
+"""A running nsqd or nsqlookupd of any kind, for tests with pytest or without.
 
-Where there is no ``kind``, it is one of ours in this process, in a thread of its own; in the caller's hub where
-sockets are monkey-patched. So a test may block as it likes in the first case, and every wait lets the daemon go
-on in the second.
+Without a ``kind`` it is one of ours in this process: in a thread of its own, so that the test may block; or in the
+caller's hub if sockets are monkey-patched, so that the daemon runs whenever the test waits.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.options import MAX_NODE_ID
 from gnsq_like.testing.clock import Clock
 from gnsq_like.testing.daemons import InProcess, Kind, Process, make_daemon
+from gnsq_like.testing.inspectable import Inspectable
 from gnsq_like.testing.states import Topics, Wanted, read_stats
 from gnsq_like.testing.take import TakenMessage, take
-from gnsq_like.testing.waiting import TIMEOUT, wait_until
-from gnsq_like.testing.waits import Watched
+from gnsq_like.testing.waits import TIMEOUT, wait_until
 
-#: The channel that :meth:`RunningNsqd.messages` makes for itself.
+#: The channel that :meth:`RunningNsqd.messages` uses unless told otherwise.
 OWN_CHANNEL = "gnsq_like.testing"
 
-#: Parts of message ids: of one host, all nsqds must have different ones.
+#: Part of message ids, and so different for all nsqds here.
 _node_ids = itertools.count(1)
 
 
 class _Running:
-    """What both daemons have: addresses, and a life."""
+    """The base of both daemons: addresses, start and end."""
 
     _name = ""
 
@@ -50,16 +49,16 @@ class _Running:
         self._clock = clock
         self._daemon = make_daemon(kind, make, options_class, options, real_command=real_command)
         if clock is not None and not isinstance(self._daemon, InProcess):
-            raise InvalidOption("clock", clock, f"kind={kind!r} is a process, with a time of its own")
+            raise InvalidOption("clock", clock, f"kind={kind!r} is a process, which follows real time")
 
     @property
     def tcp_address(self) -> str:
-        """ "127.0.0.1:41234"; of the last start."""
+        """As "127.0.0.1:41234"; of the last start."""
         return self._daemon.tcp_address
 
     @property
     def http_address(self) -> str:
-        """ "127.0.0.1:41235"; of the last start."""
+        """As "127.0.0.1:41235"; of the last start."""
         return self._daemon.http_address
 
     @property
@@ -74,20 +73,20 @@ class _Running:
 
     @property
     def log(self) -> str:
-        """What a process wrote since its last start; those in this process log to ``gnsq_like.nsqd`` and
-        ``gnsq_like.nsqlookupd``, and here is nothing."""
+        """The log of a process since its last start. Empty for a daemon in this process, which uses the loggers
+        ``gnsq_like.nsqd`` and ``gnsq_like.nsqlookupd``."""
         return self._daemon.log if isinstance(self._daemon, Process) else ""
 
     def start(self) -> None:
-        """Start it, again on the same ports; it serves when this returns. May switch."""
+        """Start it, after a stop on the same ports; it serves when this returns. May switch."""
         if not self.is_running:
             self._daemon.start()
 
     def stop(self) -> None:
         """Let it end in good order, as SIGTERM does; nothing if it does not run. May switch.
 
-        An nsqd that is started again has all its messages still: its data path is a directory of its own, which is
-        removed in the end. The option ``data_path`` names another; with an empty one all is in memory.
+        An nsqd that is started again still has all its messages: its data path is a directory of its own, removed
+        by :meth:`close`. The option ``data_path`` names another; an empty one keeps all messages in memory.
         """
         self._disconnect()
         self._daemon.stop()
@@ -95,18 +94,18 @@ class _Running:
     def kill(self) -> None:
         """End it at once, as SIGKILL does; nothing if it does not run. May switch.
 
-        An nsqd that is started again has only what had gone to its disk.
+        An nsqd that is started again has only the messages that were on disk.
         """
         self._disconnect()
         self._daemon.kill()
 
     def close(self) -> None:
-        """End it and remove what it left; it cannot be started again. Twice is fine. May switch."""
+        """End it and remove its data; it cannot be started again. Twice is fine. May switch."""
         self._disconnect()
         self._daemon.close()
 
     def _disconnect(self) -> None:
-        """Drop what talks to it."""
+        """Close the HTTP client."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -145,7 +144,7 @@ class RunningNsqlookupd(_Running):
 
     @property
     def http(self) -> LookupdClient:
-        """Its whole HTTP API."""
+        """The client of its HTTP API."""
         if self._http is None:
             self._http = LookupdClient(self.http_address)
         return self._http
@@ -163,10 +162,10 @@ class RunningNsqlookupd(_Running):
         channels: Iterable[str] = (),
         timeout: float = TIMEOUT,
     ) -> LookupResult:
-        """Wait until it knows so many nsqds that have a topic, and these channels of it; gives what it knows.
+        """Wait until it knows ``producers`` nsqds of a topic, and these channels; returns its answer.
 
         :param timeout: seconds
-        :raises AssertionError: when that did not come; it says what was seen last
+        :raises AssertionError: when it does not in time; it shows the last answer
         """
         wanted = set(channels)
         seen: list[LookupResult | HTTPError] = []
@@ -182,7 +181,7 @@ class RunningNsqlookupd(_Running):
             enough = producers is None or (producers(count) if callable(producers) else count == producers)
             return result if enough and wanted <= set(result.channels) else None
 
-        found = wait_until(look, timeout, _Explained(lambda: self._explain(topic, producers, wanted, seen[0])))
+        found = wait_until(look, timeout, lambda: self._explain(topic, producers, wanted, seen[0]))
         assert found is not None
         return found
 
@@ -198,7 +197,10 @@ class RunningNsqlookupd(_Running):
         return f"{self} knows {' and '.join(wanted)} of {topic}; last seen: {last}"
 
     def wait_for_nsqd(self, tcp_port: int, timeout: float = TIMEOUT) -> None:
-        """Wait until an nsqd that announces this port is registered; AssertionError if it is not in time."""
+        """Wait until an nsqd that announces this port is registered.
+
+        :raises AssertionError: when it is not in time
+        """
         wait_until(
             lambda: any(node.tcp_port == tcp_port for node in self.http.nodes()),
             timeout,
@@ -206,17 +208,7 @@ class RunningNsqlookupd(_Running):
         )
 
 
-class _Explained:
-    """A text that is made only when it is wanted."""
-
-    def __init__(self, explain: Callable[[], str]) -> None:
-        self._explain = explain
-
-    def __str__(self) -> str:
-        return self._explain()
-
-
-class RunningNsqd(Watched, _Running):
+class RunningNsqd(Inspectable, _Running):
     """An nsqd; made by :func:`running_nsqd` or the fixture ``nsqd``."""
 
     _name = "nsqd"
@@ -230,7 +222,7 @@ class RunningNsqd(Watched, _Running):
         command: str = "",
         **options: Any,
     ) -> None:
-        #: The nsqlookupds that it registers with.
+        #: The nsqlookupds it registers with.
         self.lookupds = (lookupds,) if isinstance(lookupds, RunningNsqlookupd) else tuple(lookupds)
         if self.lookupds:
             options.setdefault("lookupd_tcp_addresses", [lookupd.tcp_address for lookupd in self.lookupds])
@@ -248,12 +240,12 @@ class RunningNsqd(Watched, _Running):
 
     @property
     def lookupd_http_addresses(self) -> list[str]:
-        """Of the nsqlookupds that it registers with: for a Reader's argument of the same name."""
+        """Addresses of the nsqlookupds it registers with: for a Reader's argument of the same name."""
         return [lookupd.http_address for lookupd in self.lookupds]
 
     @property
     def http(self) -> NsqdHTTPClient:
-        """Its whole HTTP API: create, pause, empty and delete topics and channels."""
+        """The client of its HTTP API: create, pause, empty and delete topics and channels."""
         if self._http is None:
             self._http = NsqdHTTPClient(self.http_address)
         return self._http
@@ -266,7 +258,7 @@ class RunningNsqd(Watched, _Running):
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it, again on the same ports; it serves, and is registered, when this returns. May switch."""
+        """Start it, after a stop on the same ports; it serves and is registered when this returns. May switch."""
         super().start()
         if self._clock is not None:
             self._clock.unlink(self._look_at_clock)
@@ -289,11 +281,11 @@ class RunningNsqd(Watched, _Running):
     # -- publishing ----------------------------------------------------------------------------------
 
     def publish(self, topic: str, body: bytes, defer: float | None = None) -> None:
-        """Publish one message; see :meth:`~gnsq_like.NsqdHTTPClient.publish`. May switch."""
+        """Publish one message: :meth:`~gnsq_like.NsqdHTTPClient.publish`. May switch."""
         self.http.publish(topic, body, defer)
 
     def multi_publish(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """Publish several messages; see :meth:`~gnsq_like.NsqdHTTPClient.multi_publish`. May switch."""
+        """Publish several messages: :meth:`~gnsq_like.NsqdHTTPClient.multi_publish`. May switch."""
         self.http.multi_publish(topic, bodies)
 
     def create_channel(self, topic: str, channel: str) -> None:
@@ -315,27 +307,27 @@ class RunningNsqd(Watched, _Running):
         finish: bool = True,
         timeout: float = TIMEOUT,
     ) -> list[TakenMessage]:
-        """Take messages out of a channel, as a consumer does, in the order in which nsqd gives them. May switch.
+        """Take messages out of a channel, as a consumer does, in the order in which nsqd sends them. May switch.
 
         ::
 
             assert [message.body for message in nsqd.messages("clicks", "archive")] == [b"a", b"b"]
 
-        :param channel: whose; it is made if there is none. Without one the kit uses a channel of its own, which
-            gets all that was published since its first use, and what waited in the topic before
-        :param count: wait for so many, and take no more; without it, all that wait now. What is in flight with
-            others or deferred is not among them
-        :param finish: False leaves the messages there: they are requeued, and their next delivery counts as one
-            attempt more. No more than nsqd's max-rdy-count can be looked at so
+        :param channel: created if it does not exist. Without one the kit uses a channel of its own, which gets the
+            messages that wait in the topic at its first use and all that are published later
+        :param count: wait for this many, and take no more; without it, take all that wait now, but not those in
+            flight with other consumers or deferred
+        :param finish: False leaves the messages there: they are requeued, and the next delivery counts as another
+            attempt. This way no more than nsqd's max-rdy-count can be taken
         :param timeout: seconds
-        :raises AssertionError: when fewer than ``count`` came; all are requeued then
+        :raises AssertionError: when fewer than ``count`` arrived; all are requeued then
         """
         chosen = OWN_CHANNEL if channel is None else channel
         if channel is None:
             others = set(self.topic(topic).channels) - {OWN_CHANNEL}
             if others and OWN_CHANNEL not in self.topic(topic).channels:
                 raise AssertionError(
-                    f"{self}: what was published to {topic} has gone to its channels: name one of {sorted(others)}"
+                    f"{self}: the messages of {topic} have gone to its channels: name one of {sorted(others)}"
                 )
 
         def look(client_id: str) -> tuple[int, int]:
@@ -369,11 +361,11 @@ def running_nsqd(
 
     :param kind: "thread" or "hub" for one of ours in this process, "process" for one of ours as a process,
         "real" for NSQ's own; None for "thread", or "hub" where sockets are monkey-patched
-    :param clock: its time, which the test moves; in this process only
-    :param lookupds: where it registers; ``lookupd_tcp_addresses`` takes addresses of others
-    :param command: path of NSQ's nsqd; its name on PATH if not given
+    :param clock: its time, moved by the test; only in this process
+    :param lookupds: nsqlookupds to register with; the option ``lookupd_tcp_addresses`` takes addresses of others
+    :param command: the path of NSQ's nsqd; if not given, it is found on PATH
     :param options: of :class:`~gnsq_like.server.NsqdOptions`, durations in seconds: ``msg_timeout=1``
-    :raises InvalidOption: an option that is none
+    :raises InvalidOption: for an unknown option, and a wrong value
     """
     return RunningNsqd(kind=kind, clock=clock, lookupds=lookupds, command=command, **options)
 
@@ -381,7 +373,7 @@ def running_nsqd(
 def running_nsqlookupd(
     *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: Any
 ) -> RunningNsqlookupd:
-    """Context manager: a nsqlookupd on free loopback ports. The arguments are those of :func:`running_nsqd`.
+    """Context manager: a nsqlookupd on free loopback ports; see :func:`running_nsqd` for the arguments.
 
     :param options: of :class:`~gnsq_like.server.NsqlookupdOptions`, durations in seconds
     """

@@ -1,6 +1,6 @@
-"""What an nsqd holds at one moment, read from its /stats; and whether that is what a test waits for.
+"""The counts of an nsqd at one moment, read from its /stats, and their comparison with those a test waits for.
 
-No I/O here. States of several nsqds add up: a cluster's channel is the sum of its nsqds'.
+No I/O here. The states of several nsqds can be added: a cluster's channel is the sum of its nsqds'.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from gnsq_like.wire.names import is_ephemeral
 
-#: A number that is to be reached, or a function that says whether a number will do.
+#: A number, or a function that returns whether a number will do.
 Wanted = int | Callable[[int], bool]
 
 
@@ -21,13 +21,13 @@ class ChannelState:
 
     #: Messages that wait.
     depth: int = 0
-    #: Messages that consumers have and did not answer.
+    #: Messages that consumers have and have not answered.
     in_flight: int = 0
     #: Messages published or requeued with a delay that is not over.
     deferred: int = 0
-    #: Consumers connected.
+    #: Connected consumers.
     clients: int = 0
-    #: Since nsqd's start: messages that arrived, were requeued by consumers, timed out.
+    #: Since nsqd's start: messages that arrived, that consumers requeued, and that timed out.
     messages: int = 0
     requeued: int = 0
     timed_out: int = 0
@@ -35,7 +35,7 @@ class ChannelState:
 
     @property
     def left(self) -> int:
-        """Messages that nobody has finished: those that wait, those in flight, those deferred."""
+        """Messages that are not finished: waiting, in flight or deferred."""
         return self.depth + self.in_flight + self.deferred
 
     def __add__(self, other: ChannelState) -> ChannelState:
@@ -47,7 +47,7 @@ class ChannelState:
 class TopicState:
     """A topic's counts."""
 
-    #: Messages that wait in the topic itself: it has no channel, or is paused.
+    #: Messages that wait in the topic itself, because it has no channel or is paused.
     depth: int = 0
     #: Messages published since nsqd's start.
     messages: int = 0
@@ -102,9 +102,9 @@ def add_up(all_topics: Iterable[Topics]) -> Topics:
 
 
 def find(topics: Topics, topic: str, channel: str | None) -> TopicState | ChannelState | None:
-    """The state of a channel, or of a topic where ``channel`` is None; None if there is no such thing.
+    """The state of a channel, or of a topic if ``channel`` is None; None if it does not exist.
 
-    nsqd drops what is ephemeral with its last consumer: that holds nothing then, and is not missing.
+    nsqd drops an ephemeral topic or channel with its last consumer, so these count as empty and not as missing.
     """
     found = topics.get(topic)
     if channel is None:
@@ -115,7 +115,7 @@ def find(topics: Topics, topic: str, channel: str | None) -> TopicState | Channe
 
 
 def satisfies(state: TopicState | ChannelState, wanted: Mapping[str, Wanted]) -> bool:
-    """Whether each count is what is wanted."""
+    """Whether each count is as wanted."""
     for name, each in wanted.items():
         count = getattr(state, name)
         if not (each(count) if callable(each) else count == each):
@@ -126,19 +126,19 @@ def satisfies(state: TopicState | ChannelState, wanted: Mapping[str, Wanted]) ->
 def describe_wanted(wanted: Mapping[str, Wanted]) -> str:
     """In words: "depth 0 and in_flight 2"."""
     words = [
-        f"{name} as {getattr(each, '__name__', each)} wants" if callable(each) else f"{name} {each}"
+        f"{name} accepted by {getattr(each, '__name__', each)}" if callable(each) else f"{name} {each}"
         for name, each in wanted.items()
     ]
     return " and ".join(words)
 
 
 def describe(topics: Topics, topic: str, channel: str | None) -> str:
-    """In words: the counts, or what there is in place of what was looked for."""
+    """In words: the counts; or, if there is no such topic or channel, the names of those that there are."""
     found = find(topics, topic, channel)
     if found is None:
         if topic not in topics:
-            return f"there is no topic {topic}, only {_listed(topics)}"
-        return f"there is no channel {channel} of {topic}, only {_listed(topics[topic].channels)}"
+            return f"there is no topic {topic}; topics: {_listed(topics)}"
+        return f"there is no channel {channel} of {topic}; channels: {_listed(topics[topic].channels)}"
     names = TOPIC_COUNTS if isinstance(found, TopicState) else CHANNEL_COUNTS
     words = [f"{name} {getattr(found, name)}" for name in names]
     if isinstance(found, TopicState):
@@ -147,4 +147,4 @@ def describe(topics: Topics, topic: str, channel: str | None) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return " and ".join(sorted(names)) or "none at all"
+    return " and ".join(sorted(names)) or "none"

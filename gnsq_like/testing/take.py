@@ -1,7 +1,7 @@
-"""Taking messages out of a channel, as a consumer: works on every kind of nsqd.
+"""Takes messages out of a channel, as a consumer does: works with every kind of nsqd.
 
-While RDY stands nothing is answered, so no more messages come than RDY says: exactly ``count`` can be taken,
-and the rest stays where it is.
+No message is answered while RDY is set, so nsqd sends no more than RDY: exactly ``count`` can be taken, and the rest
+stays in the channel.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from uuid import uuid4
 
 from gnsq_like.connection.connection import Connection
 from gnsq_like.options import ConnectionOptions
-from gnsq_like.testing.place import Place
-from gnsq_like.testing.waiting import INTERVAL, sleep
+from gnsq_like.runtime.hub_calls import sleep
+from gnsq_like.testing.hub import kit_hub
+from gnsq_like.testing.waits import INTERVAL
 from gnsq_like.wire.frames import RawMessage
 
-#: Looks in a row that must find nothing more: between two queues of the real nsqd a message is counted nowhere.
+#: How many times in a row nothing must be left: between two of its queues the real nsqd does not count a message.
 _LOOKS = 2
 
-#: Gives, for a client's id, how many messages wait in the channel and its topic, and how many the client has in
+#: Returns, for a client's id, how many messages wait in the channel and its topic, and how many the client has in
 #: flight.
 Look = Callable[[str], tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class TakenMessage:
-    """A message that a test took."""
+    """A message taken out of a channel."""
 
     body: bytes
     id: str
-    #: Deliveries, this one counted.
+    #: Deliveries, including this one.
     attempts: int
-    #: When it was published, in Unix seconds.
+    #: Time of the publish, in Unix seconds.
     timestamp: float
 
 
 class _Consumer:
-    """A consumer that keeps what comes. Its methods are called in its hub; ``held`` may be read anywhere."""
+    """A consumer that keeps its messages. Call its methods in its hub; ``held`` may be read in any thread."""
 
     def __init__(self, address: str, client_id: str, timeout: float) -> None:
         #: Messages in flight.
@@ -54,19 +55,19 @@ class _Consumer:
         self._connection.connect()
         self._connection.subscribe(topic, channel, self._timeout)
 
-    def let(self, count: int | None) -> int:
-        """Let so many come; None for as many as nsqd allows. Gives the RDY that was sent."""
+    def ask_for(self, count: int | None) -> int:
+        """Ask for that many; None for as many as nsqd allows. Returns the RDY sent."""
         most = self._connection.negotiated.max_rdy_count
         rdy = most if count is None else min(most, count)
         self._connection.set_rdy(rdy)
         return rdy
 
     def end_subscription(self) -> None:
-        """Afterwards no more messages come, and all that were sent are held."""
+        """On return no more messages arrive, and all that nsqd has sent are in ``held``."""
         self._connection.close_subscription(self._timeout)
 
     def answer(self, finish: bool) -> list[RawMessage]:
-        """Finish or requeue all that are held, and give them."""
+        """Finish or requeue all held messages, and return them."""
         answered = list(self.held)
         self.held.clear()
         self._connection.set_rdy(0)
@@ -84,32 +85,32 @@ class _Consumer:
 def take(
     address: str, topic: str, channel: str, *, count: int | None, finish: bool, timeout: float, look: Look
 ) -> tuple[list[TakenMessage], bool]:
-    """Take messages; gives them, and whether that was all that was wanted. May switch.
+    """Take messages; returns them, and whether they are all that were wanted. May switch.
 
-    :param count: how many; None for all that are there
-    :param finish: else they are requeued in the end, as they are when not all came in time
+    :param count: how many; None for all that wait
+    :param finish: False requeues them at the end; they are also requeued if fewer than ``count`` arrived in time
     :param timeout: seconds
     """
     deadline = monotonic() + timeout
     client_id = f"testing-{uuid4().hex}"
     taken: list[RawMessage] = []
-    with Place() as place:
+    with kit_hub() as hub:
         consumer = _Consumer(address, client_id, timeout)
         try:
-            place.run(consumer.subscribe, topic, channel)
+            hub.run(consumer.subscribe, topic, channel)
             is_complete = False
             while not is_complete and monotonic() < deadline:
-                rdy = place.run(consumer.let, None if count is None else count - len(taken))
+                rdy = hub.run(consumer.ask_for, None if count is None else count - len(taken))
                 is_complete = _wait(consumer, rdy, count is None, lambda: look(client_id), deadline)
                 is_complete = is_complete and (count is None or len(taken) + len(consumer.held) == count)
                 if finish and not is_complete and len(consumer.held) == rdy:
-                    taken += place.run(consumer.answer, True)
-            place.run(consumer.end_subscription)
-            taken += place.run(consumer.answer, finish and is_complete)
+                    taken += hub.run(consumer.answer, True)
+            hub.run(consumer.end_subscription)
+            taken += hub.run(consumer.answer, finish and is_complete)
             while look(client_id)[1] and monotonic() < deadline + timeout:
                 sleep(INTERVAL)
         finally:
-            place.run(consumer.close)
+            hub.run(consumer.close)
     messages = [
         TakenMessage(body, message_id.decode(), attempts, timestamp / 1e9)
         for timestamp, attempts, message_id, body in taken
@@ -120,7 +121,7 @@ def take(
 def _wait(
     consumer: _Consumer, rdy: int, until_nothing_waits: bool, look: Callable[[], tuple[int, int]], deadline: float
 ) -> bool:
-    """Wait until ``rdy`` messages are held, or until nothing waits: whether no more are to come."""
+    """Wait until ``rdy`` messages are held, or until nothing waits; returns whether no more can arrive."""
     looks = 0
     while True:
         held = len(consumer.held)

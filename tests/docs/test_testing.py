@@ -9,9 +9,9 @@ import pytest
 
 import gnsq_like
 from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNsqlookupd
+from gnsq_like.testing.inspectable import Inspectable
 from gnsq_like.testing.plugin import KINDS
 from gnsq_like.testing.proxy import Direction
-from gnsq_like.testing.waits import Watched
 from tests.support.pages import blocks, page
 
 pytest_plugins = ["pytester"]
@@ -43,7 +43,7 @@ def test_the_tables_name_what_there_is():
         assert re.search(rf"^``{kind}`` ", PAGE, re.MULTILINE)
     for fixture in ("nsqd", "nsqlookupd", "nsq_cluster", "nsq_proxy", "nsq_clock"):
         assert re.search(rf"^``{fixture}[`(]", PAGE, re.MULTILINE)
-    for count in set(signature(Watched.wait_until).parameters) - {"self", "topic", "channel"}:
+    for count in set(signature(Inspectable.wait_until).parameters) - {"self", "topic", "channel"}:
         assert f"``{count}``" in PAGE
 
 

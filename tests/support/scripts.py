@@ -1,28 +1,37 @@
-"""Programs of their own, for what a test process cannot be: unpatched and without greenlets, patched, or forked."""
+"""Programs of their own, for states that a test process cannot have: unpatched without greenlets, patched, forked."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
-from gevent import subprocess
+import gevent
+from gevent import monkey
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def run_beside(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """``subprocess.run`` while this thread's greenlets go on; text, and no exception for a bad status.
+
+    Not gevent's subprocess: once a process has used that, the standard library's reads 0 for every child's status.
+    """
+    options = {"capture_output": True, "text": True, "timeout": 60, "check": False, **options}
+    if monkey.is_module_patched("subprocess"):
+        return subprocess.run(command, **options)
+    done: subprocess.CompletedProcess[str] = gevent.get_hub().threadpool.apply(subprocess.run, (command,), options)
+    return done
+
+
 def run_script(code: str, *arguments: str, timeout: float = 60) -> list[str]:
-    """The lines that the program prints; it must end well and say nothing on stderr."""
-    # Python 3.12 and later warn of every fork beside threads; what is tested here is that ours bear it.
+    """The lines that the program prints; it must end with status 0 and write nothing to stderr."""
+    # Python 3.12 and later warn of every fork beside threads, which is what some of these programs are for.
     flags = ["-W", "error::ResourceWarning", "-W", "ignore:This process:DeprecationWarning"]
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", textwrap.dedent(code), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        cwd=ROOT,
-    )
+    command = [sys.executable, *flags, "-c", textwrap.dedent(code), *arguments]
+    done = run_beside(command, timeout=timeout, cwd=ROOT)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.stderr == "", done.stderr
     return done.stdout.splitlines()

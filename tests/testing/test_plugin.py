@@ -167,11 +167,11 @@ def test_what_was_seen_is_told(nsqd):
     with pytest.raises(AssertionError) as failed:
         nsqd.wait_until("clicks", "archive", depth=1, timeout=0.05)
     assert str(failed.value) == (
-        f"nsqd {nsqd.tcp_address}: clicks/archive did not come to depth 1 within 0.05 s; "
-        "last seen: there is no channel archive of clicks, only none at all"
+        f"nsqd {nsqd.tcp_address}: clicks/archive did not reach depth 1 within 0.05 s; "
+        "last seen: there is no channel archive of clicks; channels: none"
     )
     nsqd.create_channel("clicks", "archive")
-    with pytest.raises(AssertionError, match="did not come to depth 0 and clients 2 within 0.05 s; last seen: depth 1, "
+    with pytest.raises(AssertionError, match="did not reach depth 0 and clients 2 within 0.05 s; last seen: depth 1, "
                        "in_flight 0, deferred 0, left 1, clients 0, messages 1, requeued 0, timed_out 0"):
         nsqd.wait_until("clicks", "archive", depth=0, clients=2, timeout=0.05)
     nsqd.stop()

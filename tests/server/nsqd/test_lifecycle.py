@@ -176,15 +176,15 @@ def test_a_signal_ends_a_process_with_status_0(process: Process, number: signal.
     with connect(process.http_address) as idle, connect(process.tcp_address):
         idle.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
         assert idle.recv(1000)
-        process.process.send_signal(number)
-        wait_for(lambda: process.process is not None and process.process.poll() is not None)
-    assert process.process.returncode == 0
+        process.process.signal(number)
+        wait_for(lambda: not process.is_running)
+    assert process.process.status == 0
     assert "Traceback" not in process.log
 
 
 def test_a_taken_port_is_one_sentence_and_status_1(process: Process, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*process._command, f"--tcp-address={process.tcp_address}"],
+        [sys.executable, "-m", "gnsq_like", process.name, f"--tcp-address={process.tcp_address}"],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,

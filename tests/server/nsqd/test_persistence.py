@@ -16,6 +16,7 @@ import pytest
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server import Nsqd, NsqdOptions
 from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode
+from gnsq_like.server.daemon_process import DaemonFailed
 from tests.support.daemons import KINDS, Kind, Process, Running, running_nsqd, wait_for
 from tests.support.raw import Client, Message, channel_stats, get, mpub_body, post, sized, stats, topic_stats
 
@@ -257,9 +258,9 @@ def test_emptying_and_deleting_remove_the_files(kind: Kind, tmp_path: Path) -> N
         assert topic_stats(nsqd.http_address, "t")["depth"] == 0
 
 
-def memory_of(process: "subprocess.Popen[bytes]") -> int:
+def memory_of(pid: int) -> int:
     """Resident bytes."""
-    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no /proc")
@@ -268,14 +269,14 @@ def test_memory_is_bounded_however_much_waits(tmp_path: Path) -> None:
         assert isinstance(nsqd, Process)
         assert nsqd.process is not None
         make_channel(nsqd, "waits", "c")
-        before = memory_of(nsqd.process)
+        before = memory_of(nsqd.process.pid)
         command = b"MPUB waits\n" + mpub_body(*[b"x" * 200] * 1000)
         with Client(nsqd.tcp_address) as client:
             for _ in range(100):
                 client.send(command)
                 client.expect(b"OK")
         assert channel_stats(nsqd.http_address, "waits")["backend_depth"] == 99_000
-        assert memory_of(nsqd.process) - before < 15_000_000  # of 20 MB of bodies alone
+        assert memory_of(nsqd.process.pid) - before < 15_000_000  # of 20 MB of bodies alone
 
 
 # -- kill -9 -------------------------------------------------------------------------------------------
@@ -389,7 +390,7 @@ def test_what_nsqd_dat_may_be() -> None:
 @pytest.mark.parametrize("kind", ["process", REAL])
 def test_a_broken_nsqd_dat_stops_the_start_and_is_left_as_it_is(kind: Kind, tmp_path: Path) -> None:
     (tmp_path / "nsqd.dat").write_bytes(b"{nonsense")
-    with pytest.raises(AssertionError, match=f"failed to parse metadata in {tmp_path}/nsqd.dat - "):
+    with pytest.raises(DaemonFailed, match=f"failed to parse metadata in {tmp_path}/nsqd.dat - "):
         running_nsqd(kind, data_path=str(tmp_path)).__enter__()
     assert (tmp_path / "nsqd.dat").read_bytes() == b"{nonsense"
 
@@ -405,7 +406,7 @@ def test_two_nsqds_cannot_share_a_data_path(first: Kind, second: Kind, tmp_path:
         r"\(possibly in use by another instance of nsqd\)"
     )
     with nsqd_at(tmp_path, first) as nsqd:
-        with pytest.raises(AssertionError, match=refusal):
+        with pytest.raises(DaemonFailed, match=refusal):
             running_nsqd(second, data_path=str(tmp_path)).__enter__()
         with pytest.raises(OSError, match=refusal):
             Nsqd(**ANYWHERE, data_path=str(tmp_path)).start()
