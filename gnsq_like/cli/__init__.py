@@ -1,4 +1,4 @@
-"""The command ``gnsq-like``. Its libraries are the extra ``[cli]``, so nothing here imports them first."""
+"""The command ``gnsq-like``. Its libraries come with the extra ``[cli]``, so they are imported only in :func:`main`."""
 
 import sys
 
@@ -6,8 +6,8 @@ import sys
 def main() -> int:
     """Run the command with the arguments of this process.
 
-    Returns 1 after one line on stderr where click or rich is missing. Otherwise click ends the
-    process itself, with SystemExit.
+    Returns 1 after one line on stderr if click or rich is missing. Otherwise click ends the process itself, with
+    SystemExit.
     """
     try:
         import click  # noqa: F401

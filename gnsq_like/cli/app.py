@@ -1,7 +1,7 @@
 """The click group of ``gnsq-like``.
 
-A subcommand is one line of COMMANDS. Its module is imported when it runs, and not before: ``--help`` and
-``--version`` load neither gevent nor the daemons.
+Each subcommand has an entry in COMMANDS. Its module is imported when it runs: ``--help`` and ``--version`` load
+neither gevent nor the daemons.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from gnsq_like._version import __version__
 
 
 class Entry(NamedTuple):
-    """Where a subcommand is found, and its line in ``--help``."""
+    """Where to find a subcommand, and its line in ``--help``."""
 
     target: str  #: "module:object"; the object is a click.Command
     help: str
@@ -22,10 +22,10 @@ class Entry(NamedTuple):
 COMMANDS = {
     "demo": Entry(
         "gnsq_like.cli.demo:demo",
-        "Publish and consume on daemons of its own; count what is lost.",
+        "Publish and consume on its own daemons; count lost messages.",
     ),
-    "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show what they hold."),
-    "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark; or see it done."),
+    "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show their counts."),
+    "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
 }

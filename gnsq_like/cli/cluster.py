@@ -1,6 +1,6 @@
 """``gnsq-like cluster``: the command and its exit status.
 
-The run itself is in ``cluster_run``, imported when it is wanted: ``--help`` loads no gevent.
+The run itself is in ``cluster_run``, which is imported when it begins: ``--help`` loads no gevent.
 """
 
 from __future__ import annotations
@@ -9,15 +9,9 @@ from typing import Any
 
 import click
 
-from gnsq_like.cli.interrupt import Interrupted, until_a_signal
+from gnsq_like.cli.exits import CannotRun, Interrupted, until_a_signal
 
 _PORT = click.IntRange(0, 65535)
-
-
-class ClusterFailed(click.ClickException):
-    """The cluster could not be run; the message is a sentence."""
-
-    exit_code = 2
 
 
 @click.command()
@@ -34,28 +28,28 @@ class ClusterFailed(click.ClickException):
     "--data-path",
     type=click.Path(file_okay=False),
     default="",
-    help="Directory for what the nsqds keep, each in nsqd-1, nsqd-2, ... Default: all is in memory.",
+    help="Directory in which the nsqds keep messages: nsqd-1, nsqd-2, ... Default: all are in memory.",
 )
 @click.argument("nsqd_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- NSQD_FLAGS]")
 def cluster(**options: Any) -> None:
-    """Run several nsqds and nsqlookupds, and show what they hold.
+    """Run several nsqds and nsqlookupds, and show their counts.
 
-    Every nsqd has a node id of its own, its number, and is registered with all nsqlookupds. All listen on the
-    loopback address. What follows -- is handed on to each nsqd: gnsq-like cluster --nsqds 3 -- --msg-timeout 5s
+    The node id of each nsqd is its number, and each is registered with all nsqlookupds. All listen on the loopback
+    address. Flags after -- are passed to each nsqd: gnsq-like cluster --nsqds 3 -- --msg-timeout 5s
 
-    On a terminal a table shows what each nsqd holds, and how many messages come in and are finished in a second;
-    elsewhere there is a line whenever something has changed. A daemon that ends by itself is reported, and the others
+    On a terminal a table shows the counts of each nsqd, and how many messages a second are published and finished;
+    elsewhere a line is printed when something has changed. A daemon that ends by itself is reported, and the others
     go on. Ctrl-C or SIGTERM ends all of them in good order.
 
     \b
     Exit status:
       0  ended by Ctrl-C or SIGTERM
-      1  the same, but a daemon had ended before; or no nsqd was left
+      1  the same, but a daemon had ended before; or all nsqds have ended
       2  the cluster could not be run
     """
     ends = [_last_port(options[f"{name}_port"], options[f"{name}s"]) for name in ("nsqd", "lookupd")]
     if max(ends) > 65535:
-        raise click.UsageError("the ports of so many daemons end above 65535")
+        raise click.UsageError("the ports of that many daemons end above 65535")
     starts = [options["nsqd_port"], options["lookupd_port"]]
     if all(starts) and starts[0] <= ends[1] and starts[1] <= ends[0]:
         raise click.UsageError(
@@ -71,14 +65,15 @@ def _last_port(first: int, daemons: int) -> int:
 def _run(options: dict[str, Any]) -> int:
     """Run the cluster; returns the exit status."""
     from gnsq_like.cli.cluster_run import ClusterRun
-    from gnsq_like.cli.cluster_screen import make_view
-    from gnsq_like.cli.daemon_processes import ChildFailed
+    from gnsq_like.cli.cluster_screen import ClusterLayout
+    from gnsq_like.cli.screen import make_view
+    from gnsq_like.server.daemon_process import DaemonFailed
 
-    run = ClusterRun(options, make_view())
+    run = ClusterRun(options, make_view(ClusterLayout()))
     try:
         until_a_signal(run.run)
-    except ChildFailed as exc:
-        raise ClusterFailed(f"{exc}.") from exc
+    except DaemonFailed as exc:
+        raise CannotRun(f"{exc}.") from exc
     except Interrupted as exc:
         click.echo(f"Ended by {exc}; no process is left.", err=True)
     else:

@@ -1,53 +1,56 @@
-"""One run of ``gnsq-like cluster``: starts the daemons, asks them every second, and has somebody show it."""
+"""One run of ``gnsq-like cluster``: starts the daemons, asks them for their figures every second, shows those."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import gevent
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
-from gnsq_like.cli.cluster_screen import LookupdRow, NsqdRow, Snapshot, View
-from gnsq_like.cli.daemon_processes import Child, Cluster
+from gnsq_like.cli.cluster_processes import ClusterProcesses
+from gnsq_like.cli.cluster_screen import ClusterSnapshot, LookupdRow, NsqdRow
+from gnsq_like.cli.screen import View
 from gnsq_like.errors import HTTPError
+from gnsq_like.server.daemon_process import DaemonProcess
 
 #: Seconds between two rounds of questions.
 INTERVAL = 1.0
-#: Seconds for an answer; then the table says that there was none.
+#: Seconds for an answer; then the table says that it is missing.
 _ANSWER_TIMEOUT = 2.0
-#: Seconds that the nsqds have to write everything down when they end.
+#: Seconds that the nsqds have at their end to write all messages to disk.
 _STOP_TIMEOUT = 30.0
 
 
 class ClusterRun:
-    """One run; :meth:`run` does it all.
+    """One run. Next: :meth:`run`.
 
     :param options: the command's
-    :param view: who shows it
+    :param view: shows the figures
     """
 
-    def __init__(self, options: dict[str, Any], view: View) -> None:
+    def __init__(self, options: dict[str, Any], view: View[ClusterSnapshot]) -> None:
         self._view = view
-        self._cluster = Cluster(**options, stop_timeout=_STOP_TIMEOUT)
+        self._cluster = ClusterProcesses(**options, stop_timeout=_STOP_TIMEOUT)
         #: Daemons that ended by themselves.
-        self.lost: list[Child] = []
+        self.lost: list[DaemonProcess] = []
         self._nsqds: list[_AskedNsqd] = []
         self._lookupds: list[_AskedLookupd] = []
 
     def run(self) -> int:
         """Run until no nsqd is left, or until something is thrown into this greenlet. May switch.
 
-        :raises ChildFailed: when a daemon does not start
+        :raises DaemonFailed: when a daemon does not start
         """
         with self._cluster:
-            self._nsqds = [_AskedNsqd(child, number) for number, child in enumerate(self._cluster.nsqds, 1)]
-            self._lookupds = [_AskedLookupd(child) for child in self._cluster.lookupds]
+            self._nsqds = [_AskedNsqd(daemon, number) for number, daemon in enumerate(self._cluster.nsqds, 1)]
+            self._lookupds = [_AskedLookupd(daemon) for daemon in self._cluster.lookupds]
             self._introduce()
             started = time.monotonic()
             with self._view:
-                while self._cluster.alive:
+                while self._cluster.running_nsqds:
                     self._note_lost()
                     asks = [nsqd.ask for nsqd in self._nsqds] + [lookupd.ask for lookupd in self._lookupds]
                     gevent.joinall([gevent.spawn(ask) for ask in asks])
@@ -57,11 +60,11 @@ class ClusterRun:
         return 1
 
     def _introduce(self) -> None:
-        """Say where everything is, in a form to be copied."""
+        """Show the addresses, in a form to be copied."""
         view = self._view
         nsqds, lookupds = self._cluster.nsqds, self._cluster.lookupds
-        for child in self._cluster:
-            view.say(f"{child.name:<12}  TCP {child.tcp_address}  HTTP {child.http_address}")
+        for daemon in self._cluster:
+            view.say(f"{daemon.name:<12}  TCP {daemon.tcp_address}  HTTP {daemon.http_address}")
         view.say("")
         found = [lookupd.http_address for lookupd in lookupds]
         view.say_to_copy(f'Reader("topic", "channel", handler, lookupd_http_addresses={_listed(found)})')
@@ -70,16 +73,16 @@ class ClusterRun:
         view.say("")
 
     def _note_lost(self) -> None:
-        for child in self._cluster:
-            if child not in self.lost and not child.alive:
-                self.lost.append(child)
-                self._view.say(f"{child.name} is gone: {child.how_it_ended}.")
+        for daemon in self._cluster:
+            if daemon not in self.lost and not daemon.is_running:
+                self.lost.append(daemon)
+                self._view.say(f"{daemon.name} is gone: {daemon.how_it_ended}.")
 
-    def _snapshot(self, elapsed: float) -> Snapshot:
+    def _snapshot(self, seconds: float) -> ClusterSnapshot:
         topics = {topic for nsqd in self._nsqds for topic in nsqd.topics}
         channels = {channel for nsqd in self._nsqds for channel in nsqd.channels}
-        return Snapshot(
-            elapsed,
+        return ClusterSnapshot(
+            seconds,
             [nsqd.row for nsqd in self._nsqds],
             [lookupd.row for lookupd in self._lookupds],
             len(topics),
@@ -88,41 +91,39 @@ class ClusterRun:
 
 
 def _listed(addresses: list[str]) -> str:
-    """A list as Python has it."""
+    """A list in Python's syntax."""
     return "[" + ", ".join(f'"{address}"' for address in addresses) + "]"
 
 
-def _problem(child: Child, answered: bool) -> str:
-    if not child.alive:
-        return f"gone: {child.how_it_ended}"
-    return "" if answered else f"no answer within {_ANSWER_TIMEOUT:g} s"
+def _problem(daemon: DaemonProcess) -> str:
+    """Why a daemon did not answer."""
+    return f"no answer within {_ANSWER_TIMEOUT:g} s" if daemon.is_running else f"gone: {daemon.how_it_ended}"
 
 
 class _AskedNsqd:
     """An nsqd that is asked for its figures again and again."""
 
-    def __init__(self, child: Child, node_id: int) -> None:
-        self._child = child
-        self._client = NsqdHTTPClient(child.http_address, timeout=_ANSWER_TIMEOUT)
-        self._node_id = node_id
-        #: What it has; channels as pairs.
+    def __init__(self, daemon: DaemonProcess, node_id: int) -> None:
+        self._daemon = daemon
+        self._client = NsqdHTTPClient(daemon.http_address, timeout=_ANSWER_TIMEOUT)
+        self._blank = NsqdRow(daemon.name, daemon.tcp_address, daemon.http_address, node_id)
+        self.row = self._blank
+        #: The names of its topics, and of its channels with their topics'.
         self.topics: set[str] = set()
         self.channels: set[tuple[str, str]] = set()
-        #: When it answered last (monotonic), and how many messages it had published and finished then.
+        #: When it answered last (monotonic), and how many messages had been published and finished by then.
         self._counts: tuple[float, int, int] | None = None
-        self.row = NsqdRow(child.name, child.tcp_address, child.http_address, node_id)
 
     def ask(self) -> None:
         """Renew ``row``. May switch."""
         stats = None
-        if self._child.alive:
+        if self._daemon.is_running:
             with suppress(HTTPError):
                 stats = self._client.stats(include_clients=False, include_mem=False)
-        where = (self._child.name, self._child.tcp_address, self._child.http_address, self._node_id)
         if stats is None:
             self.topics, self.channels = set(), set()
             self._counts = None
-            self.row = NsqdRow(*where, problem=_problem(self._child, answered=False))
+            self.row = replace(self._blank, problem=_problem(self._daemon))
             return
         now = time.monotonic()
         topics = stats["topics"]
@@ -133,14 +134,14 @@ class _AskedNsqd:
         in_flight = sum(channel["in_flight_count"] for _, channel in channels)
         deferred = sum(channel["deferred_count"] for _, channel in channels)
         published = sum(topic["message_count"] for topic in topics)
-        # What came to a channel and is not there any more was finished (or emptied away).
+        # Messages that arrived in a channel and are no longer there were finished (or the channel was emptied).
         held = sum(channel["depth"] for _, channel in channels) + in_flight + deferred
         finished = sum(channel["message_count"] for _, channel in channels) - held
         then = self._counts or (now, published, finished)
         self._counts = (now, published, finished)
         elapsed = now - then[0]
-        self.row = NsqdRow(
-            *where,
+        self.row = replace(
+            self._blank,
             topics=len(self.topics),
             channels=len(self.channels),
             depth=depth,
@@ -153,21 +154,18 @@ class _AskedNsqd:
 
 
 class _AskedLookupd:
-    """A nsqlookupd that is asked what it knows again and again."""
+    """A nsqlookupd that is asked for its counts again and again."""
 
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        self._client = LookupdClient(child.http_address, timeout=_ANSWER_TIMEOUT)
-        self.row = LookupdRow(child.name, child.tcp_address, child.http_address)
+    def __init__(self, daemon: DaemonProcess) -> None:
+        self._daemon = daemon
+        self._client = LookupdClient(daemon.http_address, timeout=_ANSWER_TIMEOUT)
+        self._blank = LookupdRow(daemon.name, daemon.tcp_address, daemon.http_address)
+        self.row = self._blank
 
     def ask(self) -> None:
         """Renew ``row``. May switch."""
-        where = (self._child.name, self._child.tcp_address, self._child.http_address)
-        if self._child.alive:
-            try:
-                self.row = LookupdRow(*where, len(self._client.nodes()), len(self._client.topics()))
-            except HTTPError:
-                pass
-            else:
+        if self._daemon.is_running:
+            with suppress(HTTPError):
+                self.row = replace(self._blank, nsqds=len(self._client.nodes()), topics=len(self._client.topics()))
                 return
-        self.row = LookupdRow(*where, problem=_problem(self._child, answered=False))
+        self.row = replace(self._blank, problem=_problem(self._daemon))

@@ -1,7 +1,7 @@
 """NSQ's config files: TOML, with the names of docs/internals 7, for ``--config``.
 
-What the file says becomes the defaults of the flags, so the command line has the last word. Durations are
-texts such as "250ms", and bare integers mean milliseconds.
+The values in the file become the defaults of the flags, so the command line overrides them. Durations are
+strings such as "250ms"; bare integers mean milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 from gnsq_like.server.options import config_name
 from gnsq_like.suggestion import did_you_mean
 
-#: What NSQ's daemons have and ours have no use for; files and command lines that name it are taken all the same.
+#: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore.
 WITHOUT_EFFECT = frozenset(
     {
         "verbose",
@@ -28,10 +28,10 @@ WITHOUT_EFFECT = frozenset(
 
 
 def defaults_from(path: str, options: type) -> dict[str, Any]:
-    """What a config file says, by the names of ``options``' fields, as the flags' own parsers take it.
+    """The values in a config file, by the names of ``options``' fields, as text for the flags' own parsers.
 
     :param options: the options class of the daemon
-    :raises click.UsageError: if the file cannot be read, is no TOML, or names something unknown
+    :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
     """
     try:
         with open(path, "rb") as file:
@@ -39,7 +39,7 @@ def defaults_from(path: str, options: type) -> dict[str, Any]:
     except OSError as exc:
         raise click.UsageError(f"cannot read the config file {path}: {exc.strerror or exc}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise click.UsageError(f"the config file {path} is no TOML: {exc}") from None
+        raise click.UsageError(f"the config file {path} is not TOML: {exc}") from None
     return _by_field(path, found, options)
 
 
@@ -56,7 +56,7 @@ def _by_field(path: str, found: Mapping[str, Any], options: type) -> dict[str, A
 
 
 def _as_flag(default: Any, value: Any, where: str) -> Any:
-    """A value as the command line would have it."""
+    """A value as it would be written on the command line."""
     if isinstance(default, tuple):
         if not isinstance(value, list):
             raise click.UsageError(f"{where} must be a list")

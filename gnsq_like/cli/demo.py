@@ -1,6 +1,6 @@
-"""``gnsq-like demo``: the command, its exit status, and what a signal does.
+"""``gnsq-like demo``: the command and its exit status.
 
-The run itself is in ``demo_run``, imported when it is wanted: ``--help`` loads no gevent.
+The run itself is in ``demo_run``, which is imported when it begins: ``--help`` loads no gevent.
 """
 
 from __future__ import annotations
@@ -9,17 +9,8 @@ from typing import Any
 
 import click
 
-from gnsq_like.cli.interrupt import Interrupted, until_a_signal
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun, Interrupted, until_a_signal
 from gnsq_like.cli.tally import NUMBER_BYTES
-
-#: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
-INTERRUPTED_STATUS = 130
-
-
-class DemoFailed(click.ClickException):
-    """The demo could not be run; the message is a sentence."""
-
-    exit_code = 2
 
 
 @click.command()
@@ -40,28 +31,27 @@ class DemoFailed(click.ClickException):
     type=click.IntRange(0),
     default=1000,
     show_default=True,
-    help="On one channel, let the first try of every so many messages fail; 0 for none.",
+    help="On one channel, the first try of every N-th message fails; 0: none fails.",
 )
 @click.option(
     "--work",
     type=click.FloatRange(0, 10),
     default=0.02,
     show_default=True,
-    help="Seconds that a handler waits with each message, as it would for a database.",
+    help="Seconds that a handler waits for each message, as it would for a database.",
 )
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def demo(quiet: bool, **options: Any) -> None:
-    """Publish and consume on daemons of its own; count what is lost.
+    """Publish and consume on its own daemons; count lost messages.
 
     Starts a nsqlookupd and some nsqds as child processes on free ports, publishes numbered messages to them, and
     consumes them with several Readers on two channels, each of which gets every message. The Readers find the
-    nsqds through nsqlookupd. Handlers on the channel "mail" fail now and then: the message is requeued and
-    comes again half a second later.
+    nsqds through nsqlookupd. Handlers on the channel "mail" fail now and then: the message is requeued and is
+    delivered again half a second later.
 
     The last line says how many messages were lost and how many were delivered twice, per channel and in all. A
-    message is lost if nsqd confirmed it and no handler of the channel ever finished its work on it. It was
-    delivered twice if that happened more than once; a try that failed does not count, so a requeue alone is not
-    "twice".
+    message is lost if nsqd confirmed it and no handler of the channel finished its work on it. It was delivered
+    twice if several handlers finished; a failed try does not count, so a requeue alone is not "twice".
 
     \b
     Exit status:
@@ -79,17 +69,18 @@ def demo(quiet: bool, **options: Any) -> None:
 
 
 def _run(quiet: bool, options: dict[str, Any]) -> int:
-    """Run the demo and print what it found; returns the exit status."""
-    from gnsq_like.cli.daemon_processes import ChildFailed
-    from gnsq_like.cli.demo_run import Demo, Plan, Recorder
+    """Run the demo and print its verdict; returns the exit status."""
+    from gnsq_like.cli.demo_run import Demo, DemoPlan, Recorder
+    from gnsq_like.cli.demo_screen import DemoLayout
     from gnsq_like.cli.screen import make_view
     from gnsq_like.errors import HTTPError
+    from gnsq_like.server.daemon_process import DaemonFailed
 
     with Recorder() as recorder:
         try:
-            verdict = Demo(Plan(**options), make_view(quiet=quiet)).run()
-        except (ChildFailed, HTTPError) as exc:
-            raise DemoFailed(f"{exc}.") from exc
+            verdict = Demo(DemoPlan(**options), make_view(DemoLayout(), quiet=quiet)).run()
+        except (DaemonFailed, HTTPError) as exc:
+            raise CannotRun(f"{exc}.") from exc
     if any(verdict.lost.values()) or any(verdict.twice.values()):
         for line in recorder.lines:
             click.echo(line, err=True)

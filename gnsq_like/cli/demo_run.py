@@ -1,12 +1,11 @@
-"""What the demo does: publish numbered messages, consume them on two channels, and count.
+"""One run of ``gnsq-like demo``: publishes numbered messages, consumes them on two channels, and counts.
 
-In order: start the daemons; make the topic and both channels on every nsqd, for a channel made later would
-miss what was published before; wait until nsqlookupd knows every nsqd; start the Readers, which find the
-nsqds there and nowhere else; wait until each is connected to each; publish.
+In order: start the daemons; create the topic and both channels on every nsqd, because a channel created later would
+miss earlier messages; wait until nsqlookupd knows every nsqd; start the Readers, which find the nsqds only there;
+wait until each Reader is connected to each nsqd; publish.
 
-It is over when everything is published and the nsqds say that nothing waits, is in flight or is deferred:
-then nothing can come any more, neither a first time nor again. An nsqd that somebody killed has nothing
-left, so what it held is lost, and the demo says so.
+The run is over when everything is published and the nsqds report that nothing waits, is in flight or is deferred:
+then no delivery can follow. The messages of an nsqd that was killed are lost, and the demo counts them as lost.
 """
 
 from __future__ import annotations
@@ -23,10 +22,12 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
-from gnsq_like.cli.daemon_processes import Child, ChildFailed, Cluster
-from gnsq_like.cli.screen import ChannelRow, Snapshot, View
+from gnsq_like.cli.cluster_processes import ClusterProcesses
+from gnsq_like.cli.demo_screen import ChannelRow, DemoSnapshot
+from gnsq_like.cli.screen import View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.errors import HTTPError, NotRunning, PublishError
+from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
 
 TOPIC = "demo"
 #: The two channels; the handlers of the second fail now and then.
@@ -34,38 +35,39 @@ STEADY, SHAKY = "archive", "mail"
 
 #: Greenlets that publish, each waiting for nsqd's OK before its next message.
 PUBLISHERS = 200
-#: Messages in flight of each Reader, and so its handlers at work at once.
+#: For each Reader; also the number of its handlers that run at once.
 MAX_IN_FLIGHT = 100
-#: Seconds until a failed message comes again, the first time.
+#: Seconds until a failed message is delivered again.
 REQUEUE_DELAY = 0.5
-#: Publishing pauses while the nsqds hold more than so many bytes of bodies: they keep everything in memory.
+#: Publishing pauses while the nsqds hold more bytes than this: they keep everything in memory.
 BACKLOG_BYTES = 64 * 1024 * 1024
-#: What an nsqd needs for a message beside its body, roughly.
+#: Roughly what an nsqd needs for a message besides its body.
 _OVERHEAD_BYTES = 1024
 
-#: Seconds until nsqlookupd and the Readers must have found every nsqd.
+#: Seconds for nsqlookupd and the Readers to find every nsqd.
 FIND_TIMEOUT = 15.0
 #: Seconds without any progress after which the demo gives up; above nsqd's msg-timeout of 60.
 PATIENCE = 90.0
-#: Seconds between two questions to the nsqds: what is left?
+#: Seconds between two questions to the nsqds, and between two updates of the screen.
 _ASK_INTERVAL = 0.2
+_SHOW_INTERVAL = 0.1
 #: Seconds over which "per second" is measured.
 _RATE_SPAN = 1.5
 
 
 class PlannedFailure(Exception):
-    """What the shaky handler raises now and then."""
+    """Raised by the shaky handler now and then."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to do; the demo command's options."""
+class DemoPlan:
+    """The demo command's options."""
 
     messages: int
     nsqds: int
     readers: int
     body_bytes: int
-    #: Every so many messages fail once on the shaky channel; 0 for none.
+    #: Every N-th message fails once on the shaky channel; 0: none fails.
     fail_every: int
     #: Seconds that a handler waits, as for a database.
     work: float
@@ -74,7 +76,7 @@ class Plan:
 class Channel:
     """One channel: its handler, its tally and its Readers."""
 
-    def __init__(self, name: str, plan: Plan, lookupd: str, *, fail_every: int) -> None:
+    def __init__(self, name: str, plan: DemoPlan, lookupd: str, *, fail_every: int) -> None:
         self.name = name
         self.tally = Tally(plan.messages)
         self._work = plan.work
@@ -87,16 +89,16 @@ class Channel:
                 lookupd_http_addresses=lookupd,
                 max_in_flight=MAX_IN_FLIGHT,
                 default_requeue_delay=REQUEUE_DELAY,
-                # Backoff stops everything for a second or more after each failure; here they are planned.
+                # Backoff would stop everything for a second or more after each planned failure.
                 max_backoff_duration=0,
             )
             for _ in range(plan.readers)
         ]
-        #: Messages that wait in the nsqds, those that failed and wait for their delay too.
+        #: Messages that wait in the nsqds, including those that failed and wait for their delay.
         self.waiting = 0
 
     def handle(self, message: Message) -> None:
-        """The handler: it works, fails if it is this message's turn and first time, and counts."""
+        """The handler: works, fails at the first try of some messages, and counts the others."""
         if self._work:
             gevent.sleep(self._work)
         number = number_of(message.body)
@@ -115,37 +117,37 @@ class Channel:
 
 
 class Demo:
-    """One run. :meth:`run` does it all and gives the verdict.
+    """One run. Next: :meth:`run`.
 
-    :param plan: what to do
-    :param view: who shows it
+    :param view: shows how far it is
     """
 
-    def __init__(self, plan: Plan, view: View) -> None:
+    def __init__(self, plan: DemoPlan, view: View[DemoSnapshot]) -> None:
         self._plan = plan
         self._view = view
-        self._cluster = Cluster(plan.nsqds)
+        self._cluster = ClusterProcesses(plan.nsqds)
         self._channels: list[Channel] = []
         self._published = Tally(plan.messages)
-        #: Publishes that nsqd did not confirm, and why the last one was not.
+        #: Publishes that nsqd did not confirm, and the reason for the last one.
         self._failed = 0
         self._failure: PublishError | None = None
+        #: Messages that the nsqds hold, those of both channels counted once.
         self._backlog = 0
         self._publishing_is_over = Event()
         self._all_is_over = Event()
-        self._ended: set[Child] = set()
+        self._ended: set[DaemonProcess] = set()
         self._rates: dict[str, _Rate] = {}
 
     def run(self) -> Verdict:
-        """Start everything, publish, consume, count, and end everything. May switch.
+        """Start everything, publish, consume, count, and end everything; returns the verdict. May switch.
 
-        :raises ChildFailed: when a daemon does not start, or is not found
+        :raises DaemonFailed: when a daemon does not start, or is not found
         :raises HTTPError: when a daemon that listens does not answer
         """
         self._view.say(f"Starting 1 nsqlookupd and {_counted(self._plan.nsqds, 'nsqd')}.")
         with self._cluster:
-            for child in self._cluster:
-                self._view.say(f"  {child.name:<10}  TCP {child.tcp_address}  HTTP {child.http_address}")
+            for daemon in self._cluster:
+                self._view.say(f"  {daemon.name:<10}  TCP {daemon.tcp_address}  HTTP {daemon.http_address}")
             self._make_channels()
             readers = [reader for channel in self._channels for reader in channel.readers]
             self._view.say(
@@ -157,7 +159,7 @@ class Demo:
             self._wait_for(
                 lambda: all(channel.connections == wanted for channel in self._channels), "the Readers did not find"
             )
-            producer = Producer([child.tcp_address for child in self._cluster.nsqds])
+            producer = Producer([nsqd.tcp_address for nsqd in self._cluster.nsqds])
             greenlets = Group()
             started = time.monotonic()
             try:
@@ -165,7 +167,7 @@ class Demo:
                 greenlets.spawn(self._ask_until_all_is_over)
                 self._show(started)
                 seconds = time.monotonic() - started
-                # The nsqds have nothing left, so nothing is in flight here either.
+                # The nsqds hold nothing, so nothing is in flight here either.
                 gevent.joinall([gevent.spawn(reader.stop, 5.0) for reader in readers], raise_error=True)
                 producer.close()
             finally:
@@ -175,8 +177,8 @@ class Demo:
     # -- before ---------------------------------------------------------------------------------------
 
     def _make_channels(self) -> None:
-        for child in self._cluster.nsqds:
-            with NsqdHTTPClient(child.http_address) as nsqd:
+        for daemon in self._cluster.nsqds:
+            with NsqdHTTPClient(daemon.http_address) as nsqd:
                 nsqd.create_topic(TOPIC)
                 for name in (STEADY, SHAKY):
                     nsqd.create_channel(TOPIC, name)
@@ -195,11 +197,11 @@ class Demo:
     def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + FIND_TIMEOUT
         while not condition():
-            for child in self._cluster:
-                if not child.alive:
-                    raise ChildFailed(f"{child.name} ended too early: {child.how_it_ended}")
+            for daemon in self._cluster:
+                if not daemon.is_running:
+                    raise DaemonFailed(f"{daemon.name} ended too early: {daemon.how_it_ended}")
             if time.monotonic() >= deadline:
-                raise ChildFailed(f"{otherwise} every nsqd within {FIND_TIMEOUT:g} s")
+                raise DaemonFailed(f"{otherwise} every nsqd within {FIND_TIMEOUT:g} s")
             gevent.sleep(0.01)
 
     # -- publishing -----------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class Demo:
         for number in numbers:
             while self._backlog > most:
                 gevent.sleep(_ASK_INTERVAL)
-            if not self._cluster.alive:
+            if not self._cluster.running_nsqds:
                 return
             try:
                 producer.publish(TOPIC, body_of(number, self._plan.body_bytes))
@@ -236,43 +238,38 @@ class Demo:
     # -- the end --------------------------------------------------------------------------------------
 
     def _ask_until_all_is_over(self) -> None:
-        """Greenlet: ask the nsqds what they hold, until that is nothing or nothing moves any more."""
+        """Greenlet: ask the nsqds for their counts until these are 0, or nothing has changed for too long."""
+        progress: tuple[int, ...] = ()
+        moved_at = time.monotonic()
         try:
-            self._ask_until_nothing_is_left()
+            while True:
+                # In this order: messages published after the nsqds' answers must not be missed.
+                is_over = self._publishing_is_over.is_set()
+                left = self._ask()
+                counted = (channel.tally.once + channel.tally.twice for channel in self._channels)
+                if (now_at := (self._published.once, *counted)) != progress:
+                    progress, moved_at = now_at, time.monotonic()
+                if is_over and left == 0:
+                    return
+                if time.monotonic() - moved_at > PATIENCE:
+                    self._view.say(f"Nothing has changed for {PATIENCE:g} s: the demo gives up.")
+                    return
+                gevent.sleep(_ASK_INTERVAL)
         finally:
             self._all_is_over.set()
 
-    def _ask_until_nothing_is_left(self) -> None:
-        progress: tuple[int, ...] = ()
-        moved_at = time.monotonic()
-        while True:
-            # In this order: what is published later than the nsqds answer must not be missed.
-            is_over = self._publishing_is_over.is_set()
-            left = self._ask()
-            now_at = (self._published.once, *(channel.tally.once + channel.tally.twice for channel in self._channels))
-            if now_at != progress:
-                progress, moved_at = now_at, time.monotonic()
-            if is_over and left == 0:
-                return
-            if time.monotonic() - moved_at > PATIENCE:
-                self._view.say(f"Nothing has moved for {PATIENCE:g} s: this is the end.")
-                return
-            gevent.sleep(_ASK_INTERVAL)
-
     def _ask(self) -> int | None:
-        """How many messages the nsqds still hold; None when one of them does not answer. May switch."""
+        """How many messages the nsqds still hold; None if one of them does not answer. May switch."""
         waiting = {channel.name: 0 for channel in self._channels}
         backlog = left = 0
-        for child in self._cluster.nsqds:
-            if not child.alive:
-                continue
+        for daemon in self._cluster.running_nsqds:
             try:
-                with NsqdHTTPClient(child.http_address) as nsqd:
+                with NsqdHTTPClient(daemon.http_address) as nsqd:
                     stats = nsqd.stats(TOPIC, include_clients=False, include_mem=False)
             except HTTPError:
                 return None
             for topic in stats["topics"]:
-                # Whoever looks on, with nsq_tail perhaps, has a channel of his own: it does not count.
+                # Other channels do not count: nsq_tail makes one, for example.
                 ours = [channel for channel in topic["channels"] if channel["channel_name"] in waiting]
                 for channel in ours:
                     held = channel["depth"] + channel["deferred_count"]
@@ -299,42 +296,42 @@ class Demo:
 
     def _show(self, started: float) -> None:
         with self._view:
-            while not self._all_is_over.wait(self._view.interval):
+            while not self._all_is_over.wait(_SHOW_INTERVAL):
                 self._note_ended()
                 self._view.update(self._snapshot(time.monotonic() - started))
             self._view.update(self._snapshot(time.monotonic() - started))
 
     def _note_ended(self) -> None:
-        for child in self._cluster:
-            if child not in self._ended and not child.alive:
-                self._ended.add(child)
-                loss = "" if child in self._cluster.lookupds else " What it held is lost."
-                self._view.say(f"{child.name} is gone: {child.how_it_ended}.{loss}")
+        for daemon in self._cluster:
+            if daemon not in self._ended and not daemon.is_running:
+                self._ended.add(daemon)
+                loss = "" if daemon in self._cluster.lookupds else " Its messages are lost."
+                self._view.say(f"{daemon.name} is gone: {daemon.how_it_ended}.{loss}")
 
-    def _snapshot(self, elapsed: float) -> Snapshot:
+    def _snapshot(self, seconds: float) -> DemoSnapshot:
         published = self._published.once
         is_over = self._all_is_over.is_set()
         rows = [
             ChannelRow(
                 channel.name,
                 channel.tally.once,
-                self._rates[channel.name].of(channel.tally.once, elapsed, is_over=is_over),
+                self._rates[channel.name].of(channel.tally.once, seconds, is_over=is_over),
                 channel.total("in_flight"),
                 channel.waiting,
                 channel.total("requeued"),
             )
             for channel in self._channels
         ]
-        rate = self._rates[TOPIC].of(published, elapsed, is_over=is_over)
-        return Snapshot(elapsed, self._plan.messages, published, rate, rows, is_over)
+        rate = self._rates[TOPIC].of(published, seconds, is_over=is_over)
+        return DemoSnapshot(seconds, self._plan.messages, published, rate, rows, is_over)
 
 
 class _Rate:
-    """How fast a count grows: over the last moments, and at the end over all the time that it grew."""
+    """The rate at which a count grows: over the last moments; at the end, over all the time in which it grew."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])
-        #: When it was last seen to grow.
+        #: When it last grew.
         self._grew_at = 0.0
 
     def of(self, count: int, now: float, *, is_over: bool) -> float:
@@ -351,9 +348,9 @@ class _Rate:
 
 
 class Recorder(logging.Handler):
-    """Keeps the library's last warnings, but for those of planned failures, while it is entered.
+    """Keeps the library's last warnings while it is entered, except those about planned failures.
 
-    They are for the end of a run that went wrong; in between they would tear the table.
+    They are printed at the end of a run that went wrong; before, they would break the table.
     """
 
     def __init__(self) -> None:
@@ -378,5 +375,5 @@ class Recorder(logging.Handler):
 
 
 def _counted(count: int, noun: str, plural: str = "s") -> str:
-    """ "1 nsqd", "2,000 nsqds" """
+    """As "1 nsqd" or "2,000 nsqds"."""
     return f"{count:,} {noun}{'' if count == 1 else plural}"

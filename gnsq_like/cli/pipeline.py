@@ -1,4 +1,4 @@
-"""``gnsq-like pipeline``: the commands, their exit status, and what a signal does.
+"""``gnsq-like pipeline``: the commands, their exit statuses and their signals.
 
 Spark is imported when something runs: ``--help`` loads neither it nor gevent.
 """
@@ -13,23 +13,15 @@ from typing import Any
 
 import click
 
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
 
-#: The shell's status for a program that Ctrl-C ended, which SIGTERM has here, too.
-INTERRUPTED_STATUS = 130
-
-#: What the commands need beside [cli], by the names that imports know.
+#: Modules that the commands need besides those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
 
-#: Seconds; a century before the last batch there was none.
+#: Seconds: a century, more than any pipeline has run.
 _EVER = 100 * 366 * 86400
-
-
-class CannotRun(click.ClickException):
-    """The run could not begin; the message is a sentence."""
-
-    exit_code = 2
 
 
 class Failed(click.ClickException):
@@ -40,10 +32,10 @@ class Failed(click.ClickException):
 
 @click.group()
 def pipeline() -> None:
-    """Write a topic into a table with Spark, once each message; and what does not fit to another topic.
+    """Write each message of a topic once into a table with Spark, and the rejected ones to another topic.
 
     Needs the extra [pipeline] (pip install "gnsq-like[pipeline]") and Java 17 or newer. docs/pipeline.rst
-    says what stands in the file.
+    describes the file.
     """
 
 
@@ -54,9 +46,9 @@ _CONFIG = click.option(
 
 @pipeline.command()
 @_CONFIG
-@click.option("--available-now", is_flag=True, help="End when all is written that was there at the start.")
+@click.option("--available-now", is_flag=True, help="End when all messages that were there at the start are written.")
 @click.option(
-    "--master", help="Which Spark, as local[4] or spark://host:7077. Default: this machine, or spark-submit's."
+    "--master", help="The Spark master, as local[4] or spark://host:7077. Default: this machine, or spark-submit's."
 )
 @click.option("--report", type=click.Path(dir_okay=False), help="Write the report here at the end.")
 @click.option(
@@ -64,7 +56,7 @@ _CONFIG = click.option(
     type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
     default="OFF",
     show_default=True,
-    help="What Spark's own log says on stderr.",
+    help="The level of Spark's own log on stderr.",
 )
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def run(path: str, available_now: bool, master: str | None, report: str | None, spark_log: str, quiet: bool) -> None:
@@ -72,24 +64,25 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
 
     \b
     Exit status:
-      0    all that was there is written
+      0    all messages are written
       1    it failed under way; nothing is lost, start it again
       2    it could not begin: wrong configuration, no nsqd, no Java
       130  ended by Ctrl-C or SIGTERM; nothing is lost
     """
-    from gnsq_like.cli.pipeline_screen import make_view, summary
+    from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
+    from gnsq_like.cli.screen import make_view
 
     with _sentences(), _stop_signals() as stopped:
         from gnsq_like.spark.pipeline import load_pipeline, run_pipeline, write_report
         from gnsq_like.spark.pipeline.report import NothingToReport, check_report
 
         if spark_log == "OFF":
-            # Where Java ends, it says so at length; the sentence comes from us.
+            # It reports the end of Java at length; the user gets our sentence.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
         loaded = load_pipeline(path)
         if report is not None:
             check_report(report)
-        with make_view(quiet=quiet) as view:
+        with make_view(PipelineLayout(), quiet=quiet) as view:
             view.say(f"Starting Spark for {loaded.title}; rows go to {loaded.place('data')}")
             last = run_pipeline(
                 loaded,
@@ -119,13 +112,13 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
     show_default=True,
     help="The file to be written.",
 )
-@click.option("--last", default="", metavar="TIME", help="Only so much before the last batch, as 30m, 12h or 7d.")
+@click.option("--last", default="", metavar="TIME", help="Only this long before the last batch, as 30m, 12h or 7d.")
 def report(path: str, output: str, last: str) -> None:
-    """Write the report of a pipeline, which may be running: an HTML file with plots. Needs no Java.
+    """Write the report of a pipeline, which may be running: an HTML file with plots. Does not need Java.
 
     \b
     Exit status:
-      0  it is written
+      0  the report is written
       1  there is nothing to report, or it could not be read or written
       2  wrong configuration
     """
@@ -155,29 +148,30 @@ def _seconds(text: str) -> float:
     "--location",
     type=click.Path(file_okay=False),
     default="",
-    help="Directory for what is written; it must be empty. Default: a new one below the temporary directory.",
+    help="Directory for the table and the report; it must be empty. Default: a new one below the temporary directory.",
 )
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) -> None:
-    """See a pipeline work: daemons of its own, clicks, the table, the report.
+    """Show a pipeline at work: its own daemons, clicks, the table, the report.
 
-    Starts a nsqlookupd and some nsqds as child processes, publishes clicks to them, a few of which are no JSON or lack
-    a field, some deferred, some given back once by another consumer, and runs a pipeline that writes them to Parquet.
-    The last lines say what was lost or written twice, by the table itself, and where the table and the report are.
+    Starts a nsqlookupd and some nsqds as child processes, publishes clicks to them, and runs a pipeline that writes
+    them to Parquet. A few clicks are not JSON or lack a field, some are deferred, and some are requeued once by another
+    consumer. The last lines say how many are missing from the table or in it twice, and where table and report are.
 
     \b
     Exit status:
-      0    nothing was lost, nothing is there twice
-      1    something was, or the pipeline failed
+      0    every click is in the table once
+      1    some are lost or there twice, or the pipeline failed
       2    the demo could not be run
       130  ended by Ctrl-C or SIGTERM
     """
     with _sentences(), _stop_signals() as stopped:
-        from gnsq_like.cli.pipeline_demo import Plan, run_demo
-        from gnsq_like.cli.pipeline_screen import make_view
+        from gnsq_like.cli.pipeline_demo import PipelinePlan, run_demo
+        from gnsq_like.cli.pipeline_screen import PipelineLayout
+        from gnsq_like.cli.screen import make_view
 
-        plan = Plan(messages=messages, nsqds=nsqds, seconds=seconds, location=location)
-        with make_view(quiet=quiet) as view:
+        plan = PipelinePlan(messages=messages, nsqds=nsqds, seconds=seconds, location=location)
+        with make_view(PipelineLayout(), quiet=quiet) as view:
             verdict = run_demo(plan, view, lambda: bool(stopped))
     if stopped:
         click.echo(f"Ended by {stopped[0]}; no process is left.", err=True)
@@ -189,7 +183,7 @@ def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) 
 
 @contextmanager
 def _sentences() -> Iterator[None]:
-    """Errors that say what is wrong become exit statuses; others are bugs, and keep their traceback."""
+    """Turn errors with a sentence into exit statuses; others are bugs, and keep their traceback."""
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
@@ -201,7 +195,7 @@ def _sentences() -> Iterator[None]:
         except UsageError as exc:
             raise CannotRun(str(exc)) from exc
         except NSQError as exc:
-            raise CannotRun(f"{exc}. Nothing was begun.") from exc
+            raise CannotRun(f"{exc}. Nothing was started.") from exc
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in _NEEDED:
             raise
@@ -210,7 +204,7 @@ def _sentences() -> Iterator[None]:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[str]]:
-    """The names of the SIGINT and SIGTERM that came; a run looks at it a few times a second, and ends in good order."""
+    """The names of the signals received, SIGINT or SIGTERM; a run checks them often, and ends cleanly."""
     came: list[str] = []
     before: dict[signal.Signals, Any] = {}
 

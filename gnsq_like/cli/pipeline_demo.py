@@ -1,11 +1,11 @@
-"""What ``gnsq-like pipeline demo`` does: publish clicks, run a pipeline, and check the table.
+"""One run of ``gnsq-like pipeline demo``: publishes clicks, runs a pipeline, and checks the table.
 
-In order: start the daemons; make the topic and the channel everywhere; let another consumer give some clicks back, so
-that they come again; once the pipeline has written these, publish the others from a thread; end the run when it has as
-many messages as were published; read the table with pyarrow, and count.
+In order: start the daemons; create the topic and the channel everywhere; have another consumer requeue some clicks, so
+that they are delivered again; once the pipeline has written these, publish the others from a thread; end the run when
+it has as many messages as were published; read the table with pyarrow, and count.
 
-Clicks are numbered. A click that is no JSON, or lacks its user, has to be among the rejected; the others in the
-table; each once.
+Clicks are numbered. A click that is not JSON, or lacks its user, has to be among the rejected ones; all others have
+to be in the table; each of them once.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from pathlib import Path
 from typing import Any
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader
-from gnsq_like.cli.daemon_processes import ChildFailed, Cluster
-from gnsq_like.cli.pipeline_screen import View
+from gnsq_like.cli.cluster_processes import ClusterProcesses
+from gnsq_like.cli.screen import View
 from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.server.daemon_process import DaemonFailed
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline, write_report
 
 TOPIC, CHANNEL, DEAD = "clicks", "table", "clicks.dead"
 SCHEMA = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING, at DOUBLE, ms INT"
 
-#: Every so many clicks are no JSON, lack their user, or are deferred.
+#: One of this many clicks is not JSON, lacks its user, or is deferred.
 _BROKEN_EVERY, _NO_USER_EVERY, _DEFERRED_EVERY = 2000, 3000, 500
 #: Seconds for which those are deferred.
 _DEFER = 5.0
-#: Clicks that are published before the pipeline starts, and how many of them another consumer gives back.
-_EARLY_SHARE, _GIVEN_BACK = 0.1, 300
+#: The share of clicks that is published before the pipeline starts, and how many of these are requeued once.
+_EARLY_SHARE, _REQUEUED = 0.1, 300
 #: Seconds between two publishes, and between two batches.
 _PUBLISH_INTERVAL, _TRIGGER = 0.1, 2.0
-#: Seconds without progress after which it ends, with an error; the first batch of a busy machine takes long.
+#: Seconds without progress after which it ends with an error; the first batch takes long on a busy machine.
 _PATIENCE = 180.0
-#: Bytes of a click, about.
+#: Bytes of a click, roughly.
 _CLICK_BYTES = 200
 
 _PAGES = ("/", "/cart", "/search", "/item/1", "/item/2", "/help")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to do; the command's options."""
+class PipelinePlan:
+    """The command's options."""
 
     messages: int
     nsqds: int
@@ -59,15 +60,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What was found in the end."""
+class TableVerdict:
+    """What the table shows at the end."""
 
     lines: list[str]
     exit_status: int
-
-
-class DemoFailed(NSQError):
-    """The demo could not be run."""
 
 
 def click_of(number: int, rng: random.Random) -> bytes:
@@ -94,9 +91,9 @@ def is_good(number: int) -> bool:
 
 
 class Publisher:
-    """Publishes the clicks, in a thread: what waits for Spark runs no hub."""
+    """Publishes the clicks in a thread, because the main thread waits for Spark and runs no hub."""
 
-    def __init__(self, plan: Plan, addresses: list[str]) -> None:
+    def __init__(self, plan: PipelinePlan, addresses: list[str]) -> None:
         self._plan = plan
         self._producer = Producer(addresses)
         self._rng = random.Random(0)
@@ -128,7 +125,7 @@ class Publisher:
             self.error = exc
 
     def start(self) -> None:
-        """Go on in a thread of its own."""
+        """Publish the rest in the thread."""
         self._thread.start()
 
     @property
@@ -138,7 +135,7 @@ class Publisher:
 
     @property
     def is_done(self) -> bool:
-        """Whether no more will come."""
+        """Whether everything is published, or publishing has failed."""
         return self.is_started and not self._thread.is_alive()
 
     def close(self) -> None:
@@ -149,18 +146,16 @@ class Publisher:
         self._producer.close(timeout=5)
 
 
-def run_demo(plan: Plan, view: View, stopped: Callable[[], bool]) -> Verdict:
-    """Do it all, and end everything. May switch.
+def run_demo(plan: PipelinePlan, view: View[Snapshot], stopped: Callable[[], bool]) -> TableVerdict:
+    """Start everything, publish, run the pipeline, end everything, and check the table. May switch.
 
+    :param stopped: whether to end early
     :raises PipelineFailed: the pipeline ended by itself
-    :raises NSQError: a daemon did not start, or no Java was found
+    :raises NSQError: a daemon did not start, or Java was not found
     """
     location = _directory(plan.location)
-    try:
-        with Cluster(plan.nsqds) as cluster:
-            return _run(plan, view, stopped, location, cluster)
-    except ChildFailed as exc:
-        raise DemoFailed(str(exc)) from exc
+    with ClusterProcesses(plan.nsqds) as cluster:
+        return _run(plan, view, stopped, location, cluster)
 
 
 def _directory(location: str) -> Path:
@@ -176,35 +171,25 @@ def _directory(location: str) -> Path:
     return path
 
 
-def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cluster: Cluster) -> Verdict:
+def _run(
+    plan: PipelinePlan, view: View[Snapshot], stopped: Callable[[], bool], location: Path, cluster: ClusterProcesses
+) -> TableVerdict:
     [lookupd] = [each.http_address for each in cluster.lookupds]
     _make_channel(cluster, lookupd, plan.nsqds)
     view.say(f"1 nsqlookupd and {plan.nsqds} nsqds are up; {plan.messages:,} clicks go to the topic {TOPIC}.")
-    publisher = Publisher(plan, [child.tcp_address for child in cluster.nsqds])
+    publisher = Publisher(plan, [nsqd.tcp_address for nsqd in cluster.nsqds])
     try:
         publisher.publish(max(1, int(plan.messages * _EARLY_SHARE)))
-        _give_some_back(lookupd, min(_GIVEN_BACK, publisher.count // 2))
-        pipeline = Pipeline(
-            name="clicks",
-            location=str(location),
-            source={"topic": TOPIC, "channel": CHANNEL, "lookupdHttpAddresses": lookupd, "msgTimeoutMs": "10000"},
-            schema=SCHEMA,
-            dead_letters={"topic": DEAD, "nsqdTcpAddresses": cluster.nsqds[0].tcp_address},
-            trigger=_TRIGGER,
-            spark={
-                "spark.ui.enabled": "false",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.driver.host": "127.0.0.1",
-            },
-        )
+        _requeue_some(lookupd, min(_REQUEUED, publisher.count // 2))
+        pipeline = _pipeline(location, lookupd, cluster.nsqds[0].tcp_address)
         view.say("Starting Spark, which takes some seconds.")
         end = _End(publisher, cluster, stopped)
-        last = run_pipeline(pipeline, watch=lambda snapshot: _watch(end, view, snapshot), stop=end.is_there)
+        last = run_pipeline(pipeline, watch=lambda snapshot: _watch(end, view, snapshot), stop=end.is_reached)
         published = publisher.count
     finally:
         publisher.close()
     if stopped():
-        return Verdict([], 1)
+        return TableVerdict([], 1)
     if publisher.error is not None:
         raise PipelineFailed(f"publishing failed: {publisher.error}")
     if end.problem:
@@ -213,21 +198,37 @@ def _run(plan: Plan, view: View, stopped: Callable[[], bool], location: Path, cl
     return judge(published, numbers_in(pipeline), last, [f"Table:  {location / 'data'}", f"Report: {report}"])
 
 
-def _make_channel(cluster: Cluster, lookupd: str, nsqds: int) -> None:
-    for child in cluster.nsqds:
-        with NsqdHTTPClient(child.http_address) as nsqd:
+def _pipeline(location: Path, lookupd: str, dead_letter_nsqd: str) -> Pipeline:
+    return Pipeline(
+        name="clicks",
+        location=str(location),
+        source={"topic": TOPIC, "channel": CHANNEL, "lookupdHttpAddresses": lookupd, "msgTimeoutMs": "10000"},
+        schema=SCHEMA,
+        dead_letters={"topic": DEAD, "nsqdTcpAddresses": dead_letter_nsqd},
+        trigger=_TRIGGER,
+        spark={
+            "spark.ui.enabled": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+        },
+    )
+
+
+def _make_channel(cluster: ClusterProcesses, lookupd: str, nsqds: int) -> None:
+    for daemon in cluster.nsqds:
+        with NsqdHTTPClient(daemon.http_address) as nsqd:
             nsqd.create_topic(TOPIC)
             nsqd.create_channel(TOPIC, CHANNEL)
     deadline = time.monotonic() + 15
     with LookupdClient(lookupd) as client:
         while len(client.lookup(TOPIC, missing_ok=True).producers) < nsqds:
             if time.monotonic() > deadline:
-                raise DemoFailed("nsqlookupd did not hear of every nsqd")
+                raise DaemonFailed("nsqlookupd did not hear of every nsqd")
             time.sleep(0.05)
 
 
-def _give_some_back(lookupd: str, count: int) -> None:
-    """Be a consumer that takes some clicks and cannot do them: they come again."""
+def _requeue_some(lookupd: str, count: int) -> None:
+    """Take some clicks as another consumer, and requeue them."""
     if not count:
         return
     left = count
@@ -239,29 +240,29 @@ def _give_some_back(lookupd: str, count: int) -> None:
                 break
 
 
-def _watch(end: _End, view: View, snapshot: Snapshot) -> None:
+def _watch(end: _End, view: View[Snapshot], snapshot: Snapshot) -> None:
     end.messages = snapshot.messages
     if snapshot.batches and not end.publisher.is_started:
-        # Now Spark is warm, and takes them as they come.
+        # Spark is warm now, and keeps up.
         end.publisher.start()
     view.update(snapshot)
 
 
 class _End:
-    """When the run is to end: all clicks are written, or a signal came, or nothing moves any more."""
+    """When the run ends: all clicks are written, or a signal came, or there is no progress."""
 
-    def __init__(self, publisher: Publisher, cluster: Cluster, stopped: Callable[[], bool]) -> None:
+    def __init__(self, publisher: Publisher, cluster: ClusterProcesses, stopped: Callable[[], bool]) -> None:
         self.publisher = publisher
         self._cluster = cluster
         self._stopped = stopped
-        #: What the pipeline has; and monotonic time at which that last changed.
+        #: Messages that the pipeline has, and the monotonic time at which that last changed.
         self.messages = 0
         self._seen = -1
         self._moved_at = time.monotonic()
-        #: Why it ends too early; "" where it does not.
+        #: Why it ends too early; "" if it does not.
         self.problem = ""
 
-    def is_there(self) -> bool:
+    def is_reached(self) -> bool:
         if self._stopped():
             return True
         if self.messages != self._seen:
@@ -270,17 +271,17 @@ class _End:
             return True
         if time.monotonic() - self._moved_at > _PATIENCE:
             self.problem = f"nothing was written for {_PATIENCE:.0f} s, after {self.messages:,} clicks"
-        elif len(self._cluster.alive) < len(self._cluster.nsqds):
+        elif len(self._cluster.running_nsqds) < len(self._cluster.nsqds):
             self.problem = "an nsqd of the demo ended"
         return bool(self.problem)
 
 
 def numbers_in(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
-    """Where each number is: ("data", number) or ("rejected", number)."""
+    """The table of each number: ("data", number) or ("rejected", number)."""
     for row in _rows(pipeline.place("data"), "body"):
         yield "data", row["body"]["number"]
     for row in _rows(pipeline.place("rejected"), "body"):
-        # The number stands first in all of them, JSON or not.
+        # The number comes first in all of them, JSON or not.
         yield "rejected", int(row["body"].partition(b":")[2].partition(b",")[0])
 
 
@@ -293,8 +294,8 @@ def _rows(place: str, column: str) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def judge(published: int, found: Iterator[tuple[str, int]], last: Snapshot, places: list[str]) -> Verdict:
-    """What was lost, what is there twice, and what is in the wrong place."""
+def judge(published: int, found: Iterator[tuple[str, int]], last: Snapshot, places: list[str]) -> TableVerdict:
+    """Count the clicks that were lost, that are there twice, and that are in the wrong table."""
     counts = Counter(found)
     wanted = {("data" if is_good(number) else "rejected", number) for number in range(published)}
     lost = len(wanted - counts.keys())
@@ -307,4 +308,4 @@ def judge(published: int, found: Iterator[tuple[str, int]], last: Snapshot, plac
         f"{lost:,} lost, {twice:,} there twice{f', {strange:,} in the wrong place' if strange else ''}.",
         *places,
     ]
-    return Verdict(lines, 1 if lost or twice or strange else 0)
+    return TableVerdict(lines, 1 if lost or twice or strange else 0)

@@ -1,83 +1,29 @@
-"""What ``gnsq-like pipeline`` shows while it runs: a live panel on a terminal, plain lines elsewhere, or nothing."""
+"""How ``gnsq-like pipeline`` looks while it runs, and its summary."""
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-import click
-from rich.console import Console
-from rich.live import Live
+from rich.console import RenderableType
 from rich.table import Table
 
-from gnsq_like.cli.screen import has_room
+from gnsq_like.cli.screen import Layout
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline import Snapshot
 
-#: Lines and columns below which there is no panel.
-_WIDTH, _HEIGHT = 60, 8
-#: Seconds between two plain lines.
-_LINE_INTERVAL = 5.0
 
+class PipelineLayout(Layout["Snapshot"]):
+    """A row of figures, which the summary replaces."""
 
-class View:
-    """Shows nothing: the base of the others, and ``--quiet``."""
+    least_size = (60, 8)
+    line_interval = 5.0
+    is_transient = True
 
-    def say(self, line: str) -> None:
-        """Show a line that stays."""
+    def line(self, snapshot: Snapshot) -> str:
+        return "" if snapshot.is_over else "; ".join(f"{name} {value}" for name, value in cells(snapshot))
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Show how far the run is."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """The updates are over."""
-
-
-class LineView(View):
-    """A line every few seconds, when something has changed: for files and pipes."""
-
-    def __init__(self) -> None:
-        #: When the next line is due (monotonic), and what the last one said.
-        self._due = 0.0
-        self._said = ""
-
-    def say(self, line: str) -> None:
-        click.echo(line)
-
-    def update(self, snapshot: Snapshot) -> None:
-        now = time.monotonic()
-        if now < self._due or snapshot.is_over:
-            return
-        self._due = now + _LINE_INTERVAL
-        line = "; ".join(f"{name} {value}" for name, value in cells(snapshot))
-        if line != self._said:
-            self._said = line
-            click.echo(f"{snapshot.seconds:6.1f} s: {line}")
-
-
-class LiveView(View):
-    """A panel that is drawn again and again in its place."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        # Its own refreshing would be a thread; update() comes often enough.
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._is_live = False
-
-    def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
-
-    def update(self, snapshot: Snapshot) -> None:
-        if not self._is_live:
-            self._is_live = True
-            self._live.start()
+    def table(self, snapshot: Snapshot, width: int, height: int) -> RenderableType:
         table = Table.grid(padding=(0, 3, 0, 0))
         shown = cells(snapshot)
         for _ in shown:
@@ -85,24 +31,11 @@ class LiveView(View):
         table.add_row(*(name for name, _ in shown), style="dim")
         table.add_row(*(value for _, value in shown))
         table.caption = f"{snapshot.seconds:.0f} s; Ctrl-C ends it"
-        self._live.update(table, refresh=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-
-def make_view(*, quiet: bool) -> View:
-    """The view that suits stdout."""
-    if quiet:
-        return View()
-    console = Console()
-    return LiveView(console) if has_room(console, _WIDTH, _HEIGHT) else LineView()
+        return table
 
 
 def cells(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """What is shown of a run, with its names."""
+    """What is shown of a run: names and values."""
     return [
         ("messages", f"{snapshot.messages:,}"),
         ("rejected", f"{snapshot.rejected:,}"),

@@ -1,68 +1,63 @@
-"""What the demo shows while it runs: a live table on a terminal, plain lines elsewhere, or nothing.
+"""What a command shows while it runs: a table drawn again and again on a terminal, plain lines elsewhere, or nothing.
 
-Nothing here runs by itself: the demo calls :meth:`View.update` every ``interval`` seconds.
+Each command has a module that says how one of its snapshots looks (``demo_screen``, ``cluster_screen``,
+``pipeline_screen``). Nothing here runs by itself: the command calls :meth:`View.update`.
 """
 
 from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-#: Columns from which on the table has its bars, and lines and columns below which there is no table.
-_BAR_WIDTH = 76
-_TABLE_WIDTH = 60
-_TABLE_HEIGHT = 12
-#: A wider table than this is harder to read.
-_WIDEST_TABLE = 100
 
 
-@dataclass(frozen=True)
-class ChannelRow:
-    """One channel at one moment."""
+class Timed(Protocol):
+    """A snapshot of a run."""
 
-    name: str
-    handled: int
-    per_second: float
-    in_flight: int
-    waiting: int
-    requeued: int
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The demo at one moment."""
-
-    elapsed: float
-    messages: int
-    published: int
-    per_second: float
-    channels: Sequence[ChannelRow]
-    #: Whether this is the last one.
-    is_over: bool
+S = TypeVar("S", bound=Timed)
 
 
-class View:
+class Layout(ABC, Generic[S]):
+    """How a command's snapshots look."""
+
+    #: Columns and lines of the smallest terminal that the table is drawn on.
+    least_size = (0, 0)
+    #: Seconds between two plain lines.
+    line_interval = 2.0
+    #: Whether the table goes away at the end.
+    is_transient = False
+
+    @abstractmethod
+    def line(self, snapshot: S) -> str:
+        """In words, without the time; empty for nothing to say."""
+
+    @abstractmethod
+    def table(self, snapshot: S, width: int, height: int) -> RenderableType:
+        """For a terminal of this size."""
+
+
+class View(Generic[S]):
     """Shows nothing: the base of the others, and ``--quiet``."""
-
-    #: Seconds between two updates.
-    interval = 1.0
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
 
-    def update(self, snapshot: Snapshot) -> None:
-        """Show how far the demo is."""
+    def say_to_copy(self, line: str) -> None:
+        """Show a line that stays, and that is never broken in two."""
+
+    def update(self, snapshot: S) -> None:
+        """Show the run as it is now."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,67 +68,65 @@ class View:
         """The updates are over."""
 
 
-class LineView(View):
-    """Plain lines, one every few seconds: for files, pipes, and terminals too small for a table."""
+class LineView(View[S]):
+    """A line every few seconds if something has changed: for files, pipes, and terminals too small for the table.
 
-    interval = 0.1
-    #: Seconds between two lines.
-    line_interval = 2.0
+    :param width: columns of the terminal; None where stdout is none, and lines may have any length
+    """
 
-    def __init__(self, width: int | None) -> None:
-        #: Columns of the terminal; None where it is none, and lines may have any length.
+    def __init__(self, layout: Layout[S], width: int | None = None) -> None:
+        self._layout = layout
         self._width = width
-        #: When the next line is due (monotonic), and what it would say.
+        #: When the next line is due (monotonic), and what the last one said.
         self._due = 0.0
-        self._last: Snapshot | None = None
+        self._said = ""
+        #: A line that was not due yet.
+        self._late = ""
 
     def say(self, line: str) -> None:
-        click.echo(line if self._width is None else textwrap.fill(line, self._width, subsequent_indent="    "))
+        self.say_to_copy(line if self._width is None else textwrap.fill(line, self._width, subsequent_indent="    "))
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._last = snapshot
-        if time.monotonic() >= self._due:
-            self._print(snapshot)
+    def say_to_copy(self, line: str) -> None:
+        click.echo(line)
 
-    def _print(self, snapshot: Snapshot) -> None:
-        self._due = time.monotonic() + self.line_interval
-        self._last = None
-        channels = "; ".join(
-            f"{row.name} {row.handled:,}, {row.in_flight:,} in flight, {row.requeued:,} requeued"
-            for row in snapshot.channels
-        )
-        rate = sum(row.per_second for row in snapshot.channels)
-        self.say(
-            f"{snapshot.elapsed:5.1f} s: published {snapshot.published:,} of {snapshot.messages:,}; {channels}; "
-            f"{rate:,.0f} messages/s"
-        )
+    def update(self, snapshot: S) -> None:
+        text = self._layout.line(snapshot)
+        self._late = ""
+        if not text or text == self._said:
+            return
+        line = f"{snapshot.seconds:6.1f} s: {text}"
+        if time.monotonic() < self._due:
+            self._late = line
+            return
+        self._due = time.monotonic() + self._layout.line_interval
+        self._said = text
+        self.say(line)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._last is not None and exc is None:
-            self._print(self._last)
+        if self._late and exc is None:
+            self.say(self._late)
 
 
-class LiveView(View):
-    """A table with bars that is drawn again and again in its place."""
+class LiveView(View[S]):
+    """A table that is drawn again and again in its place, from the first update on."""
 
-    interval = 0.1
-
-    def __init__(self, console: Console) -> None:
+    def __init__(self, layout: Layout[S], console: Console) -> None:
+        self._layout = layout
         self._console = console
         # Its own refreshing would be a thread, which a busy hub starves; update() comes often enough.
-        self._live = Live(console=console, auto_refresh=False)
+        self._live = Live(console=console, auto_refresh=False, transient=layout.is_transient)
 
     def say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False)
 
-    def update(self, snapshot: Snapshot) -> None:
-        self._live.update(_table(snapshot, self._console.width), refresh=True)
+    def say_to_copy(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
+    def update(self, snapshot: S) -> None:
+        self._live.start()  # nothing if it is started
+        self._live.update(self._layout.table(snapshot, self._console.width, self._console.height), refresh=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -141,41 +134,14 @@ class LiveView(View):
         self._live.stop()
 
 
-def make_view(*, quiet: bool) -> View:
+def make_view(layout: Layout[S], *, quiet: bool = False) -> View[S]:
     """The view that suits stdout."""
     if quiet:
         return View()
     console = Console()
-    if has_room(console, _TABLE_WIDTH, _TABLE_HEIGHT):
-        return LiveView(console)
-    return LineView(console.width if console.is_terminal else None)
-
-
-def has_room(console: Console, width: int, height: int) -> bool:
-    """Whether stdout is a terminal that a table of so many columns and lines can be drawn on, again and again."""
-    return console.is_terminal and not console.is_dumb_terminal and console.width >= width and console.height >= height
-
-
-def _table(snapshot: Snapshot, width: int) -> Group:
-    has_bars = width >= _BAR_WIDTH
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.width = min(width, _WIDEST_TABLE) if has_bars else None
-    table.add_column(no_wrap=True)
-    if has_bars:
-        table.add_column(ratio=1)
-    # Of one width from beginning to end, or the bars would jump.
-    for least in (len(f"{snapshot.messages:,}"), 6, 9, 7, 8):
-        table.add_column(justify="right", no_wrap=True, min_width=least)
-    headings = ["", *([""] if has_bars else []), "messages", "msgs/s", "in flight", "waiting", "requeued"]
-    table.add_row(*headings, style="dim")
-
-    def add(name: str, count: int, per_second: float, *others: int) -> None:
-        bar = ProgressBar(snapshot.messages, count, complete_style="cyan", finished_style="green")
-        numbers = [f"{count:,}", f"{per_second:,.0f}", *(f"{number:,}" for number in others)]
-        table.add_row(name, *([bar] if has_bars else []), *numbers)
-
-    add("published", snapshot.published, snapshot.per_second)
-    for row in snapshot.channels:
-        add(row.name, row.handled, row.per_second, row.in_flight, row.waiting, row.requeued)
-    foot = "" if snapshot.is_over else f"{snapshot.elapsed:.0f} s; Ctrl-C ends it"
-    return Group("", table, Text(foot, style="dim"))
+    if not console.is_terminal:
+        return LineView(layout)
+    columns, lines = layout.least_size
+    if console.is_dumb_terminal or console.width < columns or console.height < lines:
+        return LineView(layout, console.width)
+    return LiveView(layout, console)

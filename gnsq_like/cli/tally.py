@@ -1,9 +1,9 @@
-"""How the demo counts: every message carries a number, and each channel notes which numbers were handled.
+"""How the demo counts: every message carries a number, and each channel counts the numbers that were handled.
 
-A delivery counts when its handler has done its work, just before it returns. A handler that raises has
-counted nothing, so the delivery that nsqd makes up for it is the first that counts. *Lost* is a number that
-nsqd confirmed and no handler of the channel ever counted; *delivered twice* is a number that was counted
-more than once. Ids would not do: those of two nsqds can collide.
+A delivery counts when its handler has done its work, just before it returns. A handler that raises counts nothing,
+so the next delivery of its message is the first that counts. A number is *lost* if nsqd confirmed it and no handler
+of the channel counted it, and *delivered twice* if it was counted more than once. Message ids would not do: those of
+two nsqds can collide.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Digits of the number at the head of a body: enough for any run, and the least that a body can have.
+#: Digits of the number at the head of a body, and so the smallest size of a body.
 NUMBER_BYTES = 12
 #: Fills a body up to its size.
 _FILLER = b"."
@@ -37,7 +37,7 @@ class Tally:
     """Which of the numbers from 0 to ``size`` - 1 were counted, and how often."""
 
     def __init__(self, size: int) -> None:
-        #: For each number how often it was counted; 2 stands for more, too.
+        #: How often each number was counted; 2 also stands for more.
         self._times = bytearray(size)
         #: Numbers counted at least once, and more than once.
         self.once = 0
@@ -54,20 +54,20 @@ class Tally:
             self._times[number] = times + 1
 
     def missing_in(self, other: Tally) -> int:
-        """How many numbers are counted here and not there."""
+        """How many numbers were counted here and not in ``other``."""
         return sum(1 for here, there in zip(self._times, other._times, strict=True) if here and not there)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the demo found: for each channel how many messages were lost, and how many delivered twice."""
+    """How many messages were lost, and how many delivered twice, for each channel."""
 
     lost: Mapping[str, int]
     twice: Mapping[str, int]
 
     @classmethod
     def of(cls, published: Tally, channels: Mapping[str, Tally]) -> Verdict:
-        """Compare what nsqd confirmed with what each channel's handlers counted."""
+        """Compare the numbers that nsqd confirmed with those that each channel's handlers counted."""
         return cls(
             {name: published.missing_in(tally) for name, tally in channels.items()},
             {name: tally.twice for name, tally in channels.items()},

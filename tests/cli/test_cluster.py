@@ -213,7 +213,7 @@ def test_a_wrong_flag_of_nsqd_is_a_sentence():
     ("arguments", "reason"),
     [
         (["--nsqds", "0"], "--nsqds"),
-        (["--nsqd-port", "65534"], "the ports of so many daemons end above 65535"),
+        (["--nsqd-port", "65534"], "the ports of that many daemons end above 65535"),
         (["--nsqds", "6", "--nsqd-port", "4150", "--lookupd-port", "4160"], "4150 to 4161 and .* 4160 to 4161 overlap"),
     ],
 )

@@ -75,7 +75,7 @@ def test_nsqlookupd_has_one_too(config: Path) -> None:
         ("node_id = 1", "there is no option node_id"),
         ("tcp_address = [1]", "tcp_address must be one value"),
         ("nsqlookupd_tcp_addresses = 'x'", "nsqlookupd_tcp_addresses must be a list"),
-        ("msg_timeout", "is no TOML"),
+        ("msg_timeout", "is not TOML"),
         ("msg_timeout = 'soon'", "'soon': it must be a duration such as"),
         ("max_rdy_count = 'many'", "'many' is not a valid integer"),
     ],

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gnsq_like.cli.pipeline_demo import click_of, is_good, judge
-from gnsq_like.cli.pipeline_screen import LineView, summary
+from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
+from gnsq_like.cli.screen import LineView
 from gnsq_like.spark.pipeline import Snapshot
 
 pytest.importorskip("pyspark")
@@ -73,7 +74,7 @@ def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:
 
 
 def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    view = LineView()
+    view = LineView(PipelineLayout())
     snapshot = Snapshot(seconds=3.04, batches=2, messages=1200, rejected=3, rate=400.4, lag=0.25, depth=None)
     for _ in range(3):
         view.update(snapshot)

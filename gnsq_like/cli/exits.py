@@ -1,6 +1,6 @@
-"""What SIGINT and SIGTERM do to a command that runs greenlets and has child processes to end.
+"""How commands end: their exit statuses, and signals in those that run greenlets.
 
-gevent is imported when something runs: ``--help`` loads none.
+gevent is imported when something runs: ``--help`` does not load it.
 """
 
 from __future__ import annotations
@@ -8,16 +8,27 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import click
+
+#: The status that a shell gives a program ended by Ctrl-C; SIGTERM gives the same here.
+INTERRUPTED_STATUS = 130
+
+
+class CannotRun(click.ClickException):
+    """The command could not begin; the message is a sentence."""
+
+    exit_code = 2
+
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM came. No Exception: nobody on the way up may take it for a failure."""
+    """SIGINT or SIGTERM came. Not an Exception, so that no handler of failures catches it."""
 
 
 def until_a_signal(run: Callable[[], int]) -> int:
-    """Call ``run`` in a greenlet, in which the first SIGINT or SIGTERM raises Interrupted; what it gives, or raises.
+    """Call ``run`` in a greenlet, in which the first SIGINT or SIGTERM raises Interrupted; returns what it returns.
 
-    Python's own KeyboardInterrupt would come up in whatever greenlet runs at the moment. Further signals do
-    nothing: after the first one the end is a matter of seconds.
+    Python's own KeyboardInterrupt would be raised in the greenlet that happens to run. Further signals are ignored:
+    after the first one the end is a matter of seconds.
     """
     import gevent
 
