@@ -1,8 +1,7 @@
 """``gnsq-like nsqd`` and ``gnsq-like nsqlookupd``: NSQ's daemons in Python as processes, with NSQ's flags.
 
-They log to stderr as NSQ does, first of all the addresses that they listen on; so whoever starts one
-with port 0 can read there which port it got. The flags are made from the daemons' options; HELP says
-what each is for.
+They log to stderr as NSQ's do, beginning with the addresses they listen on, which name the ports chosen for port 0
+(``server/daemon_process.py`` reads them). The flags are made from the daemons' options, and described in HELP.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ from gnsq_like.server.options import VERSION
 
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
 
-#: As a command, nsqd keeps what it has in the current directory, as NSQ's does; within a process, nowhere.
+#: As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
 _DEFAULTS = {"data_path": "."}
 
 HELP = {
-    "tcp_address": "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 takes any free one",
+    "tcp_address": "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one",
     "http_address": "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP",
-    "https_address": "<addr>:<port> to listen on for HTTPS clients, where there is a certificate",
+    "https_address": "<addr>:<port> to listen on for HTTPS clients, if there is a certificate",
     "broadcast_address": "address that clients are told to use; default: the one listened on",
     "broadcast_tcp_port": "TCP port that clients are told to use; 0: the one listened on",
     "broadcast_http_port": "HTTP port that clients are told to use; 0: the one listened on",
     "lookupd_tcp_addresses": "TCP address of a nsqlookupd to register with; may be given several times",
     "auth_http_addresses": "<addr>:<port> or full URL of an auth server; may be given several times",
-    "http_client_connect_timeout": "for reaching an auth server or the HTTP API of a nsqlookupd",
+    "http_client_connect_timeout": "for connecting to an auth server or the HTTP API of a nsqlookupd",
     "http_client_request_timeout": "for their whole answer",
-    "node_id": "unique part of message ids, 0 to 1023; default: made of the host name",
-    "data_path": "directory for messages that do not fit in memory, and for all when it stops; empty: memory only",
-    "mem_queue_size": "messages that a topic or channel keeps in memory; more go to disk",
-    "max_bytes_per_file": "bytes of a file of messages on disk",
+    "node_id": "unique part of message ids, 0 to 1023; default: derived from the host name",
+    "data_path": "directory for messages that do not fit in memory, and for all when nsqd stops; empty: memory only",
+    "mem_queue_size": "messages that a topic or channel keeps in memory; further ones go to disk",
+    "max_bytes_per_file": "largest file of messages on disk, in bytes",
     "sync_every": "messages after which a queue is synced to disk",
     "sync_timeout": "time after which a queue is synced to disk anyway",
-    "msg_timeout": "time until a message not answered is delivered again",
-    "max_msg_timeout": "longest time for which a message may be kept by touching it",
+    "msg_timeout": "time until an unanswered message is delivered again",
+    "max_msg_timeout": "longest time for which a client may keep a message by touching it",
     "max_msg_size": "largest message in bytes",
     "max_body_size": "largest command body in bytes",
     "max_req_timeout": "longest delay of a requeued or deferred message",
@@ -72,23 +71,23 @@ HELP = {
     "tls_root_ca_file": "path of the CAs that sign client certificates and those of auth servers, as PEM",
     "tls_client_auth_policy": "require or require-verify: only clients with a certificate, which is verified",
     "tls_required": "refuse clients without TLS: true, false, or tcp-https, which leaves plain HTTP open",
-    "tls_min_version": "least version of TLS: tls1.2 or tls1.3",
+    "tls_min_version": "lowest version of TLS: tls1.2 or tls1.3",
     "deflate": "let clients negotiate deflate",
     "max_deflate_level": "highest level of deflate that a client may ask for, 1 to 9",
     "snappy": "let clients negotiate snappy",
     "statsd_address": "<addr>:<port> of a statsd to push figures to, by UDP",
     "statsd_prefix": "prefix of the names pushed; %s stands for the broadcast address and the HTTP port",
     "statsd_interval": "time between two pushes",
-    "statsd_mem_stats": "push figures of the memory too",
+    "statsd_mem_stats": "push memory figures too",
     "statsd_udp_packet_size": "largest packet in bytes",
-    "statsd_exclude_ephemeral": "push nothing of ephemeral topics and channels",
+    "statsd_exclude_ephemeral": "push no figures of ephemeral topics and channels",
     "e2e_processing_latency_percentiles": "percentile of the time from publishing to FIN, as 0.99; may be given "
-    "several times, or several with commas",
-    "e2e_processing_latency_window_time": "window that the percentiles are of",
-    "log_level": "what to log: debug, info, warn, error or fatal",
-    "log_prefix": "what each line of the log begins with",
+    "several times, or several separated by commas",
+    "e2e_processing_latency_window_time": "window over which the percentiles are computed",
+    "log_level": "least level to log: debug, info, warn, error or fatal",
+    "log_prefix": "beginning of each line of the log",
     "inactive_producer_timeout": "time without a ping after which an nsqd is left out of answers",
-    "tombstone_lifetime": "time for which a tombstone hides an nsqd of a topic",
+    "tombstone_lifetime": "time for which a tombstone hides a topic's nsqd",
 }
 
 
@@ -120,7 +119,7 @@ def _percentiles(context: click.Context, parameter: click.Parameter, given: tupl
 
 
 def _flag(field: Field[Any]) -> Callable[[Any], Any]:
-    """The command-line flag of one option."""
+    """The command-line flag for one option."""
     name = field.name.replace("_", "-")
     if isinstance(field.default, tuple):
         flag = name.removesuffix("es") if name.endswith("sses") else name.removesuffix("s")
@@ -128,7 +127,7 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
         return click.option(f"--{flag}", field.name, multiple=True, callback=callback, help=HELP[field.name])
     default = None if field.default is MISSING else _DEFAULTS.get(field.name, field.default)
     if isinstance(default, bool) or field.name == "tls_required":
-        # Go's way: --snappy=false, and a bare --tls-required for true.
+        # As in Go: --snappy=false, and a bare --tls-required for true.
         return click.option(
             f"--{name}",
             field.name,
@@ -147,13 +146,13 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
 
 
 def _flags_of(options: type) -> Callable[[Any], Any]:
-    """The flags of all options of a daemon, and those that every daemon has here."""
+    """The flags for all options of a daemon, and those that all daemons have."""
 
     def add(function: Any) -> Any:
         function = click.option(
             "--exit-with-parent",
             is_flag=True,
-            help="stop when standard input ends: a parent with a pipe to it takes the daemon along, however it ends",
+            help="stop when standard input ends, and so with a parent that holds a pipe to it, however the parent ends",
         )(function)
         for field in reversed(fields(options)):
             function = _flag(field)(function)
@@ -168,7 +167,7 @@ def _flags_of(options: type) -> Callable[[Any], Any]:
             expose_value=False,
             metavar="PATH",
             callback=functools.partial(_read_config, options),
-            help="TOML file of these options by NSQ's names; the command line has the last word",
+            help="TOML file of these options by NSQ's names; the command line overrides it",
         )(function)
 
     return add
@@ -180,14 +179,14 @@ def _read_config(options: type, context: click.Context, parameter: click.Paramet
 
 
 class DaemonCommand(click.Command):
-    """A command whose flags may be written with one dash, as Go's may."""
+    """A command whose flags may be written with one dash, as in Go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f"-{arg}" if _ONE_DASH.match(arg) else arg for arg in args])
 
 
 def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
-    """Run until a signal comes, or the parent ends."""
+    """Run until a signal arrives, or the parent ends."""
     _allow_many_files()
     handler = logging.StreamHandler()
     handler.setFormatter(NSQFormatter(daemon.options.log_prefix))
@@ -196,7 +195,7 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     log.setLevel(daemon.options.log_level.upper())
 
     stopped = Event()
-    # Before the addresses are out: whoever reads them may send a signal at once.
+    # Before the addresses are logged: a parent that reads them may send a signal at once.
     for number in (signal.SIGINT, signal.SIGTERM):
         gevent.signal_handler(number, stopped.set)
     if exit_with_parent:
@@ -211,9 +210,9 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
 
 
 def _allow_many_files() -> None:
-    """Take all the file descriptors that we may have, as Go does: each connection and each disk queue needs some."""
+    """Raise the limit of file descriptors to the hard limit, as Go does: connections and disk queues need many."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # where the system allows less than it says
+    with contextlib.suppress(ValueError, OSError):  # some systems allow less than the limit they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -223,7 +222,7 @@ def _wait_for_the_parents_end() -> None:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """The options that have a value; the rest keep their computed default."""
+    """The options that were given; the others keep their computed defaults."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -232,7 +231,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--tls-self-signed",
     is_flag=True,
-    help="for development: TLS with a certificate made here, kept in --data-path; says how to trust it",
+    help="for development: TLS with a certificate made here and kept in --data-path; prints how to trust it",
 )
 def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
     """Run an nsqd in Python."""
@@ -247,9 +246,9 @@ def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
 
 
 def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
-    """The options of an nsqd with a certificate of its own; without a data path, it goes with ``stack``."""
+    """The options of an nsqd with a certificate made here; without a data path, ``stack`` removes the certificate."""
     if values["tls_cert"] or values["tls_key"]:
-        raise click.UsageError("--tls-self-signed makes a certificate: --tls-cert and --tls-key are not for it")
+        raise click.UsageError("--tls-self-signed makes a certificate: leave --tls-cert and --tls-key out")
     try:
         from gnsq_like.cli.self_signed import how_to_trust, names_for, self_signed
     except ModuleNotFoundError as exc:

@@ -14,9 +14,9 @@ from cryptography import x509
 from gnsq_like import Producer
 from gnsq_like.cli.self_signed import SelfSigned, how_to_trust, names_for, self_signed
 from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.server.daemon_process import DaemonProcess
 from gnsq_like.transport.tls import Tls
 from tests.cli.test_main import WITHOUT, run
-from tests.support.daemons import Process
 
 
 def names_of(made: SelfSigned) -> set[str]:
@@ -31,14 +31,16 @@ def test_the_names_of_an_nsqd() -> None:
     assert names[4:] == ["nsqd.example.net", "10.0.0.1"]
 
 
-def test_only_the_owner_reads_the_key_and_no_authoritys_key_is_kept(tmp_path: Path) -> None:
+def test_it_is_no_authority_and_only_the_owner_reads_the_key(tmp_path: Path) -> None:
     made = self_signed(tmp_path, ["localhost", "::1"])
     assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tls-ca.pem", "tls-cert.pem", "tls-key.pem"]
-    assert b"PRIVATE" not in made.ca_file.read_bytes() + made.cert.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tls-cert.pem", "tls-key.pem"]
+    assert b"PRIVATE" not in made.cert.read_bytes()
     assert names_of(made) == {"localhost", "::1"}
     certificate = x509.load_pem_x509_certificate(made.cert.read_bytes())
     assert certificate.not_valid_after_utc - datetime.now(UTC) < timedelta(days=366)
+    # A client that trusts it trusts no other certificate because of it.
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
 def test_it_is_made_once_for_the_same_names(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_it_is_made_once_for_the_same_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"no PEM"])
-def test_what_is_no_certificate_is_replaced(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_certificate_is_replaced(tmp_path: Path, damage: bytes) -> None:
     made = self_signed(tmp_path, ["localhost"])
     made.cert.write_bytes(damage)
     assert names_of(self_signed(tmp_path, ["localhost"])) == {"localhost"}
@@ -58,7 +60,7 @@ def test_what_is_no_certificate_is_replaced(tmp_path: Path, damage: bytes) -> No
 
 def test_the_strictest_client_accepts_it(tmp_path: Path) -> None:
     made = self_signed(tmp_path, ["localhost"])
-    context = ssl.create_default_context(cafile=str(made.ca_file))
+    context = ssl.create_default_context(cafile=str(made.cert))
     context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_context.load_cert_chain(made.cert, made.key)
@@ -77,31 +79,25 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_what_is_said_can_be_copied(tmp_path: Path) -> None:
     text = how_to_trust(self_signed(tmp_path, ["localhost"]), ["localhost"])
-    assert f'tls_v1=True, tls_root_ca_file="{tmp_path}/tls-ca.pem"' in text
-    assert f"--producer-opt=tls_root_ca_file,{tmp_path}/tls-ca.pem" in text
+    assert f'tls_v1=True, tls_root_ca_file="{tmp_path}/tls-cert.pem"' in text
+    assert f"--producer-opt=tls_root_ca_file,{tmp_path}/tls-cert.pem" in text
 
 
 def test_clients_trust_the_nsqd_by_the_file_it_names(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gnsq_like", "nsqd", "--exit-with-parent", "--tls-self-signed"]
-    options = {
-        "tcp_address": "127.0.0.1:0",
-        "http_address": "127.0.0.1:0",
-        "https_address": "127.0.0.1:0",
-        "tls_required": True,
-        "data_path": str(tmp_path),
-    }
-    nsqd = Process(command, options, has_data_path=False)
+    flags = [f"--{name}-address=127.0.0.1:0" for name in ("tcp", "http", "https")]
+    flags += ["--tls-self-signed", "--tls-required", f"--data-path={tmp_path}"]
+    nsqd = DaemonProcess("nsqd", ["nsqd", *flags], listens=["TCP", "HTTPS"])
     nsqd.start()
     try:
-        ca_file = str(tmp_path / "tls-ca.pem")
+        nsqd.wait_until_listening()
+        ca_file = str(tmp_path / "tls-cert.pem")
         assert f'tls_root_ca_file="{ca_file}"' in nsqd.log
         with Producer(nsqd.tcp_address, tls_v1=True, tls_root_ca_file=ca_file) as producer:
             producer.publish("t", b"a")
-        https_address = nsqd._wait_until_listening("HTTPS")
-        with NsqdHTTPClient(f"https://{https_address}", verify=ca_file) as http:
+        with NsqdHTTPClient(f"https://{nsqd.https_address}", verify=ca_file) as http:
             assert http.stats(topic="t")["topics"][0]["depth"] == 1
     finally:
-        nsqd.close()
+        nsqd.end(0)
 
 
 def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path) -> None:
@@ -121,5 +117,5 @@ def test_it_is_instead_of_other_certificates(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 2
-    assert "--tls-cert and --tls-key are not for it" in done.stderr
+    assert "leave --tls-cert and --tls-key out" in done.stderr
     assert list(tmp_path.iterdir()) == []
