@@ -1,1 +1,1 @@
-"""Integrations: each module needs the extra of its name (``pip install "gnsq-like[flask]"``), and no other one."""
+"""Integrations. Each module needs only the extra of its name (``pip install "gnsq-like[flask]"``)."""

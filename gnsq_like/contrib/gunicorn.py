@@ -1,4 +1,4 @@
-"""Readers in gunicorn's workers: started with each, drained when it is told to go.
+"""Readers in gunicorn's workers: started with each worker, drained before it ends.
 
 In ``gunicorn.conf.py``::
 
@@ -9,20 +9,21 @@ In ``gunicorn.conf.py``::
     worker_int = readers.worker_int
     worker_exit = readers.worker_exit
 
-Every worker consumes on its own, so ``max_in_flight`` is meant per worker. Nothing happens in the master, where
-this file is executed, and ``--preload`` loads the application: Readers are made behind the fork, behind
-gunicorn's monkey-patching.
+Every worker has its own Readers, so ``max_in_flight`` is per worker. Nothing happens in the master, which executes that
+file and, with ``--preload``, loads the application: Readers are made after the fork and after gunicorn's
+monkey-patching.
 
-How a worker goes. gunicorn has no hook for "the worker is told to go": ``worker_exit`` comes when all requests
-are answered, and new messages would be taken meanwhile. But all its kinds of workers clear ``worker.alive``, on
-SIGTERM (to the master, or by a reload) as at ``max_requests``. So that is watched, and:
+How a worker ends. gunicorn has no hook for the beginning of a worker's end: it calls ``worker_exit`` when all requests
+are answered, and the Readers would take new messages until then. But all kinds of workers clear ``worker.alive``, on
+SIGTERM (to the master, or by a reload) and at ``max_requests``. So this attribute is watched, and:
 
-1. ``alive`` is cleared: the readers take nothing new; requests and handlers in hand go on, side by side.
-2. gunicorn is done with its requests and calls ``worker_exit``, which holds the worker until the handlers are
-   done too, or ``graceful_timeout`` after 1 is about to be over. What is left then goes back to nsqd.
-3. SIGINT and SIGQUIT call ``worker_int`` first: handlers are not waited for, or no longer.
+1. ``alive`` is cleared: the Readers take no new messages; current requests and handlers go on side by side.
+2. gunicorn has answered its requests and calls ``worker_exit``, which delays the worker's end until the handlers are
+   done, or shortly before ``graceful_timeout`` is over (counted from 1). The remaining messages go back to nsqd.
+3. SIGINT and SIGQUIT call ``worker_int`` first: the worker does not wait for handlers, or stops waiting.
 
-A worker that is held is still heard of by the master, so it is not killed for ``timeout`` before that.
+While ``worker_exit`` waits, the worker goes on signalling to the master that it is alive, which would kill it after
+``timeout`` otherwise.
 """
 
 from __future__ import annotations
@@ -44,34 +45,37 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at ``worker.alive``.
 _LOOK = 0.05
-#: Seconds between two signs of life while a worker is held.
+#: Seconds between two signs of life while ``worker_exit`` waits.
 _NOTIFY = 0.5
-#: Of graceful_timeout: seconds kept for requeues and closing before the master kills the worker, and their share.
+#: The part of graceful_timeout for requeues and closing before the master kills the worker: at most so many seconds,
+#: and at most this share.
 _MARGIN = 1.0
 _MARGIN_SHARE = 0.1
 
-#: Gives the Readers of a worker, not started.
+#: Returns the Readers of a worker, not started.
 MakeReaders = Callable[[], Iterable[Reader]]
 
 
 class WorkerReaders:
-    """The hooks for ``gunicorn.conf.py``, to be assigned there, or called by hooks of one's own.
+    """The hooks for ``gunicorn.conf.py``: assign them there, or call them in your own hooks.
 
-    :param source: called in each worker, for its Readers; or where to find it, as "module:name", so that the module
-        is imported behind the fork; an NSQ of ``gnsq_like.contrib.flask`` is right, too. None for the NSQ of the
+    :param source: a function that is called in each worker and returns its Readers; or its name as "module:name", so
+        that the module is imported after the fork; or an NSQ of ``gnsq_like.contrib.flask``. None for the NSQ of the
         Flask application that the worker serves
     """
 
     def __init__(self, source: MakeReaders | str | None = None) -> None:
         self._source = source
-        #: From here on: of the worker that this process is; there is none in the master.
+        #: The Readers of this worker; None in the master.
         self._group: ReaderGroup | None = None
+        #: The worker's process.
         self._pid = 0
-        #: Monotonic time at which the handlers must be done; None before the stop began.
+        #: Monotonic time at which the handlers must be done; None before the stop begins.
         self._deadline: float | None = None
-        #: Seconds that handlers get, from the moment at which the worker is told to go.
+        #: Seconds for handlers from the beginning of the stop.
         self._patience = 0.0
-        #: The file by which the master sees that the worker lives; gunicorn closes its own before worker_exit.
+        #: Descriptor of the file whose time tells the master that the worker is alive; gunicorn closes its own before
+        #: worker_exit.
         self._sign = -1
 
     # -- the hooks ----------------------------------------------------------------------------------
@@ -85,28 +89,28 @@ class WorkerReaders:
         group.start()
         self._group, self._pid = group, os.getpid()
         self._sign = os.dup(worker.tmp.fileno())
-        # Patched or not, this is the kind of thread that runs beside what the worker does.
+        # A greenlet if the worker is patched.
         threading.Thread(target=self._watch, args=(worker,), name="gnsq_like watches gunicorn", daemon=True).start()
 
     def worker_int(self, worker: Any) -> None:
-        """SIGINT or SIGQUIT: wait for handlers no longer."""
+        """SIGINT or SIGQUIT: stop without waiting for handlers."""
         self._begin_to_stop(0.0)
 
     def worker_exit(self, server: Any, worker: Any) -> None:
-        """Hold the worker until its handlers are done. May switch, or block."""
+        """Wait until the worker's handlers are done. May switch, or block."""
         group = self._group
         if group is None or self._pid != os.getpid():
-            return  # in the master, which calls this for workers that vanished
+            return  # the master calls this for workers that died
         self._begin_to_stop(self._patience)
         assert self._deadline is not None
         while not group.wait(_NOTIFY):
             self._notify()
             if time.monotonic() > self._deadline + _MARGIN:
-                logger.warning("readers of gunicorn worker %d have not stopped in time", self._pid)
+                logger.warning("the readers of gunicorn worker %d did not stop in time", self._pid)
                 break
         self._group = None
 
-    # -- what is behind them ------------------------------------------------------------------------
+    # -- stopping -----------------------------------------------------------------------------------
 
     def _watch(self, worker: Any) -> None:
         while worker.alive and self._group is not None:
@@ -114,7 +118,7 @@ class WorkerReaders:
         self._begin_to_stop(self._patience)
 
     def _begin_to_stop(self, timeout: float) -> None:
-        """Also when it has begun: then the end can only come sooner."""
+        """Begin to stop; if that has begun, only an earlier deadline changes anything."""
         deadline = time.monotonic() + timeout
         if self._group is None or (self._deadline is not None and self._deadline <= deadline):
             return
@@ -122,7 +126,7 @@ class WorkerReaders:
         self._group.begin_to_stop(timeout)
 
     def _notify(self) -> None:
-        # As gunicorn's WorkerTmp does.
+        # As gunicorn's WorkerTmp.notify does.
         now = time.monotonic()
         with suppress(OSError):
             os.utime(self._sign, (now, now))
@@ -133,7 +137,7 @@ def _readers_of(source: MakeReaders | str | None, worker: Any) -> list[Reader]:
         nsq = getattr(worker.wsgi, "extensions", {}).get("nsq")
         if nsq is None:
             raise NSQError(
-                f"{worker.wsgi!r} is no Flask application with an NSQ: say where the readers are, "
+                f"{worker.wsgi!r} is not a Flask application with an NSQ: name the function that makes the readers, "
                 'WorkerReaders("module:function")'
             )
         return list(nsq.make_readers())

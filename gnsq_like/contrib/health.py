@@ -1,12 +1,12 @@
-"""Whether Readers are healthy, for whoever asks over HTTP: Kubernetes, a load balancer, a person.
+"""Whether Readers are healthy, over HTTP: for Kubernetes, a load balancer, a person.
 
-A Reader is healthy while it runs and is connected to an nsqd, or there is none to connect to: the nsqlookupds
-have answered, and know nobody who has the topic. What a restart would not cure is no illness: backoff (what
-stands behind the handlers fails), a pause, a growing queue. It is told beside, for those who want to look.
+A Reader is healthy while it runs and is connected to an nsqd, or while no nsqd has the topic: the nsqlookupds have
+answered and list none. Conditions that a restart would not cure are reported but are not unhealthy: backoff (something
+behind the handlers fails), a pause, a growing queue.
 
-Not healthy is a Reader that was never started, has stopped, or reaches no nsqd although there are some, or
-no nsqlookupd ever since its start. nsqd being away is nothing a restart cures either: use this to say that a
-process is ready, or to alert, and as a reason to restart it only after some minutes.
+A Reader is unhealthy if it was never started, has stopped, reaches none of the nsqds it knows, or has reached no
+nsqlookupd since its start. A restart does not bring back an nsqd either: use this as a sign that a process is ready, or
+for alerts, and as a reason for a restart only after some minutes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from gnsq_like import Reader
 
-#: The part of Reader.stats() that the answer repeats.
-_TOLD = (
+#: The part of Reader.stats() that is in the answer.
+_REPORTED = (
     "state",
     "in_flight",
     "max_in_flight",
@@ -34,7 +34,7 @@ _StartResponse = Callable[[str, list[tuple[str, str]]], object]
 
 
 def problem_of(stats: Mapping[str, Any]) -> str | None:
-    """What is wrong with a Reader, by its ``stats()``; None if nothing is. Pure."""
+    """The problem of a Reader with these ``stats()``; None if it is healthy. Pure."""
     if stats["state"] == "new":
         return "not started"
     if stats["state"] != "running":
@@ -49,24 +49,24 @@ def problem_of(stats: Mapping[str, Any]) -> str | None:
 
 
 def report(readers: Iterable[Reader]) -> tuple[bool, dict[str, Any]]:
-    """Whether all are healthy, and what there is to say about each, ready for JSON. Never switches."""
-    told = []
+    """Whether all are healthy, and the answer about each, ready for JSON. Never switches."""
+    reported = []
     for reader in readers:
         stats = reader.stats()
         problem = problem_of(stats)
         if problem is not None and reader.error is not None:
             problem = f"{problem}: {reader.error}"
-        told.append(
+        reported.append(
             {
                 "topic": reader.topic,
                 "channel": reader.channel,
                 "problem": problem,
                 "nsqds": sorted(stats["connections"]),
-                **{name: stats[name] for name in _TOLD},
+                **{name: stats[name] for name in _REPORTED},
             }
         )
-    healthy = all(each["problem"] is None for each in told)
-    return healthy, {"status": "ok" if healthy else "failing", "readers": told}
+    healthy = all(each["problem"] is None for each in reported)
+    return healthy, {"status": "ok" if healthy else "failing", "readers": reported}
 
 
 class Health:
@@ -76,7 +76,7 @@ class Health:
 
         gevent.pywsgi.WSGIServer(("127.0.0.1", 8001), Health([reader])).start()
 
-    :param readers: the Readers, or a function that gives them, asked each time
+    :param readers: the Readers, or a function that returns them, called for each request
     """
 
     def __init__(self, readers: Iterable[Reader] | Callable[[], Iterable[Reader]]) -> None:
@@ -87,7 +87,7 @@ class Health:
             self._readers = lambda: kept
 
     def __call__(self, environ: Mapping[str, Any], start_response: _StartResponse) -> list[bytes]:
-        """Answer; see PEP 3333."""
+        """Answer a request; see PEP 3333."""
         healthy, answer = report(self._readers())
         body = json.dumps(answer, indent=1).encode() + b"\n"
         headers = [

@@ -1,9 +1,9 @@
-"""What Readers and Producers count, as Prometheus metrics, in one process or in many.
+"""The counts of Readers and Producers as Prometheus metrics, in one process or in many.
 
-``Metrics`` is a collector of prometheus-client. The handlers' seconds are observed as they happen; everything
-else is read from ``stats()``, at each scrape. In prometheus-client's multiprocess mode (the environment's
-PROMETHEUS_MULTIPROC_DIR) another process may answer the scrape, so each process also writes what it has every
-second, and once more at its exit.
+``Metrics`` is a collector of prometheus-client. The duration of each handler call is observed when it ends; all other
+metrics are read from ``stats()`` at each scrape. In prometheus-client's multiprocess mode (PROMETHEUS_MULTIPROC_DIR in
+the environment) another process may answer the scrape, so each process also writes its metrics every second, and once
+more at its exit.
 
 ====================================  =========  ==================================================================
 nsq_reader_received_messages_total    counter    by topic and channel, as all of nsq_reader
@@ -33,6 +33,7 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -46,14 +47,33 @@ try:
 except ModuleNotFoundError as exc:
     raise missing(exc, "prometheus") from exc
 
-#: Seconds; from a cache's answer to nsqd's default msg_timeout.
+#: Seconds; from the time a cache takes to nsqd's default msg_timeout.
 DEFAULT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 #: Seconds between two writes in multiprocess mode.
 _INTERVAL = 1.0
 
 _READER_LABELS = ("topic", "channel")
 _PRODUCER_LABELS = ("producer",)
-_COUNTED = ("received", "finished", "requeued", "failed", "given_up")
+#: By the names of stats(): the metric and its text, and for gauges how those of several processes are combined.
+_READER_COUNTERS = {
+    "received": ("received_messages", "Messages received by the Reader."),
+    "finished": ("finished_messages", "Messages finished by the Reader."),
+    "requeued": ("requeued_messages", "Messages requeued by the Reader."),
+    "failed": ("failed_messages", "Messages failed by the Reader."),
+    "given_up": ("given_up_messages", "Messages given up by the Reader."),
+    "reconnects": ("reconnects", "Times that an nsqd was connected again."),
+}
+_READER_GAUGES: dict[str, tuple[str, str, Any]] = {
+    "in_flight": ("in_flight_messages", "Messages received, not answered.", "livesum"),
+    "max_in_flight": ("max_in_flight_messages", "The most in flight.", "livesum"),
+    "rdy": ("rdy_messages", "RDY over all connections.", "livesum"),
+    "connections": ("connections", "nsqds connected.", "livesum"),
+    "backoff_level": ("backoff_level", "0 while messages flow.", "livemax"),
+}
+_PRODUCER_GAUGES = {
+    "waiting": ("waiting_messages", "Publishes not written yet."),
+    "connections": ("connections", "nsqds connected."),
+}
 _OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
 
 
@@ -72,33 +92,23 @@ class Metrics:
         metrics.watch_reader(reader)
         metrics.watch_producer(producer)
 
-    Made once, before the Readers start; it may be made at import time, and before a fork. From any thread.
+    Make it once, before the Readers start; at import time or before a fork is fine. Use it from any thread.
 
-    :param registry: where to register; None for nowhere
+    :param registry: the registry to register with; None for none
     :param buckets: upper bounds of the handlers' histogram, in seconds
     """
 
     def __init__(
         self, registry: CollectorRegistry | None = REGISTRY, buckets: Sequence[float] = DEFAULT_BUCKETS
     ) -> None:
-        def counter(name: str, text: str, labels: Iterable[str]) -> Counter:
-            return Counter(name, text, labels, registry=None)
-
-        def gauge(name: str, text: str, labels: Iterable[str], mode: Any = "livesum") -> Gauge:
-            return Gauge(name, text, labels, registry=None, multiprocess_mode=mode)
-
-        self._counted = {
-            name: counter(
-                f"nsq_reader_{name}_messages", f"Messages {name.replace('_', ' ')} by the Reader.", _READER_LABELS
-            )
-            for name in _COUNTED
+        self._counters = {
+            name: Counter(f"nsq_reader_{metric}", text, _READER_LABELS, registry=None)
+            for name, (metric, text) in _READER_COUNTERS.items()
         }
-        self._reconnects = counter("nsq_reader_reconnects", "Times that an nsqd was connected again.", _READER_LABELS)
-        self._in_flight = gauge("nsq_reader_in_flight_messages", "Messages received, not answered.", _READER_LABELS)
-        self._max_in_flight = gauge("nsq_reader_max_in_flight_messages", "The most in flight.", _READER_LABELS)
-        self._rdy = gauge("nsq_reader_rdy_messages", "RDY over all connections.", _READER_LABELS)
-        self._connections = gauge("nsq_reader_connections", "nsqds connected.", _READER_LABELS)
-        self._backoff = gauge("nsq_reader_backoff_level", "0 while messages flow.", _READER_LABELS, "livemax")
+        self._gauges = {
+            name: Gauge(f"nsq_reader_{metric}", text, _READER_LABELS, registry=None, multiprocess_mode=mode)
+            for name, (metric, text, mode) in _READER_GAUGES.items()
+        }
         self._seconds = Histogram(
             "nsq_reader_handler_seconds",
             "Seconds that a handler took, by message or batch.",
@@ -106,55 +116,45 @@ class Metrics:
             registry=None,
             buckets=buckets,
         )
-        self._published = counter(
-            "nsq_producer_messages", "Messages published, by what became of them.", (*_PRODUCER_LABELS, "outcome")
+        self._published = Counter(
+            "nsq_producer_messages", "Messages published, by outcome.", (*_PRODUCER_LABELS, "outcome"), registry=None
         )
-        self._retried = counter("nsq_producer_retried_messages", "Publishes that were tried again.", _PRODUCER_LABELS)
-        self._waiting = gauge("nsq_producer_waiting_messages", "Publishes not written yet.", _PRODUCER_LABELS)
-        self._producer_connections = gauge("nsq_producer_connections", "nsqds connected.", _PRODUCER_LABELS)
-        self._metrics = [
-            *self._counted.values(),
-            self._reconnects,
-            self._in_flight,
-            self._max_in_flight,
-            self._rdy,
-            self._connections,
-            self._backoff,
-            self._seconds,
-            self._published,
-            self._retried,
-            self._waiting,
-            self._producer_connections,
-        ]
-        #: What is watched, and what its counters stood at when they were read last.
+        self._retried = Counter(
+            "nsq_producer_retried_messages", "Publishes that were tried again.", _PRODUCER_LABELS, registry=None
+        )
+        self._producer_gauges = {
+            name: Gauge(f"nsq_producer_{metric}", text, _PRODUCER_LABELS, registry=None, multiprocess_mode="livesum")
+            for name, (metric, text) in _PRODUCER_GAUGES.items()
+        }
+        #: The Readers and Producers watched, with their counters when these were last read.
         self._readers: weakref.WeakKeyDictionary[Reader, dict[str, int]] = weakref.WeakKeyDictionary()
         self._producers: weakref.WeakKeyDictionary[Producer, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
         #: Held while counters are read; nothing inside switches.
         self._lock = threading.Lock()
-        #: The process that the last counts are of, and the one that writes every second in multiprocess mode.
+        #: The process of the last counts, and the one that writes every second in multiprocess mode.
         self._counting_pid = os.getpid()
         self._writing_pid = 0
         if registry is not None:
             registry.register(self)
 
-    # -- what is watched ----------------------------------------------------------------------------
+    # -- watching -----------------------------------------------------------------------------------
 
     def watch_reader(self, reader: Reader) -> None:
-        """Take part in what ``reader`` counts, for as long as it lives."""
+        """Include the counts of ``reader`` as long as it exists."""
         with self._lock:
             self._readers.setdefault(reader, {})
         self.keep_writing()
 
     def watch_producer(self, producer: Producer, name: str = "default") -> None:
-        """Take part in what ``producer`` counts, for as long as it lives; ``name`` is its label.
+        """Include the counts of ``producer`` as long as it exists; ``name`` is its label.
 
-        In multiprocess mode, and with a producer that was made before a fork, call :meth:`keep_writing` in the child.
+        In multiprocess mode, with a producer that was made before a fork, call :meth:`keep_writing` in the child.
         """
         with self._lock:
             self._producers.setdefault(producer, (name, {}))
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
-        """``handler``, with its seconds observed; takes messages, or lists of them for a Batch."""
+        """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
 
         @functools.wraps(handler)
         def timed_handler(given: Any) -> object:
@@ -170,7 +170,7 @@ class Metrics:
     # -- reading ------------------------------------------------------------------------------------
 
     def update(self) -> None:
-        """Read ``stats()`` of all that is watched. Never switches."""
+        """Read ``stats()`` of all Readers and Producers. Never switches."""
         with self._lock:
             if self._counting_pid != os.getpid():
                 # A forked child counts from 0.
@@ -181,55 +181,53 @@ class Metrics:
             self._update_producers()
 
     def _update_readers(self) -> None:
-        gauges: dict[tuple[str, str], list[int]] = {}
+        # Readers of the same channel in a process share a line.
+        totals: dict[tuple[str, ...], Counts[str]] = {}
         for reader, last in list(self._readers.items()):
             stats = reader.stats()
             labels = (reader.topic, reader.channel)
-            for name in _COUNTED:
-                self._counted[name].labels(*labels).inc(_advance(last, name, stats[name]))
-            self._reconnects.labels(*labels).inc(_advance(last, "reconnects", stats["reconnects"]))
+            for name, counter in self._counters.items():
+                counter.labels(*labels).inc(_advance(last, name, stats[name]))
             connections = stats["connections"].values()
-            # Two Readers of one channel in a process are one line.
-            sums = gauges.setdefault(labels, [0, 0, 0, 0, 0])
-            sums[0] += stats["in_flight"]
-            sums[1] += stats["max_in_flight"] if stats["state"] == "running" else 0
-            sums[2] += sum(connection["rdy"] for connection in connections)
-            sums[3] += len(connections)
-            sums[4] = max(sums[4], stats["backoff_level"])
-        shown = (self._in_flight, self._max_in_flight, self._rdy, self._connections, self._backoff)
-        for labels, sums in gauges.items():
-            for gauge, value in zip(shown, sums, strict=True):
-                gauge.labels(*labels).set(value)
+            total = totals.setdefault(labels, Counts())
+            total["in_flight"] += stats["in_flight"]
+            total["max_in_flight"] += stats["max_in_flight"] if stats["state"] == "running" else 0
+            total["rdy"] += sum(connection["rdy"] for connection in connections)
+            total["connections"] += len(connections)
+            total["backoff_level"] = max(total["backoff_level"], stats["backoff_level"])
+        _set_gauges(self._gauges, totals)
 
     def _update_producers(self) -> None:
-        gauges: dict[str, list[int]] = {}
-        for producer, (name, last) in list(self._producers.items()):
+        totals: dict[tuple[str, ...], Counts[str]] = {}
+        for producer, (label, last) in list(self._producers.items()):
             stats = producer.stats()
             for outcome in _OUTCOMES:
-                self._published.labels(name, outcome).inc(_advance(last, outcome, stats[outcome]))
-            self._retried.labels(name).inc(_advance(last, "retried", stats["retried"]))
-            sums = gauges.setdefault(name, [0, 0])
-            sums[0] += stats["waiting"]
-            sums[1] += sum(connection["connected"] for connection in stats["connections"].values())
-        for name, (waiting, connections) in gauges.items():
-            self._waiting.labels(name).set(waiting)
-            self._producer_connections.labels(name).set(connections)
+                self._published.labels(label, outcome).inc(_advance(last, outcome, stats[outcome]))
+            self._retried.labels(label).inc(_advance(last, "retried", stats["retried"]))
+            total = totals.setdefault((label,), Counts())
+            total["waiting"] += stats["waiting"]
+            total["connections"] += sum(connection["connected"] for connection in stats["connections"].values())
+        _set_gauges(self._producer_gauges, totals)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry: everything, as it is now."""
+        """For the registry: all current values."""
         self.update()
-        for metric in self._metrics:
+        for metric in self._metrics():
             yield from metric.collect()
 
     def describe(self) -> Iterable[Metric]:
         """For the registry: the names."""
-        for metric in self._metrics:
+        for metric in self._metrics():
             yield from metric.describe()
+
+    def _metrics(self) -> Iterable[Any]:
+        yield from (*self._counters.values(), *self._gauges.values(), self._seconds)
+        yield from (self._published, self._retried, *self._producer_gauges.values())
 
     # -- multiprocess mode --------------------------------------------------------------------------
 
     def keep_writing(self) -> None:
-        """In multiprocess mode: see to it that this process writes every second; elsewhere nothing. Cheap."""
+        """In multiprocess mode: make sure that this process writes every second; otherwise do nothing. Cheap."""
         if self._writing_pid == os.getpid() or not is_multiprocess():
             return
         self._writing_pid = os.getpid()
@@ -242,12 +240,12 @@ class Metrics:
             self.update()
 
     def wsgi_app(self) -> Callable[[Mapping[str, Any], Any], Iterable[bytes]]:
-        """A WSGI application for Prometheus to scrape: of all processes in multiprocess mode, else of this one."""
+        """A WSGI application for Prometheus: metrics of all processes in multiprocess mode, otherwise of this one."""
         return _Exposition(self)
 
 
 class _Exposition:
-    """Chooses at each request: whether the mode is multiprocess is the environment's to say, maybe later."""
+    """Chooses at each request, because the environment may be set after this is made."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -263,8 +261,15 @@ class _Exposition:
         return answer
 
 
+def _set_gauges(gauges: Mapping[str, Gauge], totals: Mapping[tuple[str, ...], Mapping[str, int]]) -> None:
+    """Set each gauge to the totals, by labels and by the gauge's name."""
+    for labels, total in totals.items():
+        for name, gauge in gauges.items():
+            gauge.labels(*labels).set(total[name])
+
+
 def _advance(last: dict[str, int], name: str, now: int) -> int:
-    """How much a count has grown since the last time; what fell counts from 0 again, as a Producer behind a fork."""
+    """How much a count has grown since the last call; one that fell, as after a fork, began again at 0."""
     before = last.get(name, 0)
     last[name] = now
     return now - before if now >= before else now

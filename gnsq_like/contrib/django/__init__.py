@@ -9,8 +9,8 @@
     @reader("orders", "mail")                # in an app's nsq_readers.py
     def mail(message): ...
 
-``manage.py nsq_run`` runs the readers. ``signals`` and ``testing`` are modules beside these. Importing and
-starting Django makes nothing: the Producer comes with the first publish, Readers when they are run.
+``manage.py nsq_run`` runs the readers. There are also the modules ``signals`` and ``testing``. Importing this, or
+starting Django, creates nothing: the Producer is made at the first publish, Readers when they are run.
 """
 
 from gnsq_like.contrib.shared.extras import missing

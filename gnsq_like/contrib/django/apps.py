@@ -15,7 +15,7 @@ class NSQConfig(AppConfig):
     verbose_name = "NSQ"
 
     def ready(self) -> None:
-        """Register what Django calls later; makes nothing."""
+        """Register the checks and the signal handler; creates nothing."""
         from gnsq_like.contrib.django.checks import check_readers, check_settings
         from gnsq_like.contrib.django.publishing import setting_has_changed
 

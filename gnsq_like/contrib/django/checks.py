@@ -1,16 +1,16 @@
-"""System checks: what is wrong with the setting ``NSQ`` and with the readers, before anything runs.
+"""System checks: find errors in the setting ``NSQ`` and in the readers before anything runs.
 
 =================  =====================================================================================
-gnsq_like.E001     ``NSQ`` is no dictionary
+gnsq_like.E001     ``NSQ`` is not a dictionary
 gnsq_like.E002     a key or a value of ``NSQ``, or of ``NSQ_…`` in the environment, is wrong
 gnsq_like.E003     no address is set
 gnsq_like.E004     a reader's topic, channel or options are wrong
-gnsq_like.E005     two readers have one name, or one has none
+gnsq_like.E005     two readers have the same name, or one has no name
 gnsq_like.E006     a reader runs several handlers in greenlets of one thread: they share a database connection
-gnsq_like.W001     several readers do so together, when one ``nsq_run`` runs them all
+gnsq_like.W001     several readers would do so together if one ``nsq_run`` ran them all
 =================  =====================================================================================
 
-They make Readers and a Producer, which does nothing but check, and throw them away.
+They construct Readers and a Producer, which only checks the options, and drop them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from django.core.exceptions import ImproperlyConfigured
 from gnsq_like.contrib.django import conf, publishing, readers
 from gnsq_like.errors import InvalidOption, UsageError
 
-_IN_THREADS = 'leave spawn out, or say spawn="thread"; or patch the process with gevent.monkey.patch_all()'
+_IN_THREADS = 'leave spawn out, or set spawn="thread"; or patch the process with gevent.monkey.patch_all()'
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """Each wrong key and value, then what is wrong with them together."""
+    """Each wrong key and value, then wrong combinations of them."""
     from gnsq_like.contrib.shared.settings import make_settings
 
     try:
@@ -47,7 +47,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     try:
         settings = conf.settings()
     except ImproperlyConfigured as exc:
-        # Each key is right by itself: what is wrong stands in the environment.
+        # Each key is right by itself, so the error is in the environment.
         assert isinstance(exc.__cause__, InvalidOption)
         return [_wrong_setting(exc.__cause__)]
     if settings.own["METRICS"] and find_spec("prometheus_client") is None:
@@ -73,7 +73,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 
 def check_readers(**_: Any) -> list[CheckMessage]:
-    """The readers of all apps, one by one and together; nothing while the settings are wrong."""
+    """Errors in the readers of all apps, singly and together; only their names while the settings are wrong."""
     declared = readers.declared()
     found: list[CheckMessage] = []
     for name, count in Counter(each.name for each in declared).items():
@@ -123,9 +123,9 @@ def _wrong_setting(exc: InvalidOption) -> Error:
     if near:
         hint = f"Did you mean {near}"
     elif text == "there is no such setting":
-        hint = "A key is an option's name in capitals, also with READER_ or PRODUCER_ before it."
+        hint = "A key is an option's name in capitals, with or without READER_ or PRODUCER_ before it."
     else:
-        hint = f"Given is {exc.value!r}."
+        hint = f"The value is {exc.value!r}."
     return Error(f"{exc.option}: {text}.", hint=hint, id="gnsq_like.E002")
 
 

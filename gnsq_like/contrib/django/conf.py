@@ -1,7 +1,7 @@
 """The setting ``NSQ``: read when it is first needed, and again when a test overrides it.
 
-``gnsq_like.contrib.shared.settings`` says what may stand there. It is imported late, for it loads gevent, and an
-application that patches must have done so by then.
+``gnsq_like.contrib.shared.settings`` describes its keys. It is imported late because it loads gevent, and an
+application that patches must do so before.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
 
-#: How a key of the setting is spelled in errors.
+#: The spelling of a key in errors.
 LABEL = 'NSQ["{}"]'
 
 #: Settings of this integration: default and types.
 OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
-    # Whether publishes are recorded in producer().outbox, and not sent.
+    # Whether to record publishes in producer().outbox instead of sending them.
     "RECORD": (False, (bool,)),
-    # Whether what readers and the Producer count is told to Prometheus; needs gnsq-like[prometheus].
+    # Whether the readers and the Producer have Prometheus metrics; needs gnsq-like[prometheus].
     "METRICS": (False, (bool,)),
-    # Seconds that running handlers get when the readers stop.
+    # Seconds for running handlers to end when the readers stop.
     "STOP_TIMEOUT": (30.0, (float,)),
 }
 
 
 def given() -> Mapping[str, Any]:
-    """The setting as it stands there; {} where there is none.
+    """The setting ``NSQ``, unchecked; {} if it is missing.
 
-    :raises ImproperlyConfigured: when it is no dictionary
+    :raises ImproperlyConfigured: when it is not a dictionary
     """
     value = getattr(django_settings, "NSQ", {})
     if not isinstance(value, Mapping):
@@ -47,16 +47,16 @@ def given() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def settings() -> Settings:
-    """What is set, with what the environment (``NSQ_…``) adds.
+    """The settings, including those of the environment (``NSQ_…``).
 
-    :raises ImproperlyConfigured: for what is wrong
+    :raises ImproperlyConfigured: for a wrong setting
     """
     from gnsq_like.contrib.shared.settings import make_settings
 
     try:
         found = make_settings(given(), own=OWN, label=LABEL)
         if found.own["RECORD"] and not has_address(found.reader):
-            # For tests nothing needs to be set, but Readers are made for the system checks.
+            # Tests need no address, but the system checks construct Readers, which do.
             found = replace(found, reader={**found.reader, "nsqd_tcp_addresses": ["127.0.0.1:4150"]})
         return found
     except InvalidOption as exc:
@@ -64,12 +64,12 @@ def settings() -> Settings:
 
 
 def has_address(options: Mapping[str, Any]) -> bool:
-    """Whether these keyword arguments of a Producer or a Reader say where to connect to."""
+    """Whether these keyword arguments of a Producer or a Reader include an address."""
     return bool(options.get("nsqd_tcp_addresses") or options.get("lookupd_http_addresses"))
 
 
 def metrics() -> Metrics | None:
-    """What counts for Prometheus in this process, in its default registry; None without the setting METRICS."""
+    """The metrics of this process, in prometheus-client's default registry; None without the setting METRICS."""
     return _metrics() if settings().own["METRICS"] else None
 
 

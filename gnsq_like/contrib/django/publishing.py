@@ -1,10 +1,10 @@
-"""Publishing from Django: one Producer for the process, and nothing before a transaction has committed.
+"""Publishing from Django: one Producer for the process, which sends after the transaction has committed.
 
-A message about a row that is not there yet, or never will be, is the usual mistake here. So ``publish``
-checks and encodes at once, where the caller's line is in the traceback, and sends when the transaction that is
-open has committed; outside of one, at once.
+A common mistake is a message about a row that is not yet committed, or never will be. So ``publish`` checks and
+encodes at once, while the caller is in the traceback, and sends when the open transaction has committed; without a
+transaction, at once.
 
-The Producer is made at the first publish. It stands a fork, and is shared by all threads and greenlets.
+The Producer is made at the first publish. It survives a fork, and all threads and greenlets share it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gnsq_like import Producer
     from gnsq_like.testing import Published
 
-#: The Producer of this process, once there is one.
+#: The Producer of this process under "producer", once it is made.
 _made: dict[str, Producer] = {}
-#: Of the recordings that are open, the innermost last: while there is one, every Producer made here records.
+#: The open recordings, the innermost last: as long as there is one, every Producer made here records.
 _outboxes: list[list[Published]] = []
 
 
@@ -41,21 +41,21 @@ def publish(
     on_commit: bool = True,
     using: str | None = None,
 ) -> None:
-    """Publish one message: when the open transaction has committed, or at once if none is open. May block, or switch.
+    """Publish one message when the open transaction has committed; without a transaction, now. May block, or switch.
 
-    When it returns outside of a transaction, nsqd has the message. Inside of one that is so when the
-    outermost ``atomic`` block has ended without an error; if it rolls back, nothing is published.
+    Without a transaction nsqd has the message when this returns. With one it has the message when the outermost
+    ``atomic`` block has ended without an error; a rollback publishes nothing.
 
     :param topic: created by nsqd if it does not exist
-    :param body: bytes are sent as they are; what else is made JSON as Django does (dates, Decimal, UUID), or
-        goes through the setting ENCODER
+    :param body: bytes are sent unchanged; anything else is encoded by the setting ENCODER, by default as Django's JSON
+        (with dates, Decimal, UUID)
     :param defer: seconds until it is delivered
     :param timeout: seconds in all; the setting PRODUCER_TIMEOUT or TIMEOUT if not given
-    :param on_commit: False publishes now, whatever becomes of the transaction
-    :param using: the database whose transaction is meant
+    :param on_commit: False publishes now, and even if the transaction is rolled back
+    :param using: the database of the transaction
     :raises InvalidName, InvalidBody, InvalidOption: at once
-    :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; after a commit
-        from the end of the ``atomic`` block, and the rows are there
+    :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; in a transaction it is
+        raised by the end of the ``atomic`` block, after the commit
     :raises ImproperlyConfigured: for wrong settings
     """
     encoded = producer().check(topic, body, defer=defer)
@@ -70,20 +70,20 @@ def multi_publish(
     on_commit: bool = True,
     using: str | None = None,
 ) -> None:
-    """Publish several messages of a topic, many with one command; else as :func:`publish`."""
+    """Publish several messages to a topic, many with one command; otherwise like :func:`publish`."""
     encoded = [producer().check(topic, body) for body in bodies]
     _when(on_commit, using, partial(_send_many, topic, encoded, timeout))
 
 
 def producer() -> Producer:
-    """The Producer of this process; it connects at its first publish. It knows nothing of transactions.
+    """The Producer of this process, which connects at its first publish and ignores transactions.
 
     :raises ImproperlyConfigured: for wrong settings
     """
     made = _made.get("producer")
     metrics = conf.metrics()
     if made is None:
-        # Two threads may come here at once: making one does nothing, and all get the same.
+        # Two threads may get here at once: an unused Producer is harmless, and all get the same one.
         made = _made.setdefault("producer", make_producer())
         if metrics is not None:
             metrics.watch_producer(made)
@@ -93,7 +93,7 @@ def producer() -> Producer:
 
 
 def make_producer() -> Producer:
-    """Another Producer by the settings.
+    """Another Producer with these settings.
 
     :raises ImproperlyConfigured: for wrong settings
     """
@@ -113,9 +113,9 @@ def make_producer() -> Producer:
 
 @contextmanager
 def recording() -> Iterator[list[Published]]:
-    """Inside of this block, what is published in this process is appended to the list it gives, and not sent.
+    """During the block, messages published in this process are appended to the list and not sent.
 
-    Settings that change meanwhile (``override_settings``) count, and change nothing about that.
+    Settings may be overridden meanwhile (``override_settings``), and apply; messages are still recorded.
     """
     outbox: list[Published] = []
     _outboxes.append(outbox)
@@ -136,7 +136,7 @@ def _json(value: Any) -> bytes:
 def _when(on_commit: bool, using: str | None, send: Callable[[], None]) -> None:
     if on_commit:
         connection = transaction.get_connection(using)
-        # Without a connection there is no transaction. Asking Django to wait for its end would make one.
+        # Without a connection there is no transaction, and on_commit() would open a connection.
         if connection.in_atomic_block or connection.connection is not None:
             connection.on_commit(send)
             return
@@ -152,7 +152,7 @@ def _send_many(topic: str, bodies: list[bytes], timeout: float | None) -> None:
 
 
 def setting_has_changed(*, setting: str, **_: object) -> None:
-    """For Django's signal ``setting_changed``: a test has another NSQ from here on."""
+    """For Django's signal ``setting_changed``: a test has overridden ``NSQ``."""
     if setting == "NSQ":
         conf.settings.cache_clear()
         if (made := _made.pop("producer", None)) is not None:

@@ -1,12 +1,12 @@
-"""Readers in Django: what apps declare in their ``nsq_readers`` modules, and the Readers made of that.
+"""Readers in Django: the declarations in the apps' ``nsq_readers`` modules, and the Readers made from them.
 
-A declaration makes nothing. The modules are imported when somebody asks for readers: a system check,
-``nsq_run``, a test; a web process never needs them.
+A declaration creates nothing. The modules are imported when readers are needed: by a system check, ``nsq_run`` or a
+test, but not by a web process.
 
-Handlers use the database, so each call is to Django what a request is: connections that are too old or broken
-are closed before and after it. A database connection belongs to a thread (a greenlet, where threading is
-patched), and its transaction with it. Handlers in greenlets of one thread that is not patched would
-share both; so there ``Settings.make_reader`` makes ``spawn="thread"`` the default.
+Handlers use the database, so each call is treated like a request: connections that are too old or broken are closed
+before and after it. A database connection belongs to a thread (to a greenlet, if threading is patched), and its
+transaction with it. Handlers in greenlets of one unpatched thread would share both; so there
+``Settings.make_reader`` makes ``spawn="thread"`` the default.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: The modules of apps that are looked into.
+#: The module of each app that declares readers.
 MODULE = "nsq_readers"
 
 
 class Declared(DeclaredReader):
-    """One ``@reader``, and what Django wants around each call of its function."""
+    """One ``@reader``, with Django's cleanup and signals around each call of its function."""
 
     @property
     def place(self) -> str:
-        """Where it is declared."""
+        """The function's full name."""
         return f"{self.function.__module__}.{getattr(self.function, '__qualname__', self.function)}"
 
     def make(self, metrics: Metrics | None = None) -> Reader:
         """The Reader, not started; watched by ``metrics``.
 
-        :raises UsageError: for what is wrong, in the settings or here
+        :raises UsageError: for wrong settings or arguments
         """
         handler = self.handle if self.batch is None else self.handle_many
         give_up = partial(self._give_up, self.options.get("on_giving_up"))
         return self.make_reader(conf.settings(), handler, give_up, metrics)
 
-    # -- at work ------------------------------------------------------------------------------------
+    # -- handling messages --------------------------------------------------------------------------
 
     def handle(self, message: Message) -> object:
         """Call the handler with one message, as a Reader does. May block, or switch."""
@@ -95,12 +95,12 @@ class Declared(DeclaredReader):
 
 
 def _begin_database() -> None:
-    """What Django does when a request begins."""
+    """As Django does at the beginning of a request."""
     db.reset_queries()
     db.close_old_connections()
 
 
-#: All that was declared; two may have one name, which is an error for the system check.
+#: All declarations; two may have the same name, which the system check reports.
 _all: list[Declared] = []
 
 
@@ -112,15 +112,15 @@ def reader(
     batch: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Callable[[_F], _F]:
-    """Declare the decorated function a handler: ``manage.py nsq_run`` has it called for each message.
+    """Declare the decorated function a handler, which ``manage.py nsq_run`` calls for each message.
 
-    The function stays what it is, and may be called by others.
+    The function is returned unchanged.
 
     :param topic: topic name
     :param channel: channel name
-    :param name: what ``nsq_run`` and the log call it; the function's name if not given
+    :param name: its name for ``nsq_run`` and the log; the function's name if not given
     :param batch: for a function that takes lists: the arguments of :class:`gnsq_like.Batch`, ``{"size": 100}``
-    :param options: of :class:`gnsq_like.Reader`; they count more than the settings
+    :param options: of :class:`gnsq_like.Reader`; they override the settings
     """
 
     def declare(function: _F) -> _F:
@@ -138,9 +138,9 @@ def declared() -> list[Declared]:
 
 
 def make_readers(*names: str) -> list[Reader]:
-    """Readers for the handlers of these names, or for all; none is started.
+    """Readers for the handlers of these names, or for all; not started.
 
-    Also for those who run readers in a process of their own making, such as a gunicorn worker.
+    Call it to run readers in your own processes, such as gunicorn's workers.
 
     :raises LookupError: for an unknown name
     :raises UsageError, ImproperlyConfigured: for wrong options and settings
@@ -155,22 +155,22 @@ def chosen(names: Iterable[str]) -> list[Declared]:
     if unknown := [name for name in names if name not in known]:
         raise LookupError(
             f"there is no reader {', '.join(map(repr, unknown))}; "
-            + (f"there are {', '.join(sorted(known))}" if known else f"no app has one in its {MODULE}.py")
+            + (f"there are {', '.join(sorted(known))}" if known else f"no app declares one in its {MODULE}.py")
         )
     return [known[name] for name in names or known]
 
 
 def threading_is_patched() -> bool:
-    """Whether gevent has patched threading here, so that greenlets have database connections of their own."""
+    """Whether gevent has patched threading, which gives each greenlet its own database connections."""
     from gevent import monkey
 
     return bool(monkey.is_module_patched("threading"))
 
 
 def unpatched_greenlets(readers: Iterable[Declared]) -> dict[str, int]:
-    """For each reader whose handlers would run in greenlets of one unpatched thread: how many at once.
+    """The readers whose handlers would run in greenlets of one unpatched thread, and how many of them at once.
 
-    :raises UsageError: for a reader that is wrong
+    :raises UsageError: for a reader with wrong arguments
     """
     if threading_is_patched():
         return {}

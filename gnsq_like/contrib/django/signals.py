@@ -1,8 +1,8 @@
 """Signals about messages, for logs, metrics and traces.
 
-Each is sent in the thread or greenlet of the handler, inside its database connection's turn, with
-``sender``, the handler as it was decorated; ``message``, a :class:`gnsq_like.Message`; and ``reader``, the
-reader's name. A batch sends one for each of its messages. What a receiver raises is logged, and changes nothing.
+Each is sent in the thread or greenlet of the handler, where the database may be used, with ``sender``, the decorated
+function; ``message``, a :class:`gnsq_like.Message`; and ``reader``, the reader's name. For a batch one is sent for each
+of its messages. An exception in a receiver is logged, and has no other effect.
 """
 
 from django.dispatch import Signal
@@ -10,11 +10,11 @@ from django.dispatch import Signal
 #: Before the handler is called.
 message_started = Signal()
 
-#: The handler has returned. With ``seconds``, how long it took.
+#: The handler has returned. With ``seconds``, its duration.
 message_handled = Signal()
 
-#: The handler raised, or returned False. With ``seconds``, and ``exception``: None for False; a Requeue is one too.
+#: The handler raised (a Requeue, too), or returned False. With ``seconds``, and ``exception``, which is None for False.
 message_failed = Signal()
 
-#: The message was delivered too often, and is given up: sent before ``on_giving_up`` is called.
+#: The message was delivered too often and is given up; sent before ``on_giving_up`` is called.
 message_given_up = Signal()

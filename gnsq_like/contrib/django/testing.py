@@ -1,4 +1,4 @@
-"""For tests of applications: what was published, and readers that get it.
+"""For tests of applications: assertions about published messages, and their delivery to readers.
 
 ::
 
@@ -10,8 +10,8 @@
             self.deliver()                              # the readers of "orders" are called
             self.assertEqual(Order.objects.get().state, "sent")
 
-While a test of this kind runs, nothing is sent. ``recording()`` does the same for a ``with`` block, and the
-setting ``RECORD`` for a whole process, whose publishes are then in ``producer().outbox``.
+During such a test, nothing is sent. ``recording()`` does the same for a ``with`` block, and the setting ``RECORD`` for
+a whole process, whose messages are then in ``producer().outbox``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gnsq_like.contrib.django.publishing import producer, recording
 from gnsq_like.contrib.django.readers import declared
 
 if TYPE_CHECKING:
-    # What the mixin is mixed into.
+    # The class that the mixin is mixed into.
     from unittest import TestCase as _Case
 
     from gnsq_like import Message
@@ -35,38 +35,38 @@ else:
 
 __all__ = ["NSQTestMixin", "deliver", "recording"]
 
-#: Seconds that nsqd would wait for an answer.
+#: nsqd's default, in seconds.
 _MSG_TIMEOUT = 60.0
 
 _ANY: Any = object()
 
 
 class NSQTestMixin(_Case):
-    """For Django's test cases, put before them: each test records what is published."""
+    """A mixin for Django's test cases, to be named before them: records the messages that each test publishes."""
 
-    #: What this test published so far, the oldest first.
+    #: The messages that this test has published so far, the oldest first.
     published: list[Published]
-    #: How much of that ``deliver`` has passed on.
+    #: The positions in ``published`` that ``deliver`` has delivered.
     _delivered: set[int]
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Also what ``setUpTestData`` and the like publish is not sent; it belongs to no test."""
+        """Messages published by ``setUpTestData`` and the like are not sent either, and belong to no test."""
         cls.enterClassContext(recording())
         super().setUpClass()
 
     def run(self, result: Any = None) -> Any:
-        """Run the test inside of a recording."""
+        """Run the test in a recording."""
         self._delivered = set()
         with recording() as self.published:
             return super().run(result)
 
     def assertPublished(self, topic: str, body: Any = _ANY, *, count: int | None = None) -> list[Published]:
-        """Something was published to the topic.
+        """Fail unless a message was published to the topic.
 
-        :param body: this body, as it would be given to publish; JSON is compared by its meaning
-        :param count: exactly so often
-        :returns: what was found
+        :param body: with this body, as given to publish; JSON is compared by value
+        :param count: exactly this many times
+        :returns: the messages found
         """
         there = [each for each in self.published if each.topic == topic]
         found = there if body is _ANY else [each for each in there if _is_same(each, body)]
@@ -78,18 +78,18 @@ class NSQTestMixin(_Case):
         return found
 
     def assertNothingPublished(self, topic: str | None = None) -> None:
-        """Nothing was published at all, or to this topic."""
+        """Fail if any message was published, or one to this topic."""
         found = [each for each in self.published if topic in (None, each.topic)]
         if found:
             what = ", ".join(f"{each.body!r} to {each.topic!r}" for each in found)
             raise self.failureException(f"{len(found)} messages were published: {what}")
 
     def deliver(self, topic: str | None = None) -> list[Message]:
-        """Have the readers called with what this test published; see :func:`deliver`.
+        """Call the readers with the messages that this test published; see :func:`deliver`.
 
-        Each message is delivered once: what readers publish is for the next call.
+        Each message is delivered once; messages that readers publish are left for the next call.
 
-        :param topic: deliver what is of this topic only
+        :param topic: deliver only messages of this topic
         """
         fresh = [
             number
@@ -101,9 +101,9 @@ class NSQTestMixin(_Case):
 
 
 def deliver(messages: Iterable[Published]) -> list[Message]:
-    """Call the declared readers with what was recorded, as nsqd would: each channel gets every message.
+    """Call the declared readers with recorded messages: as with nsqd, each channel gets every message.
 
-    They run here, one after the other, in this thread and its transaction; what they raise comes out.
+    They run one after the other, in this thread and its transaction; their exceptions are not caught.
 
     :returns: the messages, each with its ``answer``: "FIN", "REQ", or None after ``enable_async()``
     """
@@ -137,7 +137,7 @@ def _is_same(published: Published, body: Any) -> bool:
 
 
 class _Nowhere:
-    """In place of a Reader's connection: where a message's answer goes."""
+    """Takes a message's answers in place of a Reader's connection."""
 
     address = "127.0.0.1:4150"
     msg_timeout = _MSG_TIMEOUT

@@ -1,4 +1,4 @@
-"""NSQ in Flask applications: ``NSQ`` is the extension, ``commands`` what it adds to the ``flask`` command."""
+"""NSQ in Flask applications: the extension ``NSQ``, and its commands for ``flask``."""
 
 from __future__ import annotations
 

@@ -1,45 +1,59 @@
-"""``flask nsq``: the commands that ``gnsq_like.contrib.flask.extension`` gives an application."""
+"""``flask nsq``: the commands of an application that has the extension."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import click
 from flask.cli import AppGroup
 
+from gnsq_like import Reader
 from gnsq_like.contrib.shared.pages import served_pages
 from gnsq_like.contrib.shared.readers import ReaderGroup
 from gnsq_like.errors import NSQError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from gnsq_like.contrib.flask.extension import NSQ
+class Extension(Protocol):
+    """The members of ``gnsq_like.contrib.flask.NSQ`` that the commands use."""
+
+    @property
+    def declared_readers(self) -> list[tuple[str, str, str]]: ...
+
+    @property
+    def metrics_app(self) -> Callable[..., Iterable[bytes]] | None: ...
+
+    @property
+    def stop_timeout(self) -> float: ...
+
+    def make_readers(self, names: Iterable[str] = ()) -> list[Reader]: ...
+
+    def publish(self, topic: str, body: Any, *, defer: float | None = None) -> None: ...
 
 
-def make_commands(nsq: NSQ) -> AppGroup:
+def make_commands(nsq: Extension) -> AppGroup:
     """The group ``nsq`` for ``app.cli``; its commands run in a context of the application."""
     group = AppGroup("nsq", help="Run NSQ readers, and publish.")
 
     @group.command("run")
     @click.argument("names", nargs=-1)
-    @click.option("--stop-timeout", type=click.FloatRange(0), metavar="SECONDS", help="For handlers that run.")
+    @click.option("--stop-timeout", type=click.FloatRange(0), metavar="SECONDS", help="For running handlers.")
     @click.option("--health", "health_address", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     def run(names: tuple[str, ...], stop_timeout: float | None, health_address: str | None) -> None:
         """Run the readers NAMES, or all, until SIGTERM or SIGINT.
 
-        Handlers that run then may end; what none has begun goes back to nsqd at once.
+        Running handlers may then end; other messages go back to nsqd at once.
 
-        Where nothing is monkey-patched, handlers run in threads. For greenlets start it as
+        In a process that is not monkey-patched, handlers run in threads. For greenlets start it as
         python -m gevent.monkey --module flask nsq run
         """
         with _nsq_errors():
             readers = nsq.make_readers(names)
         if not readers:
             raise click.ClickException("this application declares no readers (@nsq.reader)")
-        with _nsq_errors(), served_pages(health_address, readers, nsq.metrics_app, _tell):
+        with _nsq_errors(), served_pages(health_address, readers, nsq.metrics_app, _report):
             for reader in readers:
                 click.echo(f"consuming {reader.topic}/{reader.channel}", err=True)
             ReaderGroup(readers).run(nsq.stop_timeout if stop_timeout is None else stop_timeout)
@@ -47,9 +61,9 @@ def make_commands(nsq: NSQ) -> AppGroup:
     @group.command("publish")
     @click.argument("topic")
     @click.argument("body", default="-")
-    @click.option("--defer", type=click.FloatRange(0), metavar="SECONDS", help="Until it is delivered.")
+    @click.option("--defer", type=click.FloatRange(0), metavar="SECONDS", help="Deliver it later.")
     def publish(topic: str, body: str, defer: float | None) -> None:
-        """Publish BODY to TOPIC as it stands, as UTF-8; without a BODY, or with -, what comes on stdin."""
+        """Publish BODY to TOPIC unchanged, as UTF-8; without a BODY, or with -, publish standard input."""
         data = sys.stdin.buffer.read() if body == "-" else body.encode()
         with _nsq_errors():
             nsq.publish(topic, data, defer=defer)
@@ -63,7 +77,7 @@ def make_commands(nsq: NSQ) -> AppGroup:
     return group
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     click.echo(line, err=True)
 
 

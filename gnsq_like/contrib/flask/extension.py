@@ -20,9 +20,9 @@
         db.session.add(Click(**json.loads(message.body)))
         db.session.commit()
 
-``flask nsq run`` runs the readers as a process of their own. What belongs to an application (its settings, its
-Producer) is in ``app.extensions["nsq"]``; what is declared belongs to the ``NSQ``, and so to all its
-applications. Nothing here connects before the first publish or the start of a reader.
+``flask nsq run`` runs the readers as a process of their own. The settings and the Producer of an application are in
+``app.extensions["nsq"]``; the declared readers belong to the ``NSQ``, and so to all its applications. Nothing here
+connects before the first publish or the start of a reader.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: Settings beside the options of Reader and Producer: default and types.
+#: Settings besides the options of Reader and Producer: default and types.
 _OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
-    # Whether publishes are recorded in nsq.outbox, and not sent.
+    # Whether to record publishes in nsq.outbox instead of sending them.
     "RECORD": (False, (bool,)),
-    # Seconds that running handlers get when the readers stop.
+    # Seconds for running handlers to end when the readers stop.
     "STOP_TIMEOUT": (30.0, (float,)),
 }
 _KEY = "nsq"
@@ -66,16 +66,16 @@ _PREFIX = "NSQ_"
 
 
 class _State:
-    """What one application has."""
+    """One application's settings, Producer and Readers."""
 
     def __init__(self, nsq: NSQ, app: Flask) -> None:
         self.nsq = nsq
         self.app = app
         given = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
         self.settings: Settings = make_settings(given, own=_OWN)
-        #: None where nothing says where to publish.
+        #: None if no address is set.
         self.producer: Producer | None = self.make_producer()
-        #: The Readers made last in this process.
+        #: The Readers that were made last in this process.
         self.readers: list[Reader] = []
 
     def make_producer(self) -> Producer | None:
@@ -88,32 +88,32 @@ class _State:
         return self.settings.make_producer(self.encode)
 
     def make_readers(self) -> list[Reader]:
-        """For ``gnsq_like.contrib.gunicorn``: all of this application."""
+        """All Readers of this application, for ``gnsq_like.contrib.gunicorn``."""
         return self.nsq.make_readers(app=self.app)
 
     def encode(self, value: Any) -> bytes:
-        """As the application makes its JSON answers, so that what it can answer it can publish."""
+        """Encode with the application's own JSON provider, so that it can publish whatever it can answer."""
         return self.app.json.dumps(value).encode()
 
 
 class NSQ:
     """The extension: ``NSQ(app)``, or ``NSQ()`` and :meth:`init_app`, also for several applications.
 
-    :param metrics: counts what the readers and Producers of all these applications do
+    :param metrics: counts the messages of the readers and Producers of all these applications
     """
 
     def __init__(self, app: Flask | None = None, *, metrics: Metrics | None = None) -> None:
         self._metrics = metrics
         self._declared: dict[str, Declared] = {}
-        #: The applications that live, the last one last; for calls outside any application's context.
+        #: Its applications, the newest last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Read the settings ``NSQ_…`` of ``app.config``, and of the environment where that has none.
+        """Read the settings ``NSQ_…`` from ``app.config``, and those missing there from the environment.
 
-        :raises InvalidOption: for what is set wrongly
+        :raises InvalidOption: for a wrong setting
         """
         if _KEY in app.extensions:
             raise RuntimeError(f"{app} has an NSQ already")
@@ -125,7 +125,7 @@ class NSQ:
             self._metrics.watch_producer(state.producer, app.name)
 
     def _state(self, app: Flask | None = None, *, last: bool = False) -> _State:
-        """What ``app`` has, or the application of this context; outside one the only, or the ``last`` one."""
+        """The state of ``app``, or of the application of this context; outside one, of the only or the ``last`` one."""
         if app is None and current_app:
             app = current_app._get_current_object()  # type: ignore[attr-defined]
         if app is None:
@@ -148,13 +148,13 @@ class NSQ:
     def producer(self) -> Producer:
         """The application's Producer, one in each process; for ``publish_async`` and the like.
 
-        Never closed by a request. It connects at its first publish, anew in each forked process.
+        No request closes it. It connects at its first publish, and again in each forked process.
 
         :raises InvalidOption: when no address is set
         """
         state = self._state()
         if state.producer is None:
-            return state.settings.make_producer(state.encode)  # which raises, and says what is missing
+            return state.settings.make_producer(state.encode)  # raises, and names the missing setting
         if self._metrics is not None:
             self._metrics.keep_writing()
         return state.producer
@@ -162,10 +162,11 @@ class NSQ:
     def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
         """Publish one message and wait for nsqd's OK. From any thread. May switch, or block.
 
-        :param body: bytes as they are; all else as ``NSQ_ENCODER`` says, which is the application's JSON if not set
+        :param body: bytes are sent unchanged; anything else is encoded by ``NSQ_ENCODER``, by default as the
+            application's JSON
         :param defer: seconds until the message is delivered
         :param timeout: seconds in all; ``NSQ_TIMEOUT`` if not given
-        :raises NSQError: as Producer.publish; whoever catches none answers 500, which is right
+        :raises NSQError: as Producer.publish; a request that does not catch it answers 500, as it should
         """
         self.producer.publish(topic, body, defer=defer, timeout=timeout)
 
@@ -177,11 +178,11 @@ class NSQ:
 
     @property
     def outbox(self) -> list[Published]:
-        """With ``NSQ_RECORD``: what was published, the oldest first.
+        """With ``NSQ_RECORD``: the published messages, the oldest first.
 
-        Outside any context it is that of the application made last, so that a test finds its own.
+        Outside any context it is that of the newest application, so that a test finds its own.
 
-        :raises RuntimeError: where publishes are sent
+        :raises RuntimeError: without ``NSQ_RECORD``
         """
         outbox: list[Published] | None = getattr(self._state(last=True).producer, "outbox", None)
         if outbox is None:
@@ -199,16 +200,16 @@ class NSQ:
         batch: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[_F], _F]:
-        """Declare the decorated function to be the handler of a reader, and leave it as it is.
+        """Declare the decorated function the handler of a reader, and return it unchanged.
 
-        It is called with each message in a context of the application, so ``current_app`` and what hangs on the
-        context (database sessions, say) are there, and are torn down behind each message.
+        It is called with each message in a context of the application: ``current_app`` and resources of the context
+        (such as database sessions) are available, and are torn down after each message.
 
         :param name: for ``flask nsq run``; the function's name if not given
         :param batch: for a function that takes lists: the arguments of :class:`Batch`, ``{"size": 100}``
-        :param options: arguments of :class:`Reader`; they count more than settings. An ``on_giving_up`` runs in
-            a context of the application, too
-        :raises InvalidName, InvalidOption: for what is wrong, at once
+        :param options: arguments of :class:`Reader`, which override settings. An ``on_giving_up`` also runs in a
+            context of the application
+        :raises InvalidName, InvalidOption: at once, for wrong arguments
         """
 
         def declare(handler: _F) -> _F:
@@ -223,7 +224,7 @@ class NSQ:
 
     @staticmethod
     def _try(declared: Declared) -> None:
-        """Raise now what the Reader would raise later; a constructor does nothing else."""
+        """Raise now the errors that the Reader would raise later; a constructor does nothing else."""
         if declared.batch is not None:
             Batch(declared.function, **declared.batch)
         addresses = {"nsqd_tcp_addresses": "127.0.0.1:4150"}
@@ -235,9 +236,9 @@ class NSQ:
         return [(each.name, each.topic, each.channel) for each in self._declared.values()]
 
     def make_readers(self, names: Iterable[str] = (), app: Flask | None = None) -> list[Reader]:
-        """A Reader for each declared one of these names, or for all; not started.
+        """A Reader for each of these declared names, or for all; not started.
 
-        :raises InvalidOption: for a name that is not declared, and when no address is set
+        :raises InvalidOption: for a name that is not declared, and if no address is set
         """
         state = self._state(app)
         wanted = list(names) or list(self._declared)
@@ -259,9 +260,9 @@ class NSQ:
 
     @contextmanager
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
-        """Run the readers beside what the block does. May switch, or block, at both ends.
+        """Run the readers during the block. May switch, or block, at both ends.
 
-        Where threading is patched they share the hub; elsewhere they have a thread of their own.
+        If threading is patched they share the hub; otherwise they have a thread of their own.
         """
         state = self._state(app)
         group = ReaderGroup(self.make_readers(names, state.app))
@@ -278,10 +279,10 @@ class NSQ:
 
     @contextmanager
     def embedded(self, app: Flask | None = None, *names: str) -> Iterator[RunningNsqd]:
-        """For tests and development: an nsqd in this process, published to and consumed from inside the block.
+        """For tests and development: during the block an nsqd in this process replaces all others.
 
-        Every address that was set or given is left out of account. ``nsqd.wait_until(topic, channel, left=0)`` waits
-        until the readers have answered everything.
+        All addresses in settings and options are ignored. ``nsqd.wait_until(topic, channel, left=0)`` waits until the
+        readers have answered all messages.
         """
         from gnsq_like.testing import running_nsqd
 
@@ -301,11 +302,11 @@ class NSQ:
 
     @property
     def metrics_app(self) -> Callable[..., Iterable[bytes]] | None:
-        """A WSGI application with the metrics, if there are any."""
+        """A WSGI application with the metrics; None without metrics."""
         return None if self._metrics is None else self._metrics.wsgi_app()
 
     def health_blueprint(self, rule: str = "/healthz") -> Blueprint:
-        """A blueprint that answers with the state of this process's readers; see ``gnsq_like.contrib.health``."""
+        """A blueprint that reports the state of this process's readers; see ``gnsq_like.contrib.health``."""
         blueprint = Blueprint("nsq_health", __name__)
 
         @blueprint.get(rule)

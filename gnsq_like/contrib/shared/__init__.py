@@ -1,1 +1,1 @@
-"""What the integrations have in common: settings, declared readers, pages. None of it is public."""
+"""Shared by the integrations: settings, declared readers, pages. Nothing here is public."""

@@ -1,7 +1,7 @@
-"""What a ``@reader`` says, in Flask and in Django alike, and the Reader made of that.
+"""The declaration that ``@reader`` makes, in Flask and in Django, and the Reader made from it.
 
-A declaration makes nothing and loads no gevent, for applications declare while they are imported, maybe before
-they patch.
+A declaration creates nothing and does not load gevent, because applications declare while they are imported, which
+may be before they patch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Declared:
     name: str
     topic: str
     channel: str
-    #: What was decorated: called with a Message, or with a list of them.
+    #: The decorated function: called with a Message, or with a list of them.
     function: Callable[[Any], object]
     #: Arguments of a Batch, for a handler that takes lists; else None.
     batch: Mapping[str, Any] | None
@@ -39,9 +39,9 @@ class Declared:
     ) -> Reader:
         """The Reader, not started; watched by ``metrics``.
 
-        :param handler: the function, with what the framework does around it
-        :param on_giving_up: likewise the option of this name; None for none
-        :raises UsageError: for what is wrong, in the settings or here
+        :param handler: the function, wrapped by the framework
+        :param on_giving_up: the option of this name, likewise wrapped
+        :raises UsageError: for wrong settings or arguments
         """
         called: Any = handler if metrics is None else metrics.timed(handler)
         if self.batch is not None:

@@ -1,4 +1,4 @@
-"""``/healthz`` and ``/metrics`` of a process that does nothing but run Readers."""
+"""``/healthz`` and ``/metrics`` of a process that only runs Readers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def served_pages(
     address: str | None,
     readers: Iterable[Reader],
     metrics: Callable[..., Iterable[bytes]] | None,
-    tell: Callable[[str], object],
+    report: Callable[[str], object],
 ) -> Iterator[None]:
-    """While it lasts, the pages are served in the hub of the caller, if there is an address.
+    """Serve the pages during the block, in the caller's hub, if there is an address.
 
-    In the hub of the Readers, so an answer within time also says that the hub is not blocked.
+    This is the hub of the Readers, so a prompt answer also shows that the hub is not blocked.
 
     :param address: "host:port"; None for no pages
-    :param metrics: the WSGI application of ``/metrics``; None for no such page
-    :param tell: called with a line that says where they are
-    :raises NSQError: when that is no address, or cannot be listened on
+    :param metrics: the WSGI application for ``/metrics``; None for no such page
+    :param report: called with a line that says where the pages are
+    :raises NSQError: when the address is wrong, or cannot be listened on
     """
     if address is None:
         yield
@@ -41,7 +41,7 @@ def served_pages(
         server.start()
     except OSError as exc:
         raise NSQError(f"cannot listen on {address}: {exc.strerror or exc}") from exc
-    tell(f"health on http://{join_host_port(where.host, server.server_port)}/healthz")
+    report(f"health on http://{join_host_port(where.host, server.server_port)}/healthz")
     try:
         yield
     finally:

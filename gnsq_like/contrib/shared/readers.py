@@ -1,8 +1,8 @@
-"""The Readers of one process: started, watched over and stopped together.
+"""The Readers of one process: started, watched and stopped together.
 
-``run`` is for a process that does nothing else. ``start`` is for one that serves requests too: where threading
-is patched the Readers share the hub with the requests; elsewhere they get a thread and a hub of their own,
-for the main thread may block as it likes.
+``run`` is for a process that does nothing else. ``start`` is for one that also serves requests: if threading is
+patched, the Readers share the hub with the requests; otherwise they get a thread and a hub of their own, so that the
+main thread may block.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for the thread of the Readers to start them.
 _START_TIMEOUT = 10.0
-#: Seconds beyond the timeout of a stop for what comes after the handlers: requeues, closing.
+#: Seconds after the timeout of a stop for the steps after the handlers: requeues, closing.
 _GRACE = 2.0
-#: Seconds that running handlers get when the interpreter exits and nobody stopped the group.
+#: Seconds for running handlers if the group is stopped by the interpreter's exit.
 _EXIT_TIMEOUT = 2.0
 
 
 class ReaderGroup:
-    """Readers that live and end together; makes nothing before its start.
+    """Readers that start and end together; creates nothing before its start.
 
     :param readers: not started
     """
 
     def __init__(self, readers: Iterable[Reader]) -> None:
         self.readers = list(readers)
-        #: Where the Readers live, if not in the hub of whoever started them.
+        #: The thread of the Readers, unless they are in the hub of the caller of start.
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start all, and return. May switch, or block for an instant.
 
-        At the interpreter's exit they are stopped, if nobody did it before.
+        The interpreter's exit stops them if they still run.
 
         :raises NSQError: when one cannot be started; then none is left running
         """
@@ -85,9 +85,10 @@ class ReaderGroup:
             reader.wait()
 
     def begin_to_stop(self, timeout: float) -> None:
-        """Take nothing new; running handlers may answer for ``timeout`` seconds. Never switches. Next: :meth:`wait`.
+        """Take no new messages; running handlers may answer for ``timeout`` seconds. Never switches.
 
-        From any thread but that of the Readers; a call after the first can only bring the end forward.
+        Next: :meth:`wait`.
+        Call it from any thread except that of the Readers; further calls can only make the end earlier.
         """
         for reader in self.readers:
             if self._thread is None:
@@ -116,22 +117,22 @@ class ReaderGroup:
     def run(self, stop_timeout: float = 30.0) -> None:
         """Start all here, and wait until they have stopped: by SIGTERM, by SIGINT, or by themselves. May switch.
 
-        The signals are handled only in the main thread. A second SIGINT, of somebody at a keyboard, ends the wait
-        for handlers: their messages go back to nsqd.
+        The signals are handled only in the main thread. A second SIGINT (a second Ctrl-C) ends the wait for handlers:
+        their messages go back to nsqd.
 
-        :param stop_timeout: seconds for the running handlers when a signal comes
-        :raises NSQError: when one stopped because every nsqd refuses it for good; the others are stopped too
+        :param stop_timeout: seconds for the running handlers after a signal
+        :raises NSQError: when one stopped because every nsqd refuses it permanently; the others are stopped too
         """
         over = Event()
 
-        def told(number: int) -> None:
+        def stop(number: int) -> None:
             if over.is_set() and number == signals.SIGINT:
                 self._stop_all(0.0)
             over.set()
 
         handlers: list[Any] = []
         if gevent.get_hub().main_hub:
-            handlers = [gevent.signal_handler(number, told, number) for number in (signals.SIGTERM, signals.SIGINT)]
+            handlers = [gevent.signal_handler(number, stop, number) for number in (signals.SIGTERM, signals.SIGINT)]
         try:
             self._start_here()
             for reader in self.readers:

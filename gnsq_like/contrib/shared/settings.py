@@ -1,14 +1,14 @@
 """Settings of web applications: from a framework's configuration and the environment to options.
 
-A setting is an option's name in capitals, ``MAX_IN_FLIGHT``, or one of the two addresses. It goes to the
-Readers and the Producer alike where both have such an option; with ``READER_`` or ``PRODUCER_`` before it,
-to one of the two, and counts more there. What an integration needs beside that are its own settings.
+A setting is an option's name in capitals, such as ``MAX_IN_FLIGHT``, or one of the two addresses. It applies to the
+Readers and the Producer if both have the option; with the prefix ``READER_`` or ``PRODUCER_`` to one of the two, where
+it overrides the other. Each integration adds its own settings.
 
-In the environment every name has ``NSQ_`` before it. The configuration counts more than the environment.
-An unknown name in the configuration is an error; in the environment it belongs to somebody else.
+In the environment every name has the prefix ``NSQ_``. The configuration overrides the environment. An unknown name in
+the configuration is an error; in the environment it is ignored, since other programs may use it.
 
-NSQ's usual layout is an nsqd on the host that publishes, and nsqlookupds that say where the others are: with
-both addresses set, the Producer takes the nsqds and the Readers take the nsqlookupds.
+NSQ's usual layout is an nsqd on each publishing host, and nsqlookupds that list all nsqds: with both addresses set, the
+Producer uses the nsqds and the Readers use the nsqlookupds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gnsq_like.suggestion import did_you_mean
 
 _P = TypeVar("_P", bound=Producer)
 
-#: Before each name in the environment.
+#: The prefix of each name in the environment.
 ENVIRONMENT_PREFIX = "NSQ_"
 
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
@@ -39,9 +39,9 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
-    """The value that a text from the environment stands for; "" and "none" are None.
+    """Convert a string from the environment to one of the types ``kinds``; "" and "none" are None.
 
-    :raises InvalidOption: naming ``name``, when it is none of ``kinds``
+    :raises InvalidOption: with ``name``, when that is impossible
     """
     word = text.strip().lower()
     if word in ("", "none"):
@@ -61,7 +61,7 @@ def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
 
 
 def _addresses(label: str, value: Any) -> list[str]:
-    """One address, several, or a text with commas between them; none for None."""
+    """The list for one address, several, a string of them separated by commas, or None."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     if value is None:
@@ -73,19 +73,19 @@ def _addresses(label: str, value: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What an application has set, checked; see :func:`make_settings`."""
+    """An application's settings, checked; made by :func:`make_settings`."""
 
-    #: Keyword arguments of a Producer; no addresses where none are set.
+    #: Keyword arguments of a Producer; without addresses if none are set.
     producer: Mapping[str, Any]
     #: Keyword arguments of a Reader, likewise.
     reader: Mapping[str, Any]
-    #: The integration's own settings, by their names in capitals; each is there.
+    #: All of the integration's own settings, by their names in capitals.
     own: Mapping[str, Any]
-    #: Where given: the only nsqd, whatever else was set or given; see :meth:`at`.
+    #: If not empty, the only nsqd, whatever addresses are set or given; see :meth:`at`.
     only_nsqd: str = ""
 
     def at(self, address: str) -> Settings:
-        """The same settings with one nsqd for everything, say an embedded one."""
+        """The same settings with one nsqd for everything, such as an embedded one."""
         only = {"nsqd_tcp_addresses": [address]}
         return replace(
             self,
@@ -96,13 +96,13 @@ class Settings:
 
     @property
     def has_producer_address(self) -> bool:
-        """Whether there is anything to publish to."""
+        """Whether an address to publish to is set."""
         return any(self.producer.get(name) for name in _ADDRESSES)
 
     def make_producer(self, encode: Callable[[Any], bytes], kind: type[_P] = Producer) -> _P:  # type: ignore[assignment]
-        """A Producer by these settings. Bytes it publishes as they are, all else as the setting ENCODER says.
+        """A Producer with these settings. It sends bytes unchanged, and encodes anything else by the setting ENCODER.
 
-        :param encode: what "json", which is also the default, means to the framework
+        :param encode: the framework's JSON encoder, for "json", which is also the default
         :param kind: the class to make
         :raises InvalidOption: when no address is set
         """
@@ -116,11 +116,11 @@ class Settings:
         return _made(lambda: kind(**options))
 
     def make_reader(self, topic: str, channel: str, handler: Any, options: Mapping[str, Any]) -> Reader:
-        """A Reader by these settings.
+        """A Reader with these settings.
 
-        Where threading is not patched its handlers run in threads, unless a setting or option says otherwise.
+        If threading is not patched, its handlers run in threads unless a setting or option says otherwise.
 
-        :param options: keyword arguments of its own, which count more; its addresses replace all of those set
+        :param options: keyword arguments, which override settings; addresses among them replace all that are set
         :raises InvalidOption: when no address is set or given
         """
         given = dict(self.reader)
@@ -128,7 +128,7 @@ class Settings:
             options = _without_addresses(options)
         elif any(options.get(name) for name in _ADDRESSES):
             given = _without_addresses(given)
-        # Blocking handlers of an unpatched process would hold up the hub, and with it every heartbeat.
+        # In an unpatched process blocking handlers would hold up the hub, and with it every heartbeat.
         spawn = "greenlet" if monkey.is_module_patched("threading") else "thread"
         merged = {"spawn": spawn} | given | dict(options)
         return _made(lambda: Reader(topic, channel, handler, **merged))
@@ -143,11 +143,11 @@ def make_settings(
 ) -> Settings:
     """Read and check an application's settings. Never switches.
 
-    :param given: the framework's configuration: names without ``NSQ_``, in capitals
-    :param own: the integration's own settings: for each name its default, which counts for None, too, and its types
+    :param given: the framework's configuration: names in capitals, without ``NSQ_``
+    :param own: the integration's own settings: for each name its default, which also replaces None, and its types
     :param environ: the environment; names with ``NSQ_``
-    :param label: how the framework spells a name, for errors
-    :raises InvalidOption: for an unknown name in ``given``, and for a value that is not right
+    :param label: the framework's spelling of a name, for errors
+    :raises InvalidOption: for an unknown name in ``given``, and for a wrong value
     """
     known = _known_options()
     names = {*own, *known}
@@ -236,13 +236,13 @@ def _checked(label: str, value: Any, option: Field[Any], options: type[Any]) -> 
         make_options(options, {option.name: value})
     except InvalidOption as exc:
         if exc.option != option.name:
-            return value  # right by itself; what it needs beside it is looked at when all are there
+            return value  # right by itself; combinations are checked when all options are known
         raise InvalidOption(label, value, exc.reason) from exc
     return value
 
 
 def _own(found: tuple[str, Any], default: object, kinds: tuple[type, ...]) -> Any:
-    """What was found, or the default in place of None. A float is seconds."""
+    """The value found, or the default instead of None. A float is seconds."""
     label, value = found
     if isinstance(value, str):
         value = parse_text(label, value, kinds)

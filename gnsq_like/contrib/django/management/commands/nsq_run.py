@@ -1,8 +1,8 @@
 """``manage.py nsq_run``: the readers of the installed apps, as a process of their own.
 
-In production the main thread runs the Readers. With autoreload it belongs to Django's reloader, which ends the
-process by SystemExit at each change; the Readers then have a thread of their own, and are stopped on that way
-out, so that a reload cuts no handler short.
+In production the main thread runs the Readers. With autoreload Django's reloader has the main thread, and ends the
+process by SystemExit at each change; the Readers then have a thread of their own, and are stopped before the process
+ends, so that a reload cuts no handler short.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Command(BaseCommand):
     """See ``help``."""
 
     help = (
-        "Runs the readers that the installed apps declare in their nsq_readers modules, until SIGTERM or SIGINT; "
-        "handlers that run then may end. With DEBUG it starts anew when code changes."
+        "Runs the readers that the installed apps declare in their nsq_readers modules, until SIGTERM or SIGINT, and "
+        "then lets running handlers end. With DEBUG it restarts when code changes."
     )
-    # With autoreload they come at each start, in the process that reloads.
+    # With autoreload the checks run at each start, in the process that reloads.
     requires_system_checks = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,9 +38,9 @@ class Command(BaseCommand):
         self._group: ReaderGroup | None = None
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which readers, and how."""
-        parser.add_argument("names", nargs="*", help="The readers to run; all if none is named.")
-        parser.add_argument("--noreload", action="store_true", help="Do not start anew when code changes.")
+        """The readers, and how to run them."""
+        parser.add_argument("names", nargs="*", help="The readers to run; default: all.")
+        parser.add_argument("--noreload", action="store_true", help="Do not restart when code changes.")
         parser.add_argument(
             "--health",
             metavar="HOST:PORT",
@@ -51,11 +51,11 @@ class Command(BaseCommand):
             "--stop-timeout",
             type=float,
             metavar="SECONDS",
-            help='For handlers that run when this is stopped; the setting NSQ["STOP_TIMEOUT"] (30) if not given.',
+            help='For handlers that still run when this is stopped; default: NSQ["STOP_TIMEOUT"] (30).',
         )
 
     def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
-        """Run; a CommandError says why that is impossible."""
+        """Run; a CommandError gives the reason for a failure."""
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
             return
@@ -77,9 +77,9 @@ class Command(BaseCommand):
         from gnsq_like.contrib.shared.pages import served_pages
 
         metrics = conf.metrics()
-        return served_pages(address, group.readers, None if metrics is None else metrics.wsgi_app(), self._tell)
+        return served_pages(address, group.readers, None if metrics is None else metrics.wsgi_app(), self._report)
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
 
@@ -102,11 +102,11 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
         if options["verbosity"]:
             for each in wanted:
-                self._tell(f"Reading {each.topic}/{each.channel}: {each.name}")
+                self._report(f"Reading {each.topic}/{each.channel}: {each.name}")
         return self._group
 
     def _run_beside(self, names: list[str], options: dict[str, Any]) -> None:
-        """In the reloader's second thread, at each start; the hub that serves the pages there is the thread's own."""
+        """Called at each start in the reloader's second thread, whose own hub serves the pages."""
         from gevent.event import Event
 
         autoreload.raise_last_exception()
