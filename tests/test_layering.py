@@ -2,7 +2,7 @@
 
 ROOMS is that section's table. A module is looked up by its own dotted name, then its parents'; a new module
 that fits no line makes a test fail until it gets one. Imports inside functions and under TYPE_CHECKING count as
-knowing the other room; only the search for cycles leaves TYPE_CHECKING out, since that never runs.
+knowing the other room, and in the rooms of TYPES_COUNT also for cycles.
 """
 
 import ast
@@ -27,6 +27,8 @@ LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file
 #: What stands outside the client: no room of the client knows these.
 OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
+#: Rooms without cycles even among the imports for type checkers.
+TYPES_COUNT = frozenset({"server"})
 
 
 @dataclass(frozen=True)
@@ -230,14 +232,15 @@ def test_the_check_lets_the_others_pass(module: str, source: str) -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Who imports whom when the code runs. A package's own modules may be imported by its `__init__`."""
+    """Each module's imports, those for type checkers only in TYPES_COUNT. An `__init__` may import its modules."""
     graph: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         is_package = path.name == "__init__.py"
         targets = {
             module_of(item.target)
             for item in imports_of(module, path.read_text(), is_package=is_package)
-            if not item.typing_only and item.target.partition(".")[0] == PACKAGE
+            if item.target.partition(".")[0] == PACKAGE
+            and (not item.typing_only or is_within(below(module), TYPES_COUNT))
         }
         graph[module] = targets - {module}
     return graph

@@ -1,8 +1,8 @@
 """The commands of protocol V2 as nsqd executes them: their checks, in nsqd's order, and its exact words.
 
-One :class:`Commands` serves one client. The client's state changes in ``_sub`` and ``_cls`` only, and
-``_ALLOWED`` says which command may come in which (docs/internals 1.2). A :class:`Fatal` ends the connection
-behind its error frame; every other error is answered and the next command taken.
+One :class:`Commands` serves one client. Only ``_sub`` and ``_cls`` change the client's state, and ``_ALLOWED``
+says which commands are valid in which state (docs/internals 1.2). A :class:`Fatal` ends the connection after
+its error frame; after any other error the next command follows.
 """
 
 from __future__ import annotations
@@ -11,29 +11,24 @@ import logging
 from collections.abc import Callable
 from functools import lru_cache
 from time import time_ns
-from typing import TYPE_CHECKING
 
 from gnsq_like.server.broker.broker import SubscribeRefused
 from gnsq_like.server.broker.channel import Consumer
 from gnsq_like.server.nsqd.auth_servers import AuthFailed
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.identify import BadIdentify, identify
+from gnsq_like.server.nsqd.tcp import CLOSING, INIT, SUBSCRIBED, NsqdClient
 from gnsq_like.server.shared import gotext
+from gnsq_like.server.shared.connection import Fatal
 from gnsq_like.server.shared.handshake import HandshakeFailed
-from gnsq_like.server.shared.requests import BadBodySize
+from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.frames import CLOSE_WAIT, OK
 from gnsq_like.wire.names import is_valid_name
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqd.tcp import NsqdClient
-
 log = logging.getLogger("gnsq_like.nsqd")
 
-#: The client's state as /stats shows it.
-INIT, SUBSCRIBED, CLOSING = 0, 3, 4
-
-#: The states in which a command may come; those not listed may always.
+#: The states in which a command is valid; those not listed always are.
 _ALLOWED: dict[bytes, frozenset[int]] = {
     b"IDENTIFY": frozenset({INIT}),
     b"AUTH": frozenset({INIT}),
@@ -46,20 +41,6 @@ _ALLOWED: dict[bytes, frozenset[int]] = {
 }
 
 _MESSAGE_ID_LENGTH = 16
-#: The least that a message takes in the body of an MPUB: its size and one byte.
-_LEAST_MPUB_ENTRY = 5
-
-
-class Fatal(Exception):
-    """The client is told so and cut off.
-
-    :param code: nsqd's error code
-    :param detail: what follows it
-    """
-
-    def __init__(self, code: bytes, detail: bytes = b"") -> None:
-        super().__init__(code, detail)
-        self.payload = code + b" " + detail if detail else code
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +50,7 @@ def _valid_name(name: bytes) -> str | None:
 
 
 class Commands:
-    """Executes what one client sends."""
+    """Executes one client's commands."""
 
     def __init__(self, client: NsqdClient) -> None:
         self._client = client
@@ -92,13 +73,14 @@ class Commands:
         }
 
     def run(self) -> None:
-        """Take commands and execute them until the client leaves. May switch between two commands.
+        """Take and execute commands until the client leaves. May switch between two commands.
 
-        :raises EOFError: when the client closed
-        :raises LineTooLong: when it sent a line without an end
-        :raises Fatal: when it did what nsqd closes connections for
+        :raises EOFError: if the client closed the connection
+        :raises LineTooLong: if it sent a line without an end
+        :raises Fatal: for what nsqd closes connections for
         """
         client = self._client
+        client.apply_settings()
         requests = client.requests
         while True:
             ids = requests.take_fins()
@@ -161,12 +143,12 @@ class Commands:
         try:
             return self._client.ask_for_access(secret)
         except AuthFailed as failure:
-            # The reason is none of the client's business.
+            # The client is not told the reason.
             log.warning("client(%s): AUTH failed: %s", self._client.address, failure)
             raise Fatal(b"E_AUTH_FAILED", b"AUTH failed") from None
 
     def _check_auth(self, command: bytes, topic: str, channel: str = "") -> None:
-        """Whether the client may subscribe to the channel, or, without one, publish to the topic."""
+        """Check that the client may subscribe to the channel or, without one, publish to the topic; raises Fatal."""
         if not self._options.auth_http_addresses:
             return
         client = self._client
@@ -229,7 +211,7 @@ class Commands:
 
     def _consumer(self) -> Consumer:
         consumer = self._client.consumer
-        assert consumer is not None  # _check_state came first
+        assert consumer is not None  # by _check_state
         return consumer
 
     def _rdy(self, words: list[bytes]) -> None:
@@ -263,7 +245,7 @@ class Commands:
             self._fail(b"FIN", message_id, reason)
 
     def _fail(self, command: bytes, message_id: bytes, reason: str) -> None:
-        """Not fatal: the connection goes on."""
+        """Send an error that is not fatal."""
         self._client.respond_error(b"E_%b_FAILED %b %b failed %b" % (command, command, message_id, reason.encode()))
 
     def _req(self, words: list[bytes]) -> None:
@@ -346,7 +328,7 @@ class Commands:
         if len(words) < 2:
             raise Fatal(b"E_INVALID", b"MPUB insufficient number of parameters")
         topic = _valid_name(words[1])
-        if topic is None:  # nsqd gives the code twice here
+        if topic is None:  # nsqd repeats the code here
             detail = b"E_BAD_TOPIC MPUB topic name %b is not valid" % gotext.quote(words[1])
             raise Fatal(b"E_BAD_TOPIC", detail)
         self._check_auth(b"MPUB", topic)
@@ -356,13 +338,13 @@ class Commands:
             size = client.take_int32()
         except EOFError:
             raise Fatal(b"E_BAD_BODY", b"MPUB failed to read body size") from None
-        # The size is checked and then forgotten: what is inside says where it ends (docs/internals 1.10).
+        # The size is checked but not used: the content itself says where it ends (docs/internals 1.10).
         self._check_body_size(b"MPUB", size)
         try:
             count = client.take_int32()
         except EOFError:
             raise Fatal(b"E_BAD_BODY", b"MPUB failed to read message count") from None
-        if not 0 < count <= (self._options.max_body_size - 4) // _LEAST_MPUB_ENTRY:
+        if not 0 < count <= (self._options.max_body_size - 4) // LEAST_MPUB_ENTRY:
             raise Fatal(b"E_BAD_BODY", b"MPUB invalid message count %d" % count)
         self._publish(b"MPUB", topic, self._take_bodies(count))
 

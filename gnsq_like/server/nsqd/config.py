@@ -1,33 +1,58 @@
-"""nsqd's options as its HTTP API shows and changes them: /config/<name> (docs/internals 3.5).
+"""nsqd's options in its HTTP API: /config/<name> (docs/internals 3.5).
 
-Names are those of NSQ's config file; durations are nanoseconds, and what NSQ keeps as a number is one here.
+Names are those of NSQ's config file; durations are nanoseconds, and options that NSQ keeps as numbers are
+numbers.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, config_name
-from gnsq_like.server.shared.wsgi import Answer, Problem
-
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqd.nsqd import Nsqd
+from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, NsqdOptions, config_name
+from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes
 
 
-def option(nsqd: Nsqd, name: str) -> Answer:
-    """The value of an option. Raises Problem for an unknown name."""
+class Configured(Protocol):
+    """What this needs of an nsqd."""
+
+    @property
+    def options(self) -> NsqdOptions: ...
+    @property
+    def broadcast_address(self) -> str: ...
+    @property
+    def broadcast_tcp_port(self) -> int: ...
+    @property
+    def broadcast_http_port(self) -> int: ...
+    def set_log_level(self, level: str) -> None: ...
+    def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None: ...
+
+
+def routes(nsqd: Configured) -> Routes:
+    """This part of the table of nsqd's HTTP API."""
+    return {
+        "/config/": {
+            "GET": lambda request: _option(nsqd, request.last_word),
+            "PUT": lambda request: _set_option(nsqd, request),
+        }
+    }
+
+
+def _option(nsqd: Configured, name: str) -> Answer:
     for field in fields(nsqd.options):
         if config_name(field.name) == name:
-            # What is told to others has a default that is known only now.
+            # The defaults of these depend on the addresses that are listened on.
             source = nsqd if field.name.startswith("broadcast_") else nsqd.options
             return _shown(field, getattr(source, field.name))
     raise Problem(400, "INVALID_OPTION")
 
 
-def set_option(nsqd: Nsqd, name: str, body: bytes) -> Answer:
-    """Change one of the two options that can be changed, at once; gives the new value. Raises Problem."""
+def _set_option(nsqd: Configured, request: Request) -> Answer:
+    """Change one of the two options that can change at run time; the response has the new value."""
+    name = request.last_word
+    body = request.read_body(nsqd.options.max_msg_size + 1)
     if not body or len(body) > nsqd.options.max_msg_size:
         raise Problem(413, "INVALID_VALUE")
     if name == "nsqlookupd_tcp_addresses":
@@ -39,7 +64,7 @@ def set_option(nsqd: Nsqd, name: str, body: bytes) -> Answer:
         nsqd.set_log_level(level)
     else:
         raise Problem(400, "INVALID_OPTION")
-    return option(nsqd, name)
+    return _option(nsqd, name)
 
 
 def _addresses(body: bytes) -> list[str]:

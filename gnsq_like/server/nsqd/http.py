@@ -1,156 +1,71 @@
-"""nsqd's HTTP face (docs/internals 3): publishing, managing topics and channels, information."""
+"""nsqd's HTTP API for publishing, and for managing topics and channels (docs/internals 3)."""
 
 from __future__ import annotations
 
-import gc
 import re
-import socket
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from gevent.util import format_run_info
-
+from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.nsqd import config
-from gnsq_like.server.nsqd.stats import as_text, stats
-from gnsq_like.server.options import VERSION
-from gnsq_like.server.shared.listen import port_of
-from gnsq_like.server.shared.requests import BadBodySize, Requests
-from gnsq_like.server.shared.wsgi import (
-    JSON,
-    NSQ_HEADER,
-    Answer,
-    Problem,
-    Request,
-    Routes,
-    argument,
-    topic_and_channel_names,
-)
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
+from gnsq_like.server.shared.wsgi import Answer, Function, Problem, Request, Routes, argument, topic_and_channel_names
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.names import is_valid_name
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqd.nsqd import Nsqd
-
-#: What /stats understands; anything else is true.
-_FALSE = frozenset({"false", "0"})
-#: What /mpub takes for "not binary"; anything else is binary, also nothing at all.
+#: What /mpub takes for "not binary"; anything else is binary, even an empty value.
 _NOT_BINARY = frozenset({"false", "0"})
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def routes(nsqd: Nsqd) -> Routes:
-    """The table of nsqd's HTTP face."""
-    face = _Face(nsqd)
-    get = {
-        "/ping": face.ping,
-        "/info": face.info,
-        "/stats": face.stats,
-        "/debug/pprof/cmdline": face.command_line,
-        "/debug/pprof/goroutine": face.greenlets,
+class Managed(Protocol):
+    """What this needs of an nsqd."""
+
+    @property
+    def broker(self) -> Broker: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def options(self) -> NsqdOptions: ...
+    def delete_topic(self, topic: Topic) -> None: ...
+    def delete_channel(self, topic: Topic, channel: Channel) -> None: ...
+    def set_topic_paused(self, topic: Topic, paused: bool) -> None: ...
+    def set_channel_paused(self, channel: Channel, paused: bool) -> None: ...
+
+
+def routes(nsqd: Managed) -> Routes:
+    """This part of the table of nsqd's HTTP API."""
+    api = _API(nsqd)
+    functions: dict[str, Function] = {
+        "/pub": api.pub,
+        "/mpub": api.mpub,
+        # Their names in older documents.
+        "/put": api.pub,
+        "/mput": api.mpub,
+        "/topic/create": api.create_topic,
+        "/topic/delete": api.delete_topic,
+        "/topic/empty": api.empty_topic,
+        "/topic/pause": partial(api.set_topic_paused, paused=True),
+        "/topic/unpause": partial(api.set_topic_paused, paused=False),
+        "/channel/create": api.create_channel,
+        "/channel/delete": api.delete_channel,
+        "/channel/empty": api.empty_channel,
+        "/channel/pause": partial(api.set_channel_paused, paused=True),
+        "/channel/unpause": partial(api.set_channel_paused, paused=False),
     }
-    post = {
-        "/pub": face.pub,
-        "/mpub": face.mpub,
-        "/debug/freememory": face.free_memory,
-        # What older documents call them.
-        "/put": face.pub,
-        "/mput": face.mpub,
-        "/topic/create": face.create_topic,
-        "/topic/delete": face.delete_topic,
-        "/topic/empty": face.empty_topic,
-        "/topic/pause": face.pause_topic,
-        "/topic/unpause": face.unpause_topic,
-        "/channel/create": face.create_channel,
-        "/channel/delete": face.delete_channel,
-        "/channel/empty": face.empty_channel,
-        "/channel/pause": face.pause_channel,
-        "/channel/unpause": face.unpause_channel,
-    }
-    table: dict[str, Any] = {path: {"GET": function} for path, function in get.items()}
-    table |= {path: {"POST": function} for path, function in post.items()}
-    table["/config/"] = {"GET": face.option, "PUT": face.set_option}
-    return table
+    return {path: {"POST": function} for path, function in functions.items()}
 
 
-class TlsRequired:
-    """The HTTP face where TLS is required: it says where to ask instead, whatever is asked."""
-
-    def __init__(self, nsqd: Nsqd) -> None:
-        self._nsqd = nsqd
-
-    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        address = self._nsqd.https_address
-        body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % (port_of(address) if address else 0)
-        headers = [("Content-Type", JSON), NSQ_HEADER, ("Content-Length", str(len(body)))]
-        start_response("403 Forbidden", headers)
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
-
-
-class _Face:
+class _API:
     """The functions of the table."""
 
-    def __init__(self, nsqd: Nsqd) -> None:
+    def __init__(self, nsqd: Managed) -> None:
         self._nsqd = nsqd
         self._options = nsqd.options
-
-    # -- information ---------------------------------------------------------------------------------
-
-    def ping(self, request: Request) -> Answer:
-        health = self._nsqd.health
-        if health != "OK":
-            raise Problem(500, health, plain=True)
-        return health
-
-    def info(self, request: Request) -> Answer:
-        nsqd, options = self._nsqd, self._options
-        return {
-            "version": VERSION,
-            "broadcast_address": nsqd.broadcast_address,
-            "hostname": socket.gethostname(),
-            "http_port": port_of(nsqd.http_address),
-            "tcp_port": port_of(nsqd.tcp_address),
-            "start_time": nsqd.start_time,
-            "max_heartbeat_interval": _nanoseconds(options.max_heartbeat_interval),
-            "max_output_buffer_size": options.max_output_buffer_size,
-            "max_output_buffer_timeout": _nanoseconds(options.max_output_buffer_timeout),
-            "max_deflate_level": options.max_deflate_level,
-        }
-
-    def stats(self, request: Request) -> Answer:
-        parameters = request.parameters()
-        figures = stats(
-            self._nsqd,
-            parameters.get("topic", ""),
-            parameters.get("channel", ""),
-            parameters.get("include_clients") not in _FALSE,
-            parameters.get("include_mem") not in _FALSE,
-        )
-        if parameters.get("format") == "json":
-            return figures
-        return as_text(figures, self._nsqd.start_time)
-
-    # -- options, and a look inside ------------------------------------------------------------------
-
-    def option(self, request: Request) -> Answer:
-        return config.option(self._nsqd, request.last_word)
-
-    def set_option(self, request: Request) -> Answer:
-        body = request.read_body(self._options.max_msg_size + 1)
-        return config.set_option(self._nsqd, request.last_word, body)
-
-    def command_line(self, request: Request) -> Answer:
-        return "\0".join(sys.argv)
-
-    def greenlets(self, request: Request) -> Answer:
-        return "\n".join(format_run_info())
-
-    def free_memory(self, request: Request) -> Answer:
-        gc.collect()
-        return None
 
     # -- publishing ----------------------------------------------------------------------------------
 
@@ -186,7 +101,7 @@ class _Face:
         try:
             topic.publish(bodies, defer, self._nsqd.clock(), time_ns())
         except DiskError:
-            raise Problem(503, "EXITING") from None  # nsqd has no other word for it
+            raise Problem(503, "EXITING") from None  # the error that nsqd gives
 
     def _publish_topic(self, parameters: dict[str, str]) -> Topic:
         name = argument(parameters, "topic")
@@ -207,7 +122,7 @@ class _Face:
         return seconds
 
     def _lines(self, body: bytes) -> list[bytes]:
-        """One message a line; a CR stays part of it."""
+        """One message per line; a CR is part of it."""
         if len(body) > self._options.max_body_size:
             raise Problem(413, "BODY_TOO_BIG")
         lines = [line for line in body.split(b"\n") if line]
@@ -220,7 +135,7 @@ class _Face:
         requests = Requests()
         requests.feed(body)
         count = requests.take_int32()
-        if count is None or not 0 < count <= (self._options.max_body_size - 4) // 5:
+        if count is None or not 0 < count <= (self._options.max_body_size - 4) // LEAST_MPUB_ENTRY:
             raise Problem(413, "BAD_BODY")
         bodies: list[bytes] = []
         try:
@@ -248,13 +163,7 @@ class _Face:
         self._existing_topic(name).empty()
         return None
 
-    def pause_topic(self, request: Request) -> Answer:
-        return self._set_topic_paused(request, True)
-
-    def unpause_topic(self, request: Request) -> Answer:
-        return self._set_topic_paused(request, False)
-
-    def _set_topic_paused(self, request: Request, paused: bool) -> Answer:
+    def set_topic_paused(self, request: Request, paused: bool) -> Answer:
         topic = self._existing_topic(argument(request.parameters(), "topic"))
         self._nsqd.set_topic_paused(topic, paused)
         return None
@@ -280,12 +189,8 @@ class _Face:
         self._topic_and_channel(request)[1].empty()
         return None
 
-    def pause_channel(self, request: Request) -> Answer:
-        self._nsqd.set_channel_paused(self._topic_and_channel(request)[1], True)
-        return None
-
-    def unpause_channel(self, request: Request) -> Answer:
-        self._nsqd.set_channel_paused(self._topic_and_channel(request)[1], False)
+    def set_channel_paused(self, request: Request, paused: bool) -> Answer:
+        self._nsqd.set_channel_paused(self._topic_and_channel(request)[1], paused)
         return None
 
     def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
@@ -298,7 +203,3 @@ class _Face:
         if channel is None:
             raise Problem(404, "CHANNEL_NOT_FOUND")
         return topic, channel
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client may ask for, and nsqd's answer (docs/internals 1.3). Pure: JSON in, JSON out."""
+"""IDENTIFY: what a client may ask for, and nsqd's response (docs/internals 1.3). Pure: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class BadIdentify(Exception):
 
 
 class ClientSettings:
-    """What one client has negotiated, and nsqd's defaults until then.
+    """What one client has negotiated; nsqd's defaults until then.
 
-    :param address: the client's IP address, which names it until it says more
+    :param address: the client's IP address, the default of its id and host name
     """
 
     def __init__(self, options: NsqdOptions, address: str) -> None:
@@ -42,7 +42,7 @@ class ClientSettings:
 
 
 class _Fields:
-    """The known fields of an IDENTIFY body; ValueError for what Go's JSON decoder would not take."""
+    """The known fields of an IDENTIFY body; raises ValueError for what Go's JSON decoder would reject."""
 
     def __init__(self, body: bytes) -> None:
         fields = read_object(body)
@@ -63,11 +63,11 @@ class _Fields:
 
 @dataclass(frozen=True)
 class Negotiated:
-    """What an IDENTIFY has led to."""
+    """The result of an IDENTIFY."""
 
-    #: The JSON answer; None for a client that did not ask for negotiation: it gets OK, and no upgrade.
+    #: The JSON response; None for a client that did not ask for negotiation: it gets OK, and no upgrade.
     answer: bytes | None = None
-    #: The upgrades that follow the answer, in this order.
+    #: The upgrades that follow the response, in this order.
     tls: bool = False
     snappy: bool = False
     deflate: bool = False
@@ -115,7 +115,7 @@ def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> Neg
 
 
 def _apply_limits(fields: _Fields, settings: ClientSettings, options: NsqdOptions) -> None:
-    """In nsqd's order; 0 leaves what is, -1 switches off."""
+    """In nsqd's order; 0 leaves the default, -1 switches off."""
     wanted = fields.heartbeat_interval
     if wanted == -1:
         settings.heartbeat_interval = 0.0

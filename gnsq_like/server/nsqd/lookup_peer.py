@@ -1,18 +1,18 @@
-"""nsqd as a client of one nsqlookupd: says which topics and channels it has, and stays known (docs/internals 4.4).
+"""nsqd as a client of one nsqlookupd: registers topics and channels and keeps them so (docs/internals 4.4).
 
-Whoever reads the answers of nsqlookupd must know what was asked: every command waits for its answer.
-After a failure everything is said again, so what was not said meanwhile need not be kept.
+Responses do not say which command they answer, so every command waits for its response. After a failure
+everything is registered again, so changes made meanwhile need not be kept.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import socket as plain_socket
 import struct
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 from gevent import socket
@@ -22,43 +22,54 @@ from gevent.select import select
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
 from gnsq_like.http.nsqlookupd import LookupdClient
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.listen import dial
 from gnsq_like.wire.commands import MAGIC_V1, PING, identify, register, unregister
 from gnsq_like.wire.frames import OK
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqd.nsqd import Nsqd
-
 log = logging.getLogger("gnsq_like.nsqd")
 
-#: Seconds for connecting, and for each write and each answer, as nsqd has it.
+#: Seconds for connecting, and for each write and each response, as in nsqd.
 _TIMEOUT = 1.0
-#: Seconds between pings, as nsqd has it.
+#: Seconds between pings, as in nsqd.
 PING_INTERVAL = 15.0
-#: Seconds between looks whether the connection still stands.
+#: Seconds between checks that the connection still exists.
 _CHECK_INTERVAL = 1.0
-#: Seconds until the next try to connect: doubled with each failure, up to the ping interval.
+#: Seconds until the next attempt to connect: doubled with each failure, up to the ping interval.
 _FIRST_RETRY = 0.25
-#: A longer answer is none.
-_MAX_ANSWER_BYTES = 1024 * 1024
+#: Larger responses are rejected.
+_MAX_RESPONSE_BYTES = 1024 * 1024
 
 _INT32 = struct.Struct(">i")
 
 
 class LookupPeer:
-    """One nsqlookupd, by its TCP address; :meth:`run` is a greenlet."""
+    """One nsqlookupd; :meth:`run` is a greenlet.
 
-    def __init__(self, address: str, nsqd: Nsqd) -> None:
+    :param address: its TCP address
+    :param identity: what IDENTIFY tells it about this nsqd
+    :param topics: returns all topics
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: Mapping[str, object],
+        topics: Callable[[], Iterable[Topic]],
+        options: NsqdOptions,
+    ) -> None:
         self.address = address
-        self._nsqd = nsqd
-        #: What is to be said next; None while nothing has been said yet on a connection that stands.
+        self._identity = identity
+        self._topics = topics
+        self._options = options
+        #: Commands to send; None until everything is being registered on a connection.
         self._commands: Queue | None = None
-        #: Where its HTTP face is, once it has said so.
+        #: The address of its HTTP API, once it is known.
         self._http_address: tuple[str, int] | None = None
 
     def announce(self, topic: str, channel: str | None, exists: bool) -> None:
-        """A topic or channel has come or gone. Never switches."""
+        """Register or unregister a topic or channel. Never switches."""
         if self._commands is not None:
             self._commands.put((register if exists else unregister)(topic, channel))
 
@@ -79,40 +90,27 @@ class LookupPeer:
             retry = min(2 * retry, PING_INTERVAL)
 
     def _register(self, sock: socket.socket) -> None:
-        """Say who this nsqd is and all that it has."""
-        nsqd = self._nsqd
+        """Identify this nsqd, and register all its topics and channels."""
         sock.sendall(MAGIC_V1)
-        answer = self._ask(
-            sock,
-            identify(
-                {
-                    "broadcast_address": nsqd.broadcast_address,
-                    "hostname": plain_socket.gethostname(),
-                    "http_port": nsqd.broadcast_http_port,
-                    "tcp_port": nsqd.broadcast_tcp_port,
-                    "version": VERSION,
-                }
-            ),
-        )
-        self._http_address = _http_address(answer)
-        # What changes from here on is queued, and said after all there is now.
+        self._http_address = _http_address(self._ask(sock, identify(dict(self._identity))))
+        # Later changes are queued, and follow the registration of what exists now.
         self._commands = Queue()
         commands = []
-        for topic in nsqd.broker.topics.values():
+        for topic in self._topics():
             commands += [register(topic.name, channel) for channel in topic.channels] or [register(topic.name)]
         for command in commands:
             self._ask_ok(sock, command)
         log.info("LOOKUPD(%s): registered", self.address)
 
     def _follow(self, sock: socket.socket) -> None:
-        """Pass on what changes, and ping; ends with an error."""
+        """Send changes and pings; ends with an error."""
         assert self._commands is not None
         ping_at = monotonic() + PING_INTERVAL
         while True:
             try:
                 command = self._commands.get(timeout=_CHECK_INTERVAL)
             except Empty:
-                # Nothing was asked, so all there can be to read is the connection's end.
+                # No response is expected, so the socket is readable only if the connection ended.
                 if select([sock], [], [], 0)[0]:
                     raise ConnectionError("the connection was closed") from None
                 if monotonic() < ping_at:
@@ -124,26 +122,26 @@ class LookupPeer:
     def _ask_ok(self, sock: socket.socket, command: bytes) -> None:
         answer = self._ask(sock, command)
         if answer != OK:
-            raise ValueError(f"answered {answer!r} to {command!r}")
+            raise ValueError(f"responded {answer!r} to {command!r}")
 
     def _ask(self, sock: socket.socket, command: bytes) -> bytes:
         sock.sendall(command)
         (size,) = _INT32.unpack(_receive(sock, 4))
-        if not 0 <= size <= _MAX_ANSWER_BYTES:
-            raise ValueError(f"answered with {size} bytes")
+        if not 0 <= size <= _MAX_RESPONSE_BYTES:
+            raise ValueError(f"responded with {size} bytes")
         return _receive(sock, size)
 
     def channels_of(self, topic: str) -> list[str]:
-        """The channels of a topic that this nsqlookupd knows; none if it does not answer. May switch."""
+        """The channels of a topic that this nsqlookupd knows; none if it does not respond. May switch."""
         if self._http_address is None:
             return []
-        options = self._nsqd.options
+        options = self._options
         try:
             with LookupdClient(
                 join_host_port(*self._http_address),
                 options.http_client_request_timeout,
                 connect_timeout=options.http_client_connect_timeout,
-                max_answer_bytes=_MAX_ANSWER_BYTES,
+                max_answer_bytes=_MAX_RESPONSE_BYTES,
             ) as client:
                 return client.channels(topic)
         except NSQError as exc:
@@ -152,15 +150,15 @@ class LookupPeer:
 
 
 def _http_address(answer: bytes) -> tuple[str, int] | None:
-    """Where a nsqlookupd says its HTTP face is.
+    """The address of a nsqlookupd's HTTP API, from its response to IDENTIFY.
 
-    :raises ValueError: if it did not answer what nsqlookupd answers
+    :raises ValueError: if that is malformed
     """
     try:
         facts: dict[str, Any] = json.loads(answer)
         return str(facts["broadcast_address"]), int(facts["http_port"])
     except (ValueError, LookupError, TypeError):
-        raise ValueError(f"answered {answer!r} to IDENTIFY") from None
+        raise ValueError(f"responded {answer!r} to IDENTIFY") from None
 
 
 def _receive(sock: socket.socket, count: int) -> bytes:

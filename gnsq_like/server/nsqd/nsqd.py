@@ -1,16 +1,17 @@
-"""nsqd in Python: a daemon that NSQ's clients and tools take for the real one (docs/internals 1 to 3).
+"""nsqd in Python: a daemon that NSQ's clients and tools can use in place of the real one (docs/internals 1 to 3).
 
-:class:`Nsqd` joins the parts: the broker decides, the TCP and HTTP faces ask it and are told, and the
-lookup peers announce what exists. It runs the broker in one place, ``_work``, in the hub: once for all
-that the clients did in one turn of the event loop, and when a deadline has come.
+:class:`Nsqd` connects the parts: TCP connections and the HTTP API call the broker, the broker decides what
+is sent, and the lookup peers register what exists. The broker runs in one place, ``_work``, in the hub: once
+for everything that clients did in one turn of the event loop, and at deadlines.
 
-With a data path, messages that do not fit in memory go to disk, and a stop writes everything down, as nsqd
-does. Without one they are kept in memory only, however many they are, and are lost when the daemon stops.
+With a data path, messages that do not fit in memory go to disk, and a stop writes everything to disk, as in
+NSQ's nsqd. Without one, all messages stay in memory and are lost when the daemon stops.
 """
 
 from __future__ import annotations
 
 import logging
+import socket as plain_socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import monotonic, time
@@ -26,17 +27,19 @@ from gnsq_like.server.broker.channel import Channel, Consumer
 from gnsq_like.server.broker.data_path import DataPath
 from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.nsqd import config, http, information
 from gnsq_like.server.nsqd.auth_servers import AuthServers
-from gnsq_like.server.nsqd.http import TlsRequired, routes
+from gnsq_like.server.nsqd.commands import Commands
 from gnsq_like.server.nsqd.lookup_peer import LookupPeer
 from gnsq_like.server.nsqd.stats import stats
 from gnsq_like.server.nsqd.statsd import Statsd, host_key
 from gnsq_like.server.nsqd.tcp import NsqdClient
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.options import VERSION, NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.listen import broadcast_host, port_of
 from gnsq_like.server.shared.tls_contexts import client_context, server_context
 from gnsq_like.server.shared.wsgi import Application, WSGIApplication
+from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.names import is_ephemeral
 
 log = logging.getLogger("gnsq_like.nsqd")
@@ -45,11 +48,11 @@ log = logging.getLogger("gnsq_like.nsqd")
 class Nsqd(Daemon):
     """An nsqd that runs in this process, on gevent.
 
-    The constructor does nothing but keep the options; :meth:`start` listens. Afterwards ``tcp_address``
-    and ``http_address`` are the real addresses, and ``broker`` is there to be looked at.
+    The constructor only keeps the options; :meth:`start` listens. After that, ``tcp_address`` and
+    ``http_address`` are the real addresses, and ``broker`` can be inspected.
 
-    :param options: the options; or give them one by one, as ``Nsqd(tcp_address="127.0.0.1:0", msg_timeout=1)``
-    :param clock: monotonic seconds, by which messages time out and deferred ones come back
+    :param options: the options; or pass them one by one, as in ``Nsqd(tcp_address="127.0.0.1:0", msg_timeout=1)``
+    :param clock: monotonic seconds, by which messages time out and deferrals end
     """
 
     def __init__(
@@ -64,18 +67,18 @@ class Nsqd(Daemon):
         self.clients: set[NsqdClient] = set()
         #: Unix seconds.
         self.start_time = 0
-        #: The nsqlookupds it registers with, each with the greenlet that does.
+        #: The nsqlookupds that it registers with, and the greenlet of each.
         self._lookup_peers: dict[LookupPeer, gevent.Greenlet] = {}
-        #: Where its messages and its topics outlast it; None for nowhere. And what was found there.
+        #: Where it keeps messages and topics; None for nowhere. And the topics found there.
         self._data_path: DataPath | None = None
         self._entries: list[Entry] = []
-        #: Who says what clients may do; None where they may do all.
+        #: What it asks for clients' permissions; None if clients may do everything.
         self._auth_servers: AuthServers | None = None
         self._deadline = Timer(self._work)
         #: The deadline that ``_deadline`` is set for.
         self._deadline_at: float | None = None
 
-    # -- what others are told of this nsqd -----------------------------------------------------------
+    # -- what clients are told -----------------------------------------------------------------------
 
     @property
     def broadcast_address(self) -> str:
@@ -94,7 +97,7 @@ class Nsqd(Daemon):
 
     @property
     def health(self) -> str:
-        """``OK``, or ``NOK - `` and why the last write to disk failed."""
+        """``OK``, or ``NOK - `` and the reason why the last write to disk failed."""
         problem = self._data_path.problem if self._data_path else ""
         return f"NOK - {problem}" if problem else "OK"
 
@@ -140,7 +143,7 @@ class Nsqd(Daemon):
         )
 
     def _restore(self, entries: list[Entry]) -> None:
-        """Make the topics and channels that were there; nothing moves before a topic has all of its channels."""
+        """Restore topics and channels; no message moves before a topic has all of its channels."""
         now = self.clock()
         for entry in entries:
             topic = self.broker.topic(entry.name)
@@ -157,14 +160,14 @@ class Nsqd(Daemon):
 
     def _application(self, over_tls: bool) -> WSGIApplication:
         if self.options.tls_required == "true" and not over_tls:
-            return TlsRequired(self)
-        return Application(routes(self))
+            return information.TlsRequired(self.https_address)
+        return Application({**information.routes(self), **config.routes(self), **http.routes(self)})
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
         client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
         self.clients.add(client)
         try:
-            client.run()
+            client.serve(MAGIC_V2, Commands(client).run)
         finally:
             self.clients.discard(client)
 
@@ -174,7 +177,7 @@ class Nsqd(Daemon):
         gevent.get_hub().loop.run_callback(self._work)
 
     def _work(self) -> None:
-        """Do what is on the broker's agenda. Never switches."""
+        """Do the broker's scheduled work. Never switches."""
         if not self.is_running:
             return
         for consumer, messages in self.broker.work(self.clock()):
@@ -187,10 +190,10 @@ class Nsqd(Daemon):
         self._deadline_at = due
 
     def look_at_clock(self) -> None:
-        """The clock was moved, as a test does with its own: see to what is due now. Never switches."""
+        """Handle what is due now; for tests, after moving their clock. Never switches."""
         self._work()
 
-    # -- managing topics and channels (the HTTP face) ------------------------------------------------
+    # -- managing topics and channels ----------------------------------------------------------------
 
     def set_channel_paused(self, channel: Channel, paused: bool) -> None:
         """Pause or unpause a channel."""
@@ -205,27 +208,27 @@ class Nsqd(Daemon):
         self._save_metadata()
 
     def _save_metadata(self) -> None:
-        """At once: whether something is paused is not to be forgotten, however this ends."""
+        """At once, since a pause must survive even a crash."""
         if self._data_path is not None:
             self._data_path.save_metadata()
 
     def delete_topic(self, topic: Topic) -> None:
-        """Drop a topic; its consumers' connections are closed."""
+        """Delete a topic; its consumers' connections are closed."""
         _close_clients(self.broker.delete_topic(topic))
 
     def delete_channel(self, topic: Topic, channel: Channel) -> None:
-        """Drop a channel; its consumers' connections are closed."""
+        """Delete a channel; its consumers' connections are closed."""
         _close_clients(self.broker.delete_channel(topic, channel))
 
-    # -- changing options (the HTTP face) ------------------------------------------------------------
+    # -- changing options ----------------------------------------------------------------------------
 
     def set_log_level(self, level: str) -> None:
-        """Have gnsq_like log what has this level or a higher one, in the whole process."""
+        """Set the log level of gnsq_like, in the whole process."""
         self.options = replace(self.options, log_level=level)
         logging.getLogger("gnsq_like").setLevel(level.upper())
 
     def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
-        """Register with these nsqlookupds from now on, and with no others."""
+        """Register with exactly these nsqlookupds from now on."""
         self.options = replace(self.options, lookupd_tcp_addresses=tuple(addresses))
         self._follow_lookupds()
 
@@ -236,8 +239,17 @@ class Nsqd(Daemon):
         for peer in [peer for peer in self._lookup_peers if peer.address not in wanted]:
             self._lookup_peers.pop(peer).kill(block=False)
         for address in wanted - {peer.address for peer in self._lookup_peers}:
-            peer = LookupPeer(address, self)
+            peer = LookupPeer(address, self._identity(), self.broker.topics.values, self.options)
             self._lookup_peers[peer] = self._greenlets.spawn(peer.run)
+
+    def _identity(self) -> dict[str, object]:
+        return {
+            "broadcast_address": self.broadcast_address,
+            "hostname": plain_socket.gethostname(),
+            "http_port": self.broadcast_http_port,
+            "tcp_port": self.broadcast_tcp_port,
+            "version": VERSION,
+        }
 
     def _on_change(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
         if self._data_path is not None and not (channel or topic).ephemeral:
@@ -249,7 +261,7 @@ class Nsqd(Daemon):
             self._greenlets.spawn(self._fetch_channels, topic)
 
     def _fetch_channels(self, topic: Topic) -> None:
-        """Greenlet: make the channels that nsqlookupd knows of a new topic; only then its messages move."""
+        """Greenlet: create a new topic's channels that nsqlookupds know; only then do its messages move."""
         jobs = [gevent.spawn(peer.channels_of, topic.name) for peer in self._lookup_peers]
         try:
             gevent.joinall(jobs)

@@ -1,4 +1,4 @@
-"""What /stats says, as JSON and as text (docs/internals 3.4)."""
+"""The content of /stats, as JSON and as text (docs/internals 3.4)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gnsq_like.durations import format_duration
+from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
 from gnsq_like.server.broker.topic import Topic
@@ -21,15 +22,27 @@ from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.tls_contexts import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqd.nsqd import Nsqd
+
+class Observed(Protocol):
+    """What the figures need of an nsqd."""
+
+    @property
+    def broker(self) -> Broker: ...
+    @property
+    def clients(self) -> Iterable[NsqdClient]: ...
+    @property
+    def health(self) -> str: ...
+    @property
+    def options(self) -> NsqdOptions: ...
+    @property
+    def start_time(self) -> int: ...
 
 
-def stats(nsqd: Nsqd, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, Any]:
+def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, Any]:
     """The figures of an nsqd.
 
-    :param topic: only this one; empty for all
-    :param channel: only channels of this name, and topics that have one; empty for all
+    :param topic: the only topic; empty for all
+    :param channel: the name of the only channels, and of one that each topic must have; empty for all
     """
     chosen = _chosen_topics(nsqd, topic, channel)
     found: dict[str, Any] = {
@@ -44,7 +57,7 @@ def stats(nsqd: Nsqd, topic: str, channel: str, include_clients: bool, include_m
     return found
 
 
-def _chosen_topics(nsqd: Nsqd, topic: str, channel: str) -> list[Topic] | None:
+def _chosen_topics(nsqd: Observed, topic: str, channel: str) -> list[Topic] | None:
     topics = nsqd.broker.topics
     if topic:
         if topic not in topics:
@@ -119,7 +132,7 @@ def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, A
         found |= _access(client.access)
     counts = client.publish_counts
     if counts:
-        # nsqd shows one topic only; here the one asked for, or all.
+        # nsqd shows only one topic; here it is the one asked for, or all.
         names = [publish_topic] if publish_topic else list(counts)
         found["pub_counts"] = [{"topic": name, "count": counts[name]} for name in names if name in counts]
     return found | {
@@ -127,13 +140,13 @@ def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, A
         "tls_cipher_suite": cipher_name(tls.cipher) if tls else "",
         "tls_version": version_name(tls.version) if tls else "",
         "tls_negotiated_protocol": "",
-        # Go says so of every TLS connection.
+        # True for every TLS connection in Go.
         "tls_negotiated_protocol_is_mutual": tls is not None,
     }
 
 
 def _access(access: Access) -> dict[str, Any]:
-    """What is empty is left out."""
+    """The fields of AUTH, without empty ones."""
     identity = {"auth_identity": access.identity, "auth_identity_url": access.identity_url}
     authed = {"authed": True} if access.authorizations else {}
     return authed | {name: text for name, text in identity.items() if text}
@@ -148,7 +161,7 @@ def _producers(clients: Iterable[NsqdClient], topic: str) -> list[dict[str, Any]
 
 
 def memory() -> dict[str, int]:
-    """The nine figures of Go's runtime, with what Python knows of them and 0 for the rest."""
+    """The nine figures of Go's runtime: those that Python has, and 0 for the others."""
     return {
         "heap_objects": sys.getallocatedblocks(),
         "heap_idle_bytes": 0,
@@ -163,9 +176,9 @@ def memory() -> dict[str, int]:
 
 
 def as_text(figures: dict[str, Any], started: float) -> str:
-    """The same for people to read.
+    """The same figures as text.
 
-    :param started: when the daemon did, by the wall clock
+    :param started: when the daemon started, by the wall clock
     """
     now = time()
     lines = [
@@ -218,7 +231,7 @@ def _latency_text(figures: dict[str, Any]) -> str:
 
 
 def _client_text(client: dict[str, Any], now: float) -> str:
-    """What a client did: one that published is shown as a producer, even among the consumers."""
+    """A line for a client: one that published is shown as a producer, even among the consumers."""
     port = client["remote_address"].rpartition(":")[2]
     name = f"{client['hostname']}:{port} {client['user_agent']}"
     counts = client.get("pub_counts")

@@ -1,4 +1,4 @@
-"""What nsqd pushes to a statsd, by UDP (docs/internals 3.6): counts since the last push, and levels."""
+"""Pushes nsqd's figures to a statsd by UDP (docs/internals 3.6): counts since the last push, and levels."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _CHANNEL_LEVELS = {
     "client_count": "clients",
 }
 _CHANNEL_COUNTS = ("message_count", "requeue_count", "timeout_count")
-#: Seconds of each interval that are left for the next one to begin in time.
+#: Seconds of each interval without packets, so that the next one begins in time.
 _SPARE = 1.0
 
 
 class Statsd:
     """Pushes the figures of an nsqd; :meth:`run` is a greenlet.
 
-    :param address: where the statsd is
-    :param prefix: what each name begins with
+    :param address: the statsd's address
+    :param prefix: the beginning of each name
     :param interval: seconds between two pushes
-    :param packet_bytes: the most in one packet
-    :param figures: gives what /stats gives, without clients
+    :param packet_bytes: the largest packet
+    :param figures: returns the content of /stats, without clients
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Statsd:
                 log.error("STATSD(%s): %s", self._address, exc)
 
     def _send(self, sent: list[bytes]) -> None:
-        """Send packets evenly over the interval, less what is to spare."""
+        """Send packets spread evenly over the interval, less the spare time."""
         pause = max(0.0, self._interval - _SPARE) / max(1, len(sent))
         host, port = self._address.host, self._address.port
         (family, kind, protocol, _, target), *_ = socket.getaddrinfo(host, port, 0, socket.SOCK_DGRAM)
@@ -80,15 +80,15 @@ class Statsd:
 
 
 def host_key(address: str) -> str:
-    """What stands for the ``%s`` of a prefix."""
+    """What replaces the ``%s`` in a prefix."""
     return address.replace(".", "_").replace(":", "_")
 
 
 def stat_lines(now: dict[str, Any], before: dict[str, Any], exclude_ephemeral: bool) -> Iterator[str]:
     """The lines of one push.
 
-    :param now: what /stats says
-    :param before: what it said at the last push; empty at the first
+    :param now: the figures
+    :param before: those of the last push; empty at the first
     """
     earlier = _by_name(before.get("topics"), "topic_name")
     for topic in now["topics"] or []:
@@ -129,7 +129,7 @@ def _latencies(prefix: str, found: dict[str, Any]) -> Iterator[str]:
 
 
 def packets(lines: Iterable[str], size: int) -> Iterator[bytes]:
-    """Lines put together into packets of at most ``size`` bytes; a longer line is one alone."""
+    """Pack lines into packets of at most ``size`` bytes; a longer line has a packet of its own."""
     packet = b""
     for line in lines:
         data = line.encode() + b"\n"

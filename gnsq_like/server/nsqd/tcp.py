@@ -1,4 +1,4 @@
-"""nsqd's TCP face: one client's connection, and what nsqd sends to it unasked (docs/internals 1.12 to 1.14)."""
+"""One client's TCP connection to nsqd, and what nsqd sends to it unasked (docs/internals 1.12 to 1.14)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import logging
 import ssl
 from collections.abc import Callable
 from time import monotonic, time
-from typing import TYPE_CHECKING
 
 from gevent import socket
 
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Consumer
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.nsqd.auth_servers import Applicant, AuthServers
 from gnsq_like.server.nsqd.authorizations import Access
-from gnsq_like.server.nsqd.commands import INIT, Commands, Fatal
 from gnsq_like.server.nsqd.identify import ClientSettings, Negotiated
 from gnsq_like.server.shared.connection import Connection
 from gnsq_like.server.shared.handshake import shake_hands
-from gnsq_like.server.shared.requests import LineTooLong
 from gnsq_like.server.shared.tls_contexts import common_name
 from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Deflate, Snappy
-from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, RESPONSE, encode_frame, encode_messages
 
-if TYPE_CHECKING:
-    from gnsq_like.server.broker.broker import Broker
-
 log = logging.getLogger("gnsq_like.nsqd")
+
+#: A client's state, as /stats shows it.
+INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 
 _HEARTBEAT_FRAME = encode_frame(RESPONSE, HEARTBEAT)
 
@@ -39,8 +36,8 @@ class NsqdClient(Connection):
 
     :param address: "ip:port" of the client
     :param clock: monotonic seconds
-    :param tls_context: None where TLS is not offered
-    :param auth_servers: None where no AUTH is required
+    :param tls_context: None if TLS is not offered
+    :param auth_servers: None if AUTH is not required
     """
 
     def __init__(
@@ -52,8 +49,7 @@ class NsqdClient(Connection):
         tls_context: ssl.SSLContext | None,
         auth_servers: AuthServers | None,
     ) -> None:
-        super().__init__(sock)
-        self.address = address
+        super().__init__(sock, address, log)
         self.broker = broker
         self.clock = clock
         self.connected_at = int(time())
@@ -62,79 +58,61 @@ class NsqdClient(Connection):
         self._auth_servers = auth_servers
         self.settings = ClientSettings(broker.options, self._ip)
         self.state = INIT
-        #: Its subscription, from SUB on.
+        #: Its subscription, after SUB.
         self.consumer: Consumer | None = None
-        #: What it may do, from AUTH on, and until when by ``clock``; and what it said to be allowed that.
+        #: Its permissions, after AUTH, when they expire by ``clock``, and the secret that they were granted for.
         self.access: Access | None = None
         self.access_until = 0.0
         self.auth_secret = b""
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Timer(self._send_heartbeat)
-        #: Until when a command must have come, and the alarm that looks after it; None for any time.
-        self._deadline: float | None = None
-        self._deadline_alarm = Timer(self._check_deadline)
+        #: When the next command must have come, by ``monotonic``, and the timer that checks it.
+        self._deadline = 0.0
+        self._deadline_timer = Timer(self._check_deadline)
 
     # -- life ----------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Serve the client until it leaves or is refused. Switches."""
-        try:
-            if self.take_bytes(len(MAGIC_V2)) != MAGIC_V2:
-                raise Fatal(b"E_BAD_PROTOCOL")
-            self.apply_settings()
-            Commands(self).run()
-        except (EOFError, LineTooLong):
-            pass
-        except Fatal as fatal:
-            log.info("client(%s): %r", self.address, fatal.payload)
-            self.respond_error(fatal.payload)
-            self._leave()
-            self.linger()
-        finally:
-            self._leave()
-            self.close()
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Take nothing more from the broker."""
         self._heartbeat.cancel()
-        self._deadline_alarm.cancel()
+        self._deadline_timer.cancel()
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
             self.broker.unsubscribe(consumer)
 
     def apply_settings(self) -> None:
-        """Begin with what was negotiated: buffer, ticker, heartbeats."""
+        """Apply what was negotiated: buffer, ticker, heartbeats."""
         settings = self.settings
         self.output.size = settings.output_buffer_size
         self.output.set_ticker(settings.output_buffer_timeout)
         self.output.write_timeout = settings.heartbeat_interval or None
         self._heartbeat.cancel()
-        self._deadline_alarm.cancel()
+        self._deadline_timer.cancel()
         if settings.heartbeat_interval:
             self._heartbeat.set(settings.heartbeat_interval)
 
-    # -- who it is, and how it speaks ----------------------------------------------------------------
+    # -- TLS, compression, AUTH ----------------------------------------------------------------------
 
     @property
     def has_tls(self) -> bool:
-        """Whether it speaks through TLS."""
+        """Whether the connection uses TLS."""
         return self.layers is not None and self.layers.tls is not None
 
     def upgrade(self, negotiated: Negotiated) -> None:
-        """Make the upgrades that were negotiated, and say OK through each (docs/internals 1.3). May switch.
+        """Make the upgrades that were negotiated, and send OK through each (docs/internals 1.3). May switch.
 
-        :raises HandshakeFailed: the old way of speaking stands
+        :raises HandshakeFailed: the connection is as before then
         """
         if not (negotiated.tls or negotiated.snappy or negotiated.deflate):
             return
         self.output.flush()
-        # nsqd loses what it has read behind the IDENTIFY.
+        # nsqd loses what it has read after the IDENTIFY.
         self.requests.take_bytes(self.requests.held_bytes)
         if negotiated.tls:
             assert self._tls_context is not None
-            self._heartbeat.cancel()  # it would get in between the handshake's records
-            self._deadline_alarm.cancel()
+            self._heartbeat.cancel()  # it would get between the handshake's records
+            self._deadline_timer.cancel()
             layers = CodecStack()
             layers.put_tls(shake_hands(self, self._tls_context))
             self._switch_to(layers)
@@ -150,12 +128,12 @@ class NsqdClient(Connection):
         self.output.flush()
 
     def ask_for_access(self, secret: bytes) -> Access:
-        """Have an auth server say what who knows ``secret`` may do. Switches.
+        """Ask an auth server which permissions ``secret`` grants. Switches.
 
-        :raises AuthFailed: what was allowed before stands, but for how long it does
+        :raises AuthFailed: the permissions are as before then
         """
         self.output.flush()
-        self._deadline_alarm.cancel()  # no client is cut off for the time that an auth server takes
+        self._deadline_timer.cancel()  # the time that an auth server takes is not the client's
         tls = self.layers.tls if self.layers is not None else None
         name = common_name(tls.peer_certificate) if tls is not None else ""
         assert self._auth_servers is not None
@@ -168,21 +146,20 @@ class NsqdClient(Connection):
     # -- deadlines -----------------------------------------------------------------------------------
 
     def expect_command(self) -> None:
-        """The time in which the next command must have come begins; FIN or NOP, any will do."""
+        """Start the time within which the next command must come; any command counts."""
         interval = self.settings.heartbeat_interval
         if interval:
             self._deadline = monotonic() + 2 * interval
-            if not self._deadline_alarm.is_set:
-                self._deadline_alarm.set(2 * interval)
+            if not self._deadline_timer.is_set:
+                self._deadline_timer.set(2 * interval)
 
     def _check_deadline(self) -> None:
-        # The alarm is not moved with every command; so it may have rung for an old one.
-        assert self._deadline is not None
+        # The timer is not set anew with every command, so there may have been some since.
         left = self._deadline - monotonic()
         if left > 0:
-            self._deadline_alarm.set(left)
+            self._deadline_timer.set(left)
         elif self.output.held_up:
-            self._deadline_alarm.set(self.settings.heartbeat_interval)  # then the write's own limit counts
+            self._deadline_timer.set(self.settings.heartbeat_interval)  # then write_timeout applies
         else:
             self.abort()
 
@@ -195,15 +172,15 @@ class NsqdClient(Connection):
     # -- writing -------------------------------------------------------------------------------------
 
     def respond(self, payload: bytes) -> None:
-        """A response frame, written when what the client has sent is executed."""
+        """Send a response frame once the client's commands read so far are executed."""
         self.output.add(encode_frame(RESPONSE, payload))
 
     def respond_error(self, payload: bytes) -> None:
-        """An error frame, written when what the client has sent is executed."""
+        """Send an error frame once the client's commands read so far are executed."""
         self.output.add(encode_frame(ERROR, payload))
 
     def send_messages(self, messages: list[Message]) -> None:
-        """What the broker has dealt to this client."""
+        """Send messages that the broker has dealt to this client."""
         self.output.send_buffered(encode_messages([(m.timestamp_ns, m.attempts, m.id, m.body) for m in messages]))
         if self.consumer is not None and self.consumer.room() > 0:
             self.output.flush_on_tick()
@@ -211,7 +188,7 @@ class NsqdClient(Connection):
             self.output.flush_and_rest()
 
     def flush_if_full(self) -> None:
-        """Flush if the client takes nothing more for now: RDY lowered, or its channel paused."""
+        """Flush if the client can be sent nothing more for now: RDY lowered, or its channel paused."""
         if self.consumer is not None and self.consumer.room() <= 0:
             self.output.flush_and_rest()
 

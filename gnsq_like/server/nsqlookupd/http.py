@@ -1,50 +1,44 @@
-"""nsqlookupd's HTTP face (docs/internals 4.3)."""
+"""nsqlookupd's HTTP API (docs/internals 4.3)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from gnsq_like.server.nsqlookupd.registry import Producer, Registrations
+from gnsq_like.server.nsqlookupd.registry import Producer, Registrations, Registry
 from gnsq_like.server.options import VERSION
-from gnsq_like.server.shared.wsgi import (
-    Answer,
-    Problem,
-    Request,
-    Routes,
-    argument,
-    topic_and_channel_names,
-)
+from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes, argument, topic_and_channel_names
 from gnsq_like.wire.names import is_valid_name
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqlookupd.nsqlookupd import Nsqlookupd
 
+def routes(registry: Registry, clock: Callable[[], float]) -> Routes:
+    """The table of nsqlookupd's HTTP API.
 
-def routes(lookupd: Nsqlookupd) -> Routes:
-    """The table of nsqlookupd's HTTP face."""
-    face = _Face(lookupd)
+    :param clock: Unix seconds
+    """
+    api = _API(registry, clock)
     return {
-        "/ping": {"GET": face.ping},
-        "/info": {"GET": face.info},
-        "/debug": {"GET": face.debug},
-        "/lookup": {"GET": face.lookup},
-        "/topics": {"GET": face.topics},
-        "/channels": {"GET": face.channels},
-        "/nodes": {"GET": face.nodes},
-        "/topic/create": {"POST": face.create_topic},
-        "/topic/delete": {"POST": face.delete_topic},
-        "/topic/tombstone": {"POST": face.tombstone_topic},
-        "/channel/create": {"POST": face.create_channel},
-        "/channel/delete": {"POST": face.delete_channel},
+        "/ping": {"GET": api.ping},
+        "/info": {"GET": api.info},
+        "/debug": {"GET": api.debug},
+        "/lookup": {"GET": api.lookup},
+        "/topics": {"GET": api.topics},
+        "/channels": {"GET": api.channels},
+        "/nodes": {"GET": api.nodes},
+        "/topic/create": {"POST": api.create_topic},
+        "/topic/delete": {"POST": api.delete_topic},
+        "/topic/tombstone": {"POST": api.tombstone_topic},
+        "/channel/create": {"POST": api.create_channel},
+        "/channel/delete": {"POST": api.delete_channel},
     }
 
 
-class _Face:
+class _API:
     """The functions of the table."""
 
-    def __init__(self, lookupd: Nsqlookupd) -> None:
-        self._lookupd = lookupd
-        self._registry = lookupd.registry
+    def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._clock = clock
 
     def ping(self, request: Request) -> Answer:
         return "OK"
@@ -60,7 +54,7 @@ class _Face:
 
     def lookup(self, request: Request) -> Answer:
         topic = argument(request.parameters(), "topic")
-        producers = self._registry.lookup(topic, self._lookupd.clock())
+        producers = self._registry.lookup(topic, self._clock())
         if producers is None:
             raise Problem(404, "TOPIC_NOT_FOUND")
         return {
@@ -69,7 +63,7 @@ class _Face:
         }
 
     def nodes(self, request: Request) -> Answer:
-        now = self._lookupd.clock()
+        now = self._clock()
         return {"producers": [self._node(producer, now) for producer in self._registry.nodes(now)]}
 
     def _node(self, producer: Producer, now: float) -> dict[str, Any]:
@@ -90,7 +84,7 @@ class _Face:
 
     def tombstone_topic(self, request: Request) -> Answer:
         parameters = request.parameters()
-        self._registry.tombstone(argument(parameters, "topic"), argument(parameters, "node"), self._lookupd.clock())
+        self._registry.tombstone(argument(parameters, "topic"), argument(parameters, "node"), self._clock())
         return None
 
     def create_channel(self, request: Request) -> Answer:

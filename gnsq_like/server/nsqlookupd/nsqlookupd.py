@@ -1,4 +1,4 @@
-"""nsqlookupd in Python: a directory of nsqds that NSQ's clients and tools take for the real one (docs/internals 4)."""
+"""nsqlookupd in Python: NSQ's clients and tools can use it in place of the real one (docs/internals 4)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gnsq_like.server.options import VERSION, NsqlookupdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.listen import broadcast_host, port_of
 from gnsq_like.server.shared.wsgi import Application
+from gnsq_like.wire.commands import MAGIC_V1
 
 log = logging.getLogger("gnsq_like.nsqlookupd")
 
@@ -24,11 +25,11 @@ log = logging.getLogger("gnsq_like.nsqlookupd")
 class Nsqlookupd(Daemon):
     """A nsqlookupd that runs in this process, on gevent.
 
-    The constructor does nothing but keep the options; :meth:`start` listens. Afterwards ``tcp_address``
-    and ``http_address`` are the real addresses, and ``registry`` is there to be looked at.
+    The constructor only keeps the options; :meth:`start` listens. After that, ``tcp_address`` and
+    ``http_address`` are the real addresses, and ``registry`` can be inspected.
 
-    :param options: the options; or give them one by one, as ``Nsqlookupd(tcp_address="127.0.0.1:0")``
-    :param clock: Unix seconds, by which producers become inactive and tombstones end
+    :param options: the options; or pass them one by one, as in ``Nsqlookupd(tcp_address="127.0.0.1:0")``
+    :param clock: Unix seconds, by which producers become inactive and tombstones expire
     """
 
     def __init__(
@@ -37,14 +38,14 @@ class Nsqlookupd(Daemon):
         self.options = options or NsqlookupdOptions(**changes)
         self.clock = clock
         super().__init__(self.options.tcp_address, self.options.http_address, log)
-        #: Who has which topics and channels; a new one at every start.
+        #: The topics and channels with their nsqds; a new one at every start.
         self.registry = self._new_registry()
 
     def _new_registry(self) -> Registry:
         return Registry(self.options.inactive_producer_timeout, self.options.tombstone_lifetime)
 
     def identity(self) -> dict[str, Any]:
-        """What nsqds are told about this nsqlookupd."""
+        """What IDENTIFY answers about this nsqlookupd."""
         return {
             "broadcast_address": self.options.broadcast_address or broadcast_host(self.tcp_address),
             "hostname": plain_socket.gethostname(),
@@ -57,7 +58,8 @@ class Nsqlookupd(Daemon):
         self.registry = self._new_registry()
 
     def _application(self, over_tls: bool) -> Application:
-        return Application(routes(self))
+        return Application(routes(self.registry, self.clock))
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
-        LookupdClient(sock, address, self).run()
+        client = LookupdClient(sock, address, self.registry, self.clock, self.identity())
+        client.serve(MAGIC_V1, client.execute_commands)

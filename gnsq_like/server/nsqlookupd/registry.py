@@ -1,8 +1,8 @@
 """nsqlookupd's database: which nsqd has which topics and channels (docs/internals 4.2). No I/O; ``now`` is passed in.
 
-There are keys for topics and for channels, each with its producers. A producer is one TCP connection of
-an nsqd: it is in the tables as long as it stands. Keys outlive their producers; what makes a key go is
-said at :meth:`Registry.unregister` and the delete methods. Nothing is sorted here but the answers.
+Topics and channels are keys, each with its producers. A producer is one TCP connection of an nsqd, and is in
+the tables as long as the connection lasts. Keys outlive their producers: only :meth:`Registry.unregister`
+and the delete methods remove them. Only responses are sorted.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from gnsq_like.wire.names import is_ephemeral
 
 @dataclass(eq=False)
 class Producer:
-    """An nsqd, as it introduced itself on one connection."""
+    """An nsqd, as it identified itself on one connection."""
 
-    #: "ip:port" of its end of the connection: who it is.
+    #: "ip:port" of its end of the connection, which identifies it.
     remote_address: str
     hostname: str
     broadcast_address: str
     tcp_port: int
     http_port: int
     version: str
-    #: When it was last heard of, by the clock of the registry.
+    #: When it last sent something, by the registry's clock.
     last_update: float
 
     @property
     def node(self) -> str:
-        """How a tombstone names it."""
+        """Its name in a tombstone."""
         return f"{self.broadcast_address}:{self.http_port}"
 
 
 class Registration:
-    """A producer under one key; tombstones belong to this, not to the producer."""
+    """A producer under one key; a tombstone belongs to this, not to the producer."""
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
@@ -50,33 +50,33 @@ Registrations = dict[str, Registration]
 
 
 class Registry:
-    """Topics, channels and who has them.
+    """Topics and channels with their producers.
 
-    :param inactive_timeout: seconds without a word after which a producer is hidden
+    :param inactive_timeout: seconds of silence after which a producer is hidden
     :param tombstone_lifetime: seconds for which a tombstone hides a producer of a topic
     """
 
     def __init__(self, inactive_timeout: float, tombstone_lifetime: float) -> None:
         self._inactive_timeout = inactive_timeout
         self._tombstone_lifetime = tombstone_lifetime
-        #: All that are connected and have introduced themselves.
+        #: All nsqds that are connected and have identified themselves.
         self.producers: Registrations = {}
         self.topics: dict[str, Registrations] = {}
         self.channels: dict[tuple[str, str], Registrations] = {}
 
-    # -- what nsqds say ------------------------------------------------------------------------------
+    # -- commands of nsqds ---------------------------------------------------------------------------
 
     def connect(self, producer: Producer) -> None:
         """IDENTIFY."""
         self.producers[producer.remote_address] = Registration(producer)
 
     def disconnect(self, producer: Producer) -> None:
-        """Its connection is gone: it leaves every key, and every key stays, even an ephemeral one."""
+        """Its connection is gone: remove it from every key, and keep every key, even an ephemeral one."""
         for registrations in (self.producers, *self.topics.values(), *self.channels.values()):
             registrations.pop(producer.remote_address, None)
 
     def register(self, producer: Producer, topic: str, channel: str | None) -> None:
-        """REGISTER: a channel's producer is its topic's too. Again changes nothing, a tombstone stays."""
+        """REGISTER: a channel's producer is also its topic's. A repeated one changes nothing; a tombstone stays."""
         new = Registration(producer)
         if channel is not None:
             self.channels.setdefault((topic, channel), {}).setdefault(producer.remote_address, new)
@@ -86,42 +86,42 @@ class Registry:
     def unregister(self, producer: Producer, topic: str, channel: str | None) -> None:
         """UNREGISTER: from this channel, or from the topic and all its channels.
 
-        The key that is named goes if it is ephemeral and empty now.
+        The named key is removed if it is ephemeral and now empty.
         """
-        who = producer.remote_address
+        address = producer.remote_address
         if channel is not None:
             registrations = self.channels.get((topic, channel), {})
-            registrations.pop(who, None)
+            registrations.pop(address, None)
             if not registrations and is_ephemeral(channel):
                 self.channels.pop((topic, channel), None)
             return
         for key, registrations in self.channels.items():
             if key[0] == topic:
-                registrations.pop(who, None)
+                registrations.pop(address, None)
         registrations = self.topics.get(topic, {})
-        registrations.pop(who, None)
+        registrations.pop(address, None)
         if not registrations and is_ephemeral(topic):
             self.topics.pop(topic, None)
 
-    # -- what administrators do ----------------------------------------------------------------------
+    # -- commands of administrators ------------------------------------------------------------------
 
     def create_topic(self, topic: str) -> None:
-        """A topic without producers."""
+        """Create a topic without producers, if it does not exist."""
         self.topics.setdefault(topic, {})
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """A channel without producers, and its topic."""
+        """Create a channel without producers, and its topic, if they do not exist."""
         self.channels.setdefault((topic, channel), {})
         self.create_topic(topic)
 
     def delete_topic(self, topic: str) -> None:
-        """Drop a topic and its channels, whoever has them."""
+        """Remove a topic and its channels, with all their producers."""
         self.topics.pop(topic, None)
         for key in [key for key in self.channels if key[0] == topic]:
             del self.channels[key]
 
     def delete_channel(self, topic: str, channel: str) -> bool:
-        """Drop a channel, whoever has it; False if there is none."""
+        """Remove a channel with all its producers; False if it does not exist."""
         return self.channels.pop((topic, channel), None) is not None
 
     def tombstone(self, topic: str, node: str, now: float) -> None:
@@ -133,7 +133,7 @@ class Registry:
             if registration.producer.node == node:
                 registration.tombstoned_at = now
 
-    # -- answers -------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------
 
     def channels_of(self, topic: str) -> list[str]:
         """The channels of a topic."""
@@ -144,7 +144,7 @@ class Registry:
         return sorted(topic for topic, registrations in self.topics.items() if producer.remote_address in registrations)
 
     def lookup(self, topic: str, now: float) -> list[Producer] | None:
-        """Who has a topic, without those that are inactive or tombstoned; None if nobody knows of it."""
+        """A topic's producers, without those that are inactive or tombstoned; None if there is no such topic."""
         registrations = self.topics.get(topic)
         if registrations is None:
             return None
@@ -156,7 +156,7 @@ class Registry:
         ]
 
     def nodes(self, now: float) -> list[Producer]:
-        """All nsqds that are not inactive, tombstoned or not."""
+        """All nsqds that are active, tombstoned or not."""
         active = [r.producer for r in self.producers.values() if self._is_active(r.producer, now)]
         return sorted(active, key=lambda producer: (producer.hostname, producer.remote_address))
 

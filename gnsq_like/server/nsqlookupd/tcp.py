@@ -1,34 +1,28 @@
-"""nsqlookupd's TCP face: protocol V1, which nsqds speak (docs/internals 4.1).
+"""One nsqd's TCP connection to nsqlookupd: protocol V1 (docs/internals 4.1).
 
-Answers have no frame type, and errors look like answers; every error ends the connection. nsqlookupd
-sends nothing unasked and waits for ever.
+Responses have no frame type, and errors look like responses; every error ends the connection. nsqlookupd
+sends nothing unasked, and has no timeouts.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gevent import socket
 
-from gnsq_like.server.nsqd.commands import Fatal
-from gnsq_like.server.nsqlookupd.registry import Producer
-from gnsq_like.server.shared.connection import Connection
+from gnsq_like.server.nsqlookupd.registry import Producer, Registry
+from gnsq_like.server.shared.connection import Connection, Fatal
 from gnsq_like.server.shared.gojson import read_object
-from gnsq_like.server.shared.requests import LineTooLong
-from gnsq_like.server.shared.wsgi import to_json
-from gnsq_like.wire.commands import MAGIC_V1
+from gnsq_like.server.shared.gotext import to_json
 from gnsq_like.wire.frames import OK
 from gnsq_like.wire.names import is_valid_name
 
-if TYPE_CHECKING:
-    from gnsq_like.server.nsqlookupd.nsqlookupd import Nsqlookupd
-
 log = logging.getLogger("gnsq_like.nsqlookupd")
 
-#: nsqlookupd itself sets no limit; an nsqd's introduction has some hundred bytes.
+#: NSQ's nsqlookupd has no limit; the body of an IDENTIFY has some hundred bytes.
 _MAX_BODY_BYTES = 1024 * 1024
 
 _INT32 = struct.Struct(">i")
@@ -38,14 +32,23 @@ class LookupdClient(Connection):
     """One nsqd's connection.
 
     :param address: "ip:port" of the nsqd
+    :param clock: Unix seconds
+    :param identity: what IDENTIFY answers about this nsqlookupd
     """
 
-    def __init__(self, sock: socket.socket, address: str, lookupd: Nsqlookupd) -> None:
-        super().__init__(sock)
-        self._address = address
-        self._lookupd = lookupd
-        self._registry = lookupd.registry
-        #: Who it is, from IDENTIFY on.
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        registry: Registry,
+        clock: Callable[[], float],
+        identity: Mapping[str, Any],
+    ) -> None:
+        super().__init__(sock, address, log)
+        self._registry = registry
+        self._clock = clock
+        self._identity = identity
+        #: The nsqd in the registry, after IDENTIFY.
         self._producer: Producer | None = None
         self._executors: dict[bytes, Callable[[list[bytes]], bytes]] = {
             b"PING": self._ping,
@@ -54,35 +57,29 @@ class LookupdClient(Connection):
             b"UNREGISTER": self._unregister,
         }
 
-    def run(self) -> None:
-        """Serve the nsqd until it leaves or is refused. Switches."""
-        try:
-            if self.take_bytes(len(MAGIC_V1)) != MAGIC_V1:
-                raise Fatal(b"E_BAD_PROTOCOL")
-            while True:
-                # Unlike nsqd, nsqlookupd takes white space around the line for nothing.
-                words = b" ".join(self.take_line()).strip().split(b" ")
-                execute = self._executors.get(words[0])
-                if execute is None:
-                    raise Fatal(b"E_INVALID", b"invalid command " + words[0])
-                self._respond(execute(words))
-        except (EOFError, LineTooLong):
-            pass
-        except Fatal as fatal:
-            log.info("client(%s): %r", self._address, fatal.payload)
-            self._respond(fatal.payload)
-            self._leave()
-            self.linger()
-        finally:
-            self._leave()
-            self.close()
+    def execute_commands(self) -> None:
+        """Take and execute commands until the nsqd leaves. Switches.
+
+        :raises EOFError: if the nsqd closed the connection
+        :raises LineTooLong: if it sent a line without an end
+        :raises Fatal: after any error
+        """
+        while True:
+            # Unlike nsqd, nsqlookupd ignores white space around the line.
+            words = b" ".join(self.take_line()).strip().split(b" ")
+            execute = self._executors.get(words[0])
+            if execute is None:
+                raise Fatal(b"E_INVALID", b"invalid command " + words[0])
+            self._respond(execute(words))
 
     def _respond(self, payload: bytes) -> None:
         self.output.add(_INT32.pack(len(payload)) + payload)
 
-    def _leave(self) -> None:
+    respond_error = _respond
+
+    def leave(self) -> None:
         if self._producer is not None:
-            log.info("DB: client(%s) left", self._address)
+            log.info("DB: client(%s) left", self.address)
             producer, self._producer = self._producer, None
             self._registry.disconnect(producer)
 
@@ -90,16 +87,16 @@ class LookupdClient(Connection):
 
     def _ping(self, words: list[bytes]) -> bytes:
         if self._producer is not None:
-            self._producer.last_update = self._lookupd.clock()
+            self._producer.last_update = self._clock()
         return OK
 
     def _identify(self, words: list[bytes]) -> bytes:
         if self._producer is not None:
             raise Fatal(b"E_INVALID", b"cannot IDENTIFY again")
-        producer = self._introduced(self._take_body())
+        producer = self._parsed(self._take_body())
         self._registry.connect(producer)
         self._producer = producer
-        return to_json(self._lookupd.identity())
+        return to_json(self._identity)
 
     def _take_body(self) -> bytes:
         try:
@@ -113,17 +110,17 @@ class LookupdClient(Connection):
         except EOFError:
             raise Fatal(b"E_BAD_BODY", b"IDENTIFY failed to read body") from None
 
-    def _introduced(self, body: bytes) -> Producer:
+    def _parsed(self, body: bytes) -> Producer:
         try:
             facts = read_object(body)
             producer = Producer(
-                remote_address=self._address,
+                remote_address=self.address,
                 hostname=facts.text("hostname"),
                 broadcast_address=facts.text("broadcast_address"),
                 tcp_port=facts.number("tcp_port"),
                 http_port=facts.number("http_port"),
                 version=facts.text("version"),
-                last_update=self._lookupd.clock(),
+                last_update=self._clock(),
             )
         except ValueError:
             raise Fatal(b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body") from None
@@ -140,7 +137,7 @@ class LookupdClient(Connection):
         return OK
 
     def _registration(self, words: list[bytes]) -> tuple[Producer, str, str | None]:
-        """Who wants to register or unregister, and the topic and channel named."""
+        """The nsqd that registers or unregisters, and the topic and channel that it names."""
         command = words[0]
         if self._producer is None:
             raise Fatal(b"E_INVALID", b"client must IDENTIFY")

@@ -1,14 +1,15 @@
-"""One client's connection to a daemon: bytes in, bytes out, its deadlines and its end.
+"""One client's connection to a daemon: bytes in, bytes out, and its end.
 
-One greenlet reads and executes commands; the rest (messages, heartbeats, what the output could not
-write at once) comes from elsewhere and goes through :class:`~gnsq_like.server.shared.client_output.Output`. The
-greenlet asks for a line or a body, and only there it waits; so all that one read brought is executed in
-one go, and every client gets its turn between two reads.
+One greenlet reads and executes commands. Messages, heartbeats and what could not be written at once come
+from elsewhere, through :class:`~gnsq_like.server.shared.client_output.Output`. The greenlet waits only where
+it needs more bytes; so all commands of one read are executed together, and other clients have their turn
+between two reads.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import monotonic
 
 import gevent
@@ -16,27 +17,41 @@ from gevent import socket
 
 from gnsq_like.errors import ProtocolError
 from gnsq_like.server.shared.client_output import Output
-from gnsq_like.server.shared.requests import Requests
+from gnsq_like.server.shared.requests import LineTooLong, Requests
 from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.tcp import give_way
 
-log = logging.getLogger(__name__)
-
-#: Bytes asked of the socket in one read: some hundred messages, so that no client holds the others up for long.
+#: Bytes per read: some hundred messages, so that no client delays the others for long.
 _READ_BYTES = 128 * 1024
-#: Seconds for which the rest of what a refused client sends is read and dropped: closing on unread data
-#: would reset the connection, and could take the error frame with it.
+#: Seconds for which what a refused client still sends is read and dropped: closing a socket with unread data
+#: would reset the connection, and the error frame could be lost.
 _LINGER = 1.0
 
 
-class Connection:
-    """A client's socket, what was read from it, and what is to be written to it.
+class Fatal(Exception):
+    """An error that is sent to the client and ends its connection.
 
-    :param sock: a connected gevent socket; the connection closes it
+    :param code: the daemon's error code
+    :param detail: the text after it
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, code: bytes, detail: bytes = b"") -> None:
+        super().__init__(code, detail)
+        self.payload = code + b" " + detail if detail else code
+
+
+class Connection:
+    """A client's socket, with what was read from it and what must be written to it.
+
+    :param sock: a connected gevent socket; the connection closes it
+    :param address: "ip:port" of the client
+    :param log: the daemon's logger
+    """
+
+    def __init__(self, sock: socket.socket, address: str, log: logging.Logger) -> None:
         sock.setblocking(False)
+        self.address = address
+        self._log = log
         self._sock = sock
         self._readable = gevent.get_hub().loop.io(sock.fileno(), 1)
         self._greenlet = gevent.getcurrent()
@@ -44,17 +59,48 @@ class Connection:
         self.layers: CodecStack | None = None
         self.requests = Requests()
         self.output = Output(sock, self.on_held_up, self.abort)
-        self._closed = False
+
+    # -- for subclasses ------------------------------------------------------------------------------
+
+    def respond_error(self, payload: bytes) -> None:
+        """Send an error."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Leave the daemon's tables; called at least once, before the socket is closed. Never switches."""
 
     def on_held_up(self, held_up: bool) -> None:
-        """The socket takes no more bytes, or does again; for subclasses."""
+        """The socket accepts no more bytes, or does again. Never switches."""
+
+    # -- serving -------------------------------------------------------------------------------------
+
+    def serve(self, magic: bytes, execute: Callable[[], None]) -> None:
+        """Serve the client until it leaves or is refused. Switches.
+
+        :param magic: what the client must send first
+        :param execute: executes its commands until it raises EOFError, LineTooLong or Fatal
+        """
+        try:
+            if self.take_bytes(len(magic)) != magic:
+                raise Fatal(b"E_BAD_PROTOCOL")
+            execute()
+        except (EOFError, LineTooLong):
+            pass
+        except Fatal as fatal:
+            self._log.info("client(%s): %r", self.address, fatal.payload)
+            self.respond_error(fatal.payload)
+            self.leave()
+            self._linger()
+        finally:
+            self.leave()
+            self._close()
 
     # -- reading -------------------------------------------------------------------------------------
 
     def take_line(self) -> list[bytes]:
         """The words of the next line. May switch.
 
-        :raises EOFError: if the client closed
+        :raises EOFError: if the client closed the connection
         """
         while (words := self.requests.take_line()) is None:
             self.receive()
@@ -73,13 +119,13 @@ class Connection:
         return data
 
     def receive(self) -> None:
-        """Wait for more bytes of the client. Switches, always: the others get their turn.
+        """Wait for more bytes from the client. Always switches, so that others have their turn.
 
-        :raises EOFError: if the client closed
+        :raises EOFError: if the client closed the connection
         """
         if self.output.flush_is_owed:
             self.output.flush()
-        if self.output.held_up:  # it does not read our answers: read no more of its commands
+        if self.output.held_up:  # it does not read its responses, so read no more of its commands
             self.output.wait_until_drained()
         if self.layers is None:
             self.requests.feed(self.receive_wire())
@@ -95,7 +141,7 @@ class Connection:
         try:
             data = layers.decode(data)
         except ProtocolError as exc:
-            log.info("a client is cut off: %s", exc)
+            self._log.info("client(%s): %s", self.address, exc)
             raise EOFError from None
         finally:
             self.output.write_wire(layers.take_output())
@@ -103,11 +149,11 @@ class Connection:
             self.requests.feed(data)
 
     def receive_wire(self, deadline: float | None = None) -> bytes:
-        """Bytes as they come over the wire. Switches, always.
+        """Bytes as they come over the wire. Always switches.
 
-        :param deadline: until when, in monotonic seconds; None for ever
-        :raises EOFError: if the client closed
-        :raises TimeoutError: if nothing came until then
+        :param deadline: in monotonic seconds; None for none
+        :raises EOFError: if the client closed the connection
+        :raises TimeoutError: if nothing came before the deadline
         """
         hub = gevent.get_hub()
         while True:
@@ -132,8 +178,8 @@ class Connection:
         if self._greenlet is not gevent.getcurrent():
             self._greenlet.kill(block=False)
 
-    def linger(self) -> None:
-        """Say that nothing more comes, and let the client finish what it is sending. May switch."""
+    def _linger(self) -> None:
+        """Announce the end, and let the client finish what it is sending. May switch."""
         with gevent.Timeout(_LINGER, False):
             try:
                 self.output.flush()
@@ -147,10 +193,7 @@ class Connection:
             except (EOFError, OSError):
                 pass
 
-    def close(self) -> None:
-        """Close the socket. Never switches; twice is fine."""
-        if not self._closed:
-            self._closed = True
-            self.output.close()
-            self._readable.close()
-            self._sock.close()
+    def _close(self) -> None:
+        self.output.close()
+        self._readable.close()
+        self._sock.close()

@@ -1,4 +1,4 @@
-"""Text the way NSQ's Go programs write and read it, where clients can see the difference."""
+"""Text as NSQ's Go programs write and read it, where clients can see the difference."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ESCAPES = {
     "\\": "\\\\",
 }
 _DIGITS = frozenset(b"0123456789")
-#: What Go's JSON encoder escapes besides, for the sake of HTML and JavaScript.
+#: What Go's JSON encoder escapes in addition, for HTML and JavaScript.
 _JSON_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _UINT64 = 1 << 64
 _INT64 = 1 << 63
 
 
 def quote(text: bytes) -> bytes:
-    """Go's %q: in double quotes, with what is not printable escaped."""
+    """Go's %q: in double quotes, with everything that is not printable escaped."""
     quoted = []
     for char in text.decode("utf-8", "surrogateescape"):
         code = ord(char)
@@ -43,13 +43,13 @@ def quote(text: bytes) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON with Go's escapes; what is not UTF-8 does not break it."""
+    """Compact JSON with Go's escapes; bytes that are not UTF-8 are replaced."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.translate(_JSON_ESCAPES).encode("utf-8", "replace")
 
 
 def parse_uint64(text: bytes) -> int | None:
-    """nsqd's numbers: ASCII digits only, none at all for 0, and no sign of an overflow (docs/internals 0)."""
+    """nsqd's numbers: only ASCII digits, none for 0, wrapping silently (docs/internals 0); None for others."""
     if not _DIGITS.issuperset(text):
         return None
     return int(text or b"0") % _UINT64

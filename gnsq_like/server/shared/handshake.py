@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import ssl
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from gnsq_like.errors import TLSError
+from gnsq_like.server.shared.connection import Connection
 from gnsq_like.transport.tls import Tls
-
-if TYPE_CHECKING:
-    from gnsq_like.server.shared.connection import Connection
 
 #: Seconds for a handshake, as nsqd has it.
 HANDSHAKE_TIMEOUT = 5.0
-#: TLS's own first bytes: records of the types alert and handshake.
+#: The first byte of a TLS record of type alert or handshake.
 _FIRST_BYTES = (0x15, 0x16)
 
 
 class HandshakeFailed(Exception):
-    """No TLS came about; the text is for the client."""
+    """The handshake failed; the text is for the client."""
 
 
 def shake_hands(connection: Connection, context: ssl.SSLContext) -> Tls:
-    """TLS over the connection's bare socket. Switches.
+    """Make a TLS handshake over the connection's socket. Switches.
 
-    :raises HandshakeFailed: and what TLS has to say about it has been written
+    :raises HandshakeFailed: TLS's alert, if there is one, has been written then
     """
     deadline = monotonic() + HANDSHAKE_TIMEOUT
     tls = Tls(context, server_side=True)

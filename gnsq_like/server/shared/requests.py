@@ -1,17 +1,17 @@
-"""Requests: what a client sends, taken apart again for the daemons' side (docs/internals 1.1, 4.1).
+"""What a client sends, parsed for the daemons (docs/internals 1.1, 4.1).
 
-A command is a line of words parted by single spaces; some commands are followed by a body behind its
-int32 size. nsqd decides between the two (is the state right? is the topic name?) and refuses a command
-without having read its body. So nothing is cut here before it is asked for: whoever executes the
-commands pulls a line, judges it, and pulls what must follow. Every ``take_`` method gives None, or
-False, while the bytes are not there yet; feed more and ask again.
+A command is a line of words separated by single spaces; some commands have a body after the line, preceded
+by its int32 size. nsqd checks the line (is the command valid in this state? is the topic name?) before it
+reads the body. So nothing is parsed here before it is asked for: the caller takes a line, checks it, and
+takes what must follow. Every ``take_`` method returns None or False while bytes are missing; feed more and
+call it again.
 
-Two shapes are cut in one go because a busy daemon sees little else: a run of FIN lines, and the bodies
-of an MPUB.
+Two forms are taken all at once because they are most of a busy daemon's input: a run of FIN lines, and the
+bodies of an MPUB.
 
-It is linear in the bytes however they are split: what is not asked for yet stays a list of pieces, and
-pieces are joined only when that completes something. Rules for editors: keep in step with ``commands``;
-``_held`` counts every byte that is neither taken nor given up.
+The time is linear in the bytes however they are split: bytes that are not asked for yet stay a list of
+pieces, which are joined only when that completes something. Rules for editors: keep in step with
+``commands``; ``_held`` counts every byte that is not taken.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from gnsq_like.errors import ProtocolError
 
 #: nsqd's read buffer: a line that has not ended within it cannot be read (docs/internals 1.1).
 MAX_LINE_BYTES = 16384
+#: The smallest message in the body of an MPUB: its size and one byte.
+LEAST_MPUB_ENTRY = 5
 
 _INT32 = struct.Struct(">i")
-# No space and no CR before the newline: such lines are left to take_line, which knows what they mean.
+# Lines with a space or CR before the newline are left to take_line, which handles them.
 _FIN_RUN = re.compile(rb"(?:FIN [^ \n]{15}[^ \r\n]\n)+")
 _FIN_LINE = struct.Struct("4x16sx")
 
 
 class LineTooLong(ProtocolError):
-    """A command line longer than MAX_LINE_BYTES; nsqd closes without a word."""
+    """A command line longer than MAX_LINE_BYTES; nsqd closes the connection without an error frame."""
 
     def __init__(self) -> None:
         super().__init__(f"a command line of more than {MAX_LINE_BYTES} bytes")
@@ -40,8 +42,8 @@ class LineTooLong(ProtocolError):
 class BadBodySize(ProtocolError):
     """The size of one of MPUB's messages is out of range.
 
-    :ivar position: which message, from 0
-    :ivar size: what the client gave as its size
+    :ivar position: the index of the message, from 0
+    :ivar size: its size according to the client
     """
 
     def __init__(self, position: int, size: int) -> None:
@@ -51,15 +53,15 @@ class BadBodySize(ProtocolError):
 
 
 class Requests:
-    """The bytes of one client, to be taken command by command."""
+    """The bytes from one client, taken command by command."""
 
     def __init__(self) -> None:
         #: Joined bytes; those before ``_position`` are taken.
         self._data = b""
         self._position = 0
-        #: Where in ``_data`` to look for the next newline: before it there is none.
+        #: Where in ``_data`` to search for the next newline; there is none before.
         self._search_from = 0
-        #: What came after ``_data`` and has not been joined to it.
+        #: The bytes after ``_data`` that are not joined to it yet.
         self._pieces: list[bytes] = []
         self._newline_in_pieces = False
         #: All bytes fed and not taken.
@@ -71,7 +73,7 @@ class Requests:
         return self._held
 
     def feed(self, data: bytes) -> None:
-        """Add what was received."""
+        """Add received bytes."""
         if not self._held:
             self._data = data
             self._position = self._search_from = 0
@@ -86,7 +88,7 @@ class Requests:
         :raises LineTooLong: when there is no newline within MAX_LINE_BYTES
         """
         if not self._held:
-            self._data = b""  # an idle client is to hold no memory
+            self._data = b""  # an idle client should hold no memory
             return None
         end = self._find_newline()
         if end < 0 and self._pieces and (self._newline_in_pieces or self._held >= MAX_LINE_BYTES):
@@ -103,7 +105,7 @@ class Requests:
         return line.split(b" ")
 
     def take_fins(self) -> list[bytes]:
-        """The message ids of all FIN lines that come next, as far as they are plain and whole; else empty."""
+        """The message ids of the FIN lines that come next, as far as they are simple and complete."""
         data, position = self._data, self._position
         if not data.startswith(b"FIN ", position):
             return []
@@ -131,11 +133,11 @@ class Requests:
         return self._data[start : start + count]
 
     def take_bodies(self, bodies: list[bytes], count: int, max_bytes: int) -> bool:
-        """Add to ``bodies`` the messages of an MPUB that are whole; True when there are ``count``.
+        """Add to ``bodies`` the complete messages of an MPUB; True when there are ``count``.
 
-        :param bodies: what earlier calls for this MPUB have gathered
-        :param max_bytes: the largest message that is taken
-        :raises BadBodySize: as soon as a size is seen that is not within 1 to ``max_bytes``
+        :param bodies: the messages from earlier calls for this MPUB
+        :param max_bytes: the largest valid message
+        :raises BadBodySize: as soon as a size is not from 1 to ``max_bytes``
         """
         while len(bodies) < count:
             self._cut_bodies(bodies, count, max_bytes)
@@ -151,7 +153,7 @@ class Requests:
         return True
 
     def _cut_bodies(self, bodies: list[bytes], count: int, max_bytes: int) -> None:
-        """Cut what lies whole in ``_data``, up to the first size that is wrong."""
+        """Take the messages that are complete in ``_data``, up to the first invalid size."""
         data = self._data
         position = self._position
         last_head = len(data) - 4
@@ -180,7 +182,7 @@ class Requests:
         self._held -= count
 
     def _has(self, count: int) -> bool:
-        """Whether ``count`` bytes are held; if so they are in ``_data``."""
+        """Whether ``count`` bytes are held; if so, join them into ``_data``."""
         if self._position + count <= len(self._data):
             return True
         if self._held < count:

@@ -1,19 +1,19 @@
-"""What the HTTP faces of both daemons have in common: routing, parameters, errors (docs/internals 3.1).
+"""The HTTP servers of both daemons: routing, parameters, errors (docs/internals 3.1).
 
-A face is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
-for all that have one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and
-returns a text, None for an empty answer, or anything else to be sent as JSON; or raises :class:`Problem`.
+A server is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
+for all paths with one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and
+returns text, None for an empty response, or anything else to be sent as JSON; or raises :class:`Problem`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
+from gnsq_like.server.shared.gotext import to_json
 from gnsq_like.wire.names import is_valid_name
 
 log = logging.getLogger(__name__)
@@ -33,16 +33,16 @@ _TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-#: Paths whose answers do not carry NSQ's header begin so.
+#: The beginnings of paths whose responses do not carry NSQ's header.
 _PLAIN_PATHS = ("/ping", "/debug/")
 
 
 class Problem(Exception):
-    """An answer with an error status.
+    """A response with an error status.
 
     :param status: the HTTP status code
-    :param text: NSQ's word for it
-    :param plain: send the text as it is, not as JSON
+    :param text: NSQ's name of the error
+    :param plain: send the text as it is, not in JSON
     """
 
     def __init__(self, status: int, text: str, plain: bool = False) -> None:
@@ -60,23 +60,23 @@ class Request:
 
     @property
     def last_word(self) -> str:
-        """What follows the last slash of the path."""
+        """The part of the path after the last slash."""
         return str(self._environ["PATH_INFO"]).rpartition("/")[2]
 
     def parameters(self) -> dict[str, str]:
-        """The query string's parameters, the first of each name; bodies are never looked at for them."""
+        """The query string's parameters, the first of each name; those in a body are ignored."""
         return parse_query(self._environ.get("QUERY_STRING", ""))
 
     @property
     def content_length(self) -> int | None:
-        """What the client says is the length of the body; None if it says nothing (chunked)."""
+        """The length of the body according to the client; None if it gives none (chunked)."""
         text = self._environ.get("CONTENT_LENGTH") or ""
         return int(text) if text.isdigit() else None
 
     def read_body(self, limit: int) -> bytes:
         """The body, or its first ``limit`` bytes. May switch.
 
-        :raises Problem: if the client does not send what it said it would
+        :raises Problem: if the client does not send the whole body
         """
         try:
             body: bytes = self._environ["wsgi.input"].read(limit)
@@ -85,14 +85,14 @@ class Request:
         return body
 
 
-#: What a function of the table returns.
+#: The result of a function of the table.
 Answer = str | dict[str, Any] | list[Any] | float | None
 Function = Callable[[Request], Answer]
 Routes = Mapping[str, Mapping[str, Function]]
 
 
 def parse_query(query: str) -> dict[str, str]:
-    """A query string as Go's net/url takes it apart.
+    """Parse a query string as Go's net/url does.
 
     :raises Problem: if it cannot be decoded: a stray "%", or a ";"
     """
@@ -113,7 +113,7 @@ def _decoded(text: str) -> str:
 
 
 def topic_and_channel_names(request: Request) -> tuple[str, str]:
-    """The two arguments of the channel endpoints of both daemons."""
+    """The two parameters of the channel endpoints of both daemons; raises Problem."""
     parameters = request.parameters()
     topic = argument(parameters, "topic")
     if not is_valid_name(topic):
@@ -125,14 +125,14 @@ def topic_and_channel_names(request: Request) -> tuple[str, str]:
 
 
 def argument(parameters: dict[str, str], name: str) -> str:
-    """A parameter that must be there."""
+    """A required parameter; raises Problem."""
     value = parameters.get(name)
     if value is None:
         raise Problem(400, f"MISSING_ARG_{name.upper()}")
     return value
 
 
-#: Anything that the faces may be.
+#: Any WSGI application.
 WSGIApplication = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -186,11 +186,6 @@ class Application:
         return 200, [("Content-Type", JSON), *headers], to_json(answer)
 
 
-def to_json(value: object) -> bytes:
-    """Compact JSON; what a client sent that is not UTF-8 does not break it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
-
-
 def _problem(status: int, text: str) -> tuple[int, list[tuple[str, str]], bytes]:
     return status, [("Content-Type", JSON), NSQ_HEADER], to_json({"message": text})
 
@@ -200,7 +195,7 @@ def _allow(functions: Mapping[str, Function]) -> tuple[str, str]:
 
 
 def _redirect(path: str, method: str, query: str) -> tuple[int, list[tuple[str, str]], bytes]:
-    """For a trailing or doubled slash, or the wrong case."""
+    """The response for a trailing or doubled slash, or the wrong case."""
     location = quote(path) + (f"?{query}" if query else "")
     headers = [("Location", location)]
     if method != "GET":

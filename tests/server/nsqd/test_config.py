@@ -142,6 +142,6 @@ def test_ours_shows_its_greenlets_and_its_command_line() -> None:
     with running_nsqd() as nsqd:
         shown = get(nsqd.http_address, "/debug/pprof/goroutine")
         assert shown.status == 200
-        assert b"in greenlets" in shown.body
+        assert b"in _greenlets" in shown.body
         assert get(nsqd.http_address, "/debug/pprof/cmdline").status == 200
         assert post(nsqd.http_address, "/debug/freememory").status == 200
