@@ -342,7 +342,7 @@ def test_a_bad_file_is_kept_beside(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert 10 < len(found) < 20
     assert (tmp_path / "t.diskqueue.000001.dat.bad").read_bytes() == b"\xff" * len(data)
     assert f"reading at 0 of {path} - invalid record of size -1" in caplog.text
-    assert f"{20 - len(found)} messages less than there should be" in caplog.text
+    assert f"{20 - len(found)} messages are missing" in caplog.text
     queue.close()
 
 
