@@ -10,10 +10,10 @@
         ) as nsqd:
             print(nsqd.tcp_address)
 
-With ``data_path="/var/lib/nsqd"`` an Nsqd keeps there what does not fit in memory, and everything when it stops, in
-the files of NSQ's own nsqd. Without, all is in memory.
+With ``data_path="/var/lib/nsqd"`` an Nsqd keeps messages there that do not fit in memory, and all of them when it
+stops, in the file formats of NSQ's own nsqd. Without it, everything is in memory.
 
-They run on gevent in the thread that starts them, patched or not; nothing here patches anything.
+The daemons run on gevent in the thread that starts them, patched or not; nothing here patches anything.
 """
 
 from __future__ import annotations

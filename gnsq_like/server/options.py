@@ -1,7 +1,7 @@
 """The daemons' options: NSQ's flags in snake case, with NSQ's defaults (docs/internals 7), durations in seconds.
 
-One thing differs from NSQ: the daemons listen on the loopback address unless told otherwise.
-Only flags that have an effect are here.
+One default differs from NSQ's: the daemons listen on the loopback address. Flags without an effect here are
+left out.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from dataclasses import dataclass, field
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption
 
-#: What the daemons say they are: clients switch features on by it.
+#: The version of NSQ that the daemons report: clients enable features by it.
 VERSION = "1.3.0"
 
-#: Options that NSQ's config file and /config know by another name (docs/internals 7).
+#: Options with another name in NSQ's config file and /config (docs/internals 7).
 _CONFIG_NAMES = {"node_id": "id", "lookupd_tcp_addresses": "nsqlookupd_tcp_addresses"}
 
-#: NSQ's log levels, as it numbers them from 1 on; "warn" is WARNING to ``logging``, "fatal" is CRITICAL.
+#: NSQ's log levels, numbered from 1; in ``logging``, "warn" is WARNING and "fatal" is CRITICAL.
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
-#: What tls_min_version may be, and the number of that version in TLS itself.
+#: The values of tls_min_version, with the version's number in TLS.
 TLS_VERSIONS = {"tls1.2": 0x0303, "tls1.3": 0x0304}
 _LEAST_TLS_VERSION = "tls1.2"
 TLS_REQUIRED = ("false", "tcp-https", "true")
 _CLIENT_AUTH_POLICIES = ("", "require", "require-verify")
 
-#: The least that some options may be.
+#: The minimum of some options.
 _LEAST = {"mem_queue_size": 0, "max_bytes_per_file": 1, "sync_every": 1, "sync_timeout": 0.001}
 
-#: node ids are 10 bits of a message id (docs/internals 1.15).
+#: A node id is 10 bits of a message id (docs/internals 1.15).
 MAX_NODE_ID = 1024
 
 
 def default_node_id(hostname: str | None = None) -> int:
-    """The node id that nsqd makes of a host's name."""
+    """The node id that nsqd derives from a host's name."""
     name = socket.gethostname() if hostname is None else hostname
     digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % MAX_NODE_ID
 
 
 def config_name(option: str) -> str:
-    """What NSQ's config file and /config call an option."""
+    """The name of an option in NSQ's config file and /config."""
     return _CONFIG_NAMES.get(option, option)
 
 
@@ -63,30 +63,30 @@ class NsqdOptions:
     tcp_address: str = "127.0.0.1:4150"
     #: The same; empty for no HTTP.
     http_address: str = "127.0.0.1:4151"
-    #: "host:port" for HTTP over TLS; listened on only where there is a tls_cert, empty for never.
+    #: "host:port" for HTTP over TLS; used only with a tls_cert. Empty for no HTTPS.
     https_address: str = "127.0.0.1:4152"
-    #: What nsqlookupds and /info are told; empty for the host that tcp_address binds to.
+    #: The host that nsqlookupds and /info report; empty for the host of tcp_address.
     broadcast_address: str = ""
-    #: 0 for the port that is listened on.
+    #: 0 for the port of tcp_address or http_address.
     broadcast_tcp_port: int = 0
     broadcast_http_port: int = 0
     lookupd_tcp_addresses: tuple[str, ...] = ()
-    #: Auth servers, "host:port" or a URL, asked about every client that wants to publish or subscribe; none: no AUTH.
+    #: Auth servers, as "host:port" or URL, asked for the permissions of every client; empty for no AUTH.
     auth_http_addresses: tuple[str, ...] = ()
-    #: Seconds for reaching an auth server or a nsqlookupd's HTTP API, and for its whole answer.
+    #: Seconds for connecting to an auth server or a nsqlookupd's HTTP API, and for its whole response.
     http_client_connect_timeout: float = 2.0
     http_client_request_timeout: float = 5.0
-    #: Part of every message id; daemons of one cluster need different ones.
+    #: Part of every message id; different for each daemon of a cluster.
     node_id: int = field(default_factory=default_node_id)
-    #: Directory for messages that do not fit in memory, and for all of them and the names of topics and channels
-    #: when the daemon stops. Empty for none: everything is in memory only.
+    #: The directory for messages that do not fit in memory, and when the daemon stops, for all messages and the
+    #: names of topics and channels. Empty for none: everything is in memory only.
     data_path: str = ""
-    #: Messages that a topic or channel holds in memory; what is above goes to disk, and is dropped where the topic
-    #: or channel is ephemeral. Without a data_path, durable ones hold any number.
+    #: Messages that a topic or channel keeps in memory; more go to disk, or are dropped if it is ephemeral.
+    #: Without a data_path, a durable one keeps any number.
     mem_queue_size: int = 10000
-    #: Bytes of a file on disk, after which the next is begun.
+    #: The size in bytes at which the next file on disk begins.
     max_bytes_per_file: int = 100 * 1024 * 1024
-    #: Messages written and read after which a queue is synced to disk, and seconds after which it is anyway.
+    #: Messages written and read after which a queue is synced to disk, and seconds after which it is synced anyway.
     sync_every: int = 2500
     sync_timeout: float = 2.0
     msg_timeout: float = 60.0
@@ -109,12 +109,12 @@ class NsqdOptions:
     tls_key: str = ""
     #: PEM file of the CAs that sign client certificates and those of auth servers; empty: the system's.
     tls_root_ca_file: str = ""
-    #: "require" or "require-verify" for clients with certificates only; then TLS is required, too. Both verify
-    #: here: Python's ssl takes no certificate that it cannot verify, so "require" needs tls_root_ca_file.
+    #: "require" or "require-verify" to accept only clients with certificates, which also requires TLS. Both verify
+    #: here: Python's ssl rejects a certificate that it cannot verify, so "require" needs tls_root_ca_file.
     tls_client_auth_policy: str = ""
-    #: Whether clients without TLS are refused: "false", "true", or "tcp-https", which leaves plain HTTP open.
+    #: Whether clients without TLS are refused: "false", "true", or "tcp-https", which still accepts plain HTTP.
     tls_required: str = "false"
-    #: The least version. NSQ's default is tls1.0; Python's OpenSSL speaks none below 1.2, nor should one (RFC 8996).
+    #: The minimum version. NSQ's default is tls1.0; Python's OpenSSL has none below 1.2 (see RFC 8996).
     tls_min_version: str = _LEAST_TLS_VERSION
     #: What clients may negotiate.
     deflate: bool = True
@@ -122,7 +122,7 @@ class NsqdOptions:
     snappy: bool = True
     #: "host:port" of a statsd to push to, by UDP; empty for none.
     statsd_address: str = ""
-    #: What the names there begin with; "%s" stands for the broadcast address and the HTTP port.
+    #: The beginning of all names; "%s" stands for the broadcast address and the HTTP port.
     statsd_prefix: str = "nsq.%s"
     statsd_interval: float = 60.0
     statsd_mem_stats: bool = True
@@ -131,11 +131,11 @@ class NsqdOptions:
     statsd_exclude_ephemeral: bool = False
     #: Percentiles of the time from publishing to FIN, in /stats: 0.99 for 99 %.
     e2e_processing_latency_percentiles: tuple[float, ...] = ()
-    #: The window that they are of.
+    #: The window that they cover.
     e2e_processing_latency_window_time: float = 600.0
-    #: What the daemon's process logs; "debug", "info", "warn", "error" or "fatal".
+    #: The least level that the process logs: "debug", "info", "warn", "error" or "fatal".
     log_level: str = "info"
-    #: What each line of that begins with.
+    #: The beginning of each line of the log.
     log_prefix: str = "[nsqd] "
 
     def __post_init__(self) -> None:
@@ -161,10 +161,10 @@ class NsqdOptions:
             raise InvalidOption("tls_required", self.tls_required, f"it must be one of {', '.join(TLS_REQUIRED)}")
         if policy not in _CLIENT_AUTH_POLICIES:
             raise InvalidOption("tls_client_auth_policy", policy, "it must be require or require-verify")
-        # Empty is what NSQ's example of a config file has.
+        # NSQ's example of a config file has an empty value.
         object.__setattr__(self, "tls_min_version", self.tls_min_version.lower() or _LEAST_TLS_VERSION)
         if self.tls_min_version not in TLS_VERSIONS:
-            reason = f"it must be one of {', '.join(TLS_VERSIONS)}: Python's ssl does not speak older ones"
+            reason = f"it must be one of {', '.join(TLS_VERSIONS)}: Python's ssl has no older ones"
             raise InvalidOption("tls_min_version", self.tls_min_version, reason)
         if policy and required == "false":
             required = "true"
@@ -176,7 +176,7 @@ class NsqdOptions:
             reason = "cannot require TLS client connections without TLS key and cert"
             raise InvalidOption("tls_required", required, reason)
         if policy == "require" and not self.tls_root_ca_file:
-            reason = "Python's ssl takes no certificate that it cannot verify: tls_root_ca_file must say who signs them"
+            reason = "Python's ssl rejects certificates that it cannot verify: give tls_root_ca_file, with their CAs"
             raise InvalidOption("tls_client_auth_policy", policy, reason)
 
 
@@ -187,15 +187,15 @@ class NsqlookupdOptions:
     #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
     tcp_address: str = "127.0.0.1:4160"
     http_address: str = "127.0.0.1:4161"
-    #: What nsqds are told; empty for the host that tcp_address binds to.
+    #: The host that nsqds are told; empty for the host of tcp_address.
     broadcast_address: str = ""
-    #: Seconds without a PING after which a producer is left out of answers.
+    #: Seconds without a PING after which a producer is left out of responses.
     inactive_producer_timeout: float = 300.0
     #: Seconds for which a tombstone hides a producer.
     tombstone_lifetime: float = 45.0
-    #: What the daemon's process logs; "debug", "info", "warn", "error" or "fatal".
+    #: The least level that the process logs: "debug", "info", "warn", "error" or "fatal".
     log_level: str = "info"
-    #: What each line of that begins with.
+    #: The beginning of each line of the log.
     log_prefix: str = "[nsqlookupd] "
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-r"""What an auth server says a client may do (docs/internals 1.4). Pure: its answer in, yes or no out.
+r"""A client's permissions, from an auth server's response (docs/internals 1.4). Pure.
 
-Its regular expressions are Go's, and are run by Python's ``re``; both search, unanchored. What Go has and
-Python has not (such as ``\pL``, ``[[:alpha:]]`` or flags in the middle) or the other way round (lookaround,
-back references) makes the answer unfit, as it would for nsqd; ``\z`` is translated. Names have neither
+The regular expressions in it are Go's, and are run by Python's ``re``; both search, unanchored. A response
+with syntax that only Go has (such as ``\pL``, ``[[:alpha:]]`` or flags in the middle) or only Python has
+(lookaround, back references) is rejected, the latter as by nsqd; ``\z`` is translated. Names contain neither
 newlines nor letters beyond ASCII, so the rest means the same in both.
 """
 
@@ -16,13 +16,13 @@ from gnsq_like.server.shared.gojson import GoObject, read_object
 
 _PERMISSIONS = frozenset({"subscribe", "publish"})
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-#: Not Go's: back references, lookaround, conditions, comments. Not Python's: classes like [:alpha:].
+#: Not in Go: back references, lookaround, conditions, comments. Not in Python: classes like [:alpha:].
 _NOT_IN_BOTH = re.compile(r"\\[1-9]|\(\?(?:[=!(#]|<[=!]|P[=>])|\[:")
 
 
 @dataclass(frozen=True)
 class Authorization:
-    """One entry of the answer."""
+    """One entry of the response."""
 
     topic: re.Pattern[str]
     channels: tuple[re.Pattern[str], ...]
@@ -34,14 +34,14 @@ class Authorization:
         return (
             needed in self.permissions
             and self.topic.search(topic) is not None
-            # Also for publishing: one of them must match the empty name.
+            # For publishing too: one of them must match the empty name.
             and any(pattern.search(channel) for pattern in self.channels)
         )
 
 
 @dataclass(frozen=True)
 class Access:
-    """The whole answer: who the client is, and what it may do for how long."""
+    """The whole response: the client's identity, its permissions, and how long they last."""
 
     identity: str
     identity_url: str
@@ -55,9 +55,9 @@ class Access:
 
 
 def read_access(body: bytes) -> Access:
-    """An auth server's answer.
+    """Parse an auth server's response.
 
-    :raises ValueError: if any of it is not what it should be
+    :raises ValueError: if any part of it is malformed
     """
     answer = read_object(body)
     authorizations = tuple(_authorization(each) for each in answer.objects("authorizations"))
@@ -81,7 +81,7 @@ def _compiled(what: str, pattern: str) -> re.Pattern[str]:
         raise ValueError(f"unable to compile {what} {pattern!r}: Go and Python do not agree on what it means")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # "[[a]" will mean something else; today it is as in Go
+            warnings.simplefilter("ignore", FutureWarning)  # "[[a]" will change its meaning; today it is Go's
             return re.compile(_ESCAPED.sub(lambda escape: r"\Z" if escape[1] == "z" else escape[0], pattern))
     except (re.error, OverflowError, RecursionError) as exc:
         raise ValueError(f"unable to compile {what} {pattern!r}: {exc}") from None

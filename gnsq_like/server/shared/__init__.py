@@ -1,1 +1,1 @@
-"""What nsqd and nsqlookupd have in common."""
+"""The parts that nsqd and nsqlookupd share."""

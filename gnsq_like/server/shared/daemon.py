@@ -1,7 +1,7 @@
-"""What nsqd and nsqlookupd have in common: they listen, serve, and stop.
+"""The life of nsqd and nsqlookupd: they listen, serve, and stop.
 
-A daemon runs on gevent in the thread that starts it, in that thread's hub, patched or not. Its state is
-made by ``start`` and dropped by ``stop``; a daemon started again begins empty, like a process.
+A daemon runs on gevent in the hub of the thread that starts it, patched or not. ``start`` creates its state
+and ``stop`` drops it; a daemon that is started again begins empty, like a process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gnsq_like.server.shared.wsgi import WSGIApplication
 
 
 class Daemon:
-    """A daemon with a TCP and an HTTP face, which may be there over TLS, too.
+    """A daemon that serves TCP and HTTP, the latter also over TLS.
 
     :param tcp_address: where to listen for TCP; port 0 for any free one
     :param http_address: the same for HTTP; empty for no HTTP
-    :param log: where it reports
-    :param https_address: the same for HTTP over TLS, where the daemon has a certificate
+    :param log: its logger
+    :param https_address: the same for HTTP over TLS, if the daemon has a certificate
     """
 
     def __init__(self, tcp_address: str, http_address: str, log: logging.Logger, https_address: str = "") -> None:
@@ -39,47 +39,47 @@ class Daemon:
         self._wanted_http_address = http_address
         self._wanted_https_address = https_address
         self._log = log
-        #: The addresses that it listens on, with their real ports; empty before the first start.
+        #: The addresses that it listens on, with the real ports; empty before the first start.
         self.tcp_address = ""
         self.http_address = ""
         self.https_address = ""
         self.is_running = False
-        #: For TLS; made by ``_claim``, None without a certificate.
+        #: For TLS; set by ``_claim``, None without a certificate.
         self._tls_context: ssl.SSLContext | None = None
         self._servers: list[BaseServer] = []
         self._unix_clients = itertools.count(1)
-        #: The greenlets that serve clients and whatever else must end with the daemon.
+        #: The greenlets that serve clients, and others that must end with the daemon.
         self._greenlets = Group()
 
     # -- for subclasses ------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Take what only one daemon may have; comes first. Raises OSError, and has taken nothing then."""
+        """Take what only one daemon may have; called first. Raises OSError, and takes nothing then."""
 
     def _release(self) -> None:
-        """Give back what was claimed; comes last, also after a start that failed. May switch."""
+        """Release what was claimed; called last, also after a failed start. May switch."""
 
     def _prepare(self) -> None:
-        """Make the state; the addresses are known. Raises nothing."""
+        """Create the state; the addresses are known. Raises nothing."""
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
         """Serve one TCP client until it leaves."""
         raise NotImplementedError
 
     def _application(self, over_tls: bool) -> WSGIApplication:
-        """The WSGI application of the HTTP face, or of the one over TLS."""
+        """The WSGI application for HTTP, or for HTTP over TLS."""
         raise NotImplementedError
 
     def _dispose(self) -> None:
-        """Nobody is served any more."""
+        """Drop the state: no client is served any more."""
 
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen and serve. Does not block; clients are served whenever the caller's greenlet waits.
+        """Listen and serve. Does not block; clients are served while the caller's greenlet waits.
 
-        :raises UsageError: if an option turns out to be wrong
-        :raises OSError: if an address cannot be listened on, or something else is in use; nothing is left open then
+        :raises UsageError: if an option is wrong
+        :raises OSError: if an address or the data path cannot be used; nothing is left open then
         """
         if self.is_running:
             return
@@ -108,7 +108,7 @@ class Daemon:
         for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
             if address:
                 self._log.info("%s: listening on %s", name, address)
-        # From here on there may be clients: WSGIServer asks for this host's name as it starts, and switches.
+        # Clients may connect from here on: WSGIServer looks up this host's name as it starts, and switches.
         self.is_running = True
         for server in self._servers:
             server.start()
@@ -140,11 +140,11 @@ class Daemon:
     def _peer_address(self, peer: object) -> str:
         if isinstance(peer, tuple):
             return join_host_port(*peer[:2])
-        # A unix socket's peer has no name; nsqlookupd needs one for each of its clients.
+        # The peer on a unix socket has no address; nsqlookupd needs one for each of its clients.
         return f"@{next(self._unix_clients)}"
 
     def _listeners(self) -> list[socket.socket | None]:
-        """The sockets for TCP, HTTP and HTTPS, None for what is not wanted; all or none."""
+        """The sockets for TCP, HTTP and HTTPS, each None if not wanted; opens all or none."""
         https_address = self._wanted_https_address if self._tls_context is not None else ""
         listeners: list[socket.socket | None] = []
         try:

@@ -1,7 +1,7 @@
-"""JSON objects read as NSQ's Go programs read them into a struct (docs/internals 1.3).
+"""JSON objects, read as NSQ's Go programs read them into a struct (docs/internals 1.3).
 
-Names are compared without regard to case, unknown ones ignored, null leaves the default; types are
-strict: 2000.0 is no integer. What Go would not take is a ValueError.
+Names are matched without regard to case, unknown names are ignored, and null leaves the default; types are
+strict: 2000.0 is not an integer. What Go would reject raises ValueError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INT64_MAX = (1 << 63) - 1
 class GoObject:
     """The fields of one JSON object.
 
-    :raises ValueError: if it is none
+    :raises ValueError: if the document is not an object
     """
 
     def __init__(self, document: Any) -> None:
@@ -28,19 +28,19 @@ class GoObject:
         self._values = {key.lower(): value for key, value in document.items() if value is not None}
 
     def text(self, name: str) -> str:
-        """A string; empty if there is none."""
+        """A string; empty by default."""
         return str(self._typed(name, "", lambda value: isinstance(value, str)))
 
     def flag(self, name: str) -> bool:
-        """A boolean; False if there is none."""
+        """A boolean; False by default."""
         return bool(self._typed(name, False, lambda value: isinstance(value, bool)))
 
     def number(self, name: str, most: int = INT64_MAX) -> int:
-        """An integer of -``most`` - 1 to ``most``; 0 if there is none."""
+        """An integer from -``most`` - 1 to ``most``; 0 by default."""
         return int(self._typed(name, 0, lambda value: type(value) is int and -most - 1 <= value <= most))
 
     def texts(self, name: str) -> list[str]:
-        """A list of strings, where null stands for an empty one."""
+        """A list of strings, in which null is an empty string."""
         return [_text(value) for value in self._list(name)]
 
     def objects(self, name: str) -> list[GoObject]:
@@ -66,9 +66,9 @@ def _text(value: Any) -> str:
 
 
 def read_object(body: bytes) -> GoObject:
-    """The JSON object that ``body`` holds; what is not UTF-8 in its strings is replaced.
+    """Parse a JSON object; bytes that are not UTF-8 are replaced.
 
-    :raises ValueError: if it holds none
+    :raises ValueError: if ``body`` is not a JSON object
     """
     try:
         document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)

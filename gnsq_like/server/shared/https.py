@@ -1,4 +1,4 @@
-"""HTTP over TLS: gevent's WSGI server, where a client that does not bring off the handshake is no error of ours."""
+"""HTTP over TLS: gevent's WSGI server, which logs a failed handshake as information instead of an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HTTPSServer(WSGIServer):
     """A WSGIServer whose ``ssl_context`` is gevent's."""
 
     def wrap_socket_and_handle(self, client_socket: socket.socket, address: object) -> object:
-        """Called by gevent for each connection, in a greenlet of its own."""
+        """Called by gevent for each connection, in its own greenlet."""
         try:
             tls_socket = self.wrap_socket(client_socket, **self.ssl_args)
         except OSError as exc:

@@ -1,7 +1,7 @@
-"""What nsqd's TLS options mean to Python's ssl: contexts for its clients, and for asking auth servers.
+"""Contexts of Python's ssl from nsqd's TLS options: for its clients, and for asking auth servers.
 
-The first is gevent's SSLContext: its ``wrap_socket`` lets other greenlets run where nothing is patched. The second
-is that of ssl, because auth servers are asked in native threads there.
+The first is gevent's SSLContext: its ``wrap_socket`` lets other greenlets run even where nothing is patched. The
+second is that of ssl, because there auth servers are asked in native threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gnsq_like.server.options import TLS_VERSIONS, NsqdOptions
 
 
 def server_context(options: NsqdOptions) -> ssl.SSLContext | None:
-    """For the clients; None without a certificate.
+    """The context for clients; None without a certificate.
 
-    :raises InvalidOption: if a file cannot be read or is not what it should be
+    :raises InvalidOption: if a file cannot be read or used
     """
     if not options.tls_cert:
         return None
@@ -37,9 +37,9 @@ def server_context(options: NsqdOptions) -> ssl.SSLContext | None:
 
 
 def client_context(options: NsqdOptions) -> ssl.SSLContext:
-    """For asking auth servers over https, whose certificates are verified.
+    """The context for auth servers over https, whose certificates are verified.
 
-    :raises InvalidOption: if the file of CAs cannot be read or is not what it should be
+    :raises InvalidOption: if the file of CAs cannot be read or used
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion(TLS_VERSIONS[options.tls_min_version])
@@ -63,21 +63,21 @@ def _unfit(option: str, path: str, exc: OSError) -> InvalidOption:
 
 
 def common_name(certificate: Mapping[str, Any]) -> str:
-    """The subject's common name; empty if there is none."""
+    """The subject's common name; empty if it has none."""
     found = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
     return str(found[-1]) if found else ""
 
 
 def version_name(version: str) -> str:
-    """ "TLSv1.3" as /stats has it: "TLS1.3"."""
+    """A version as in /stats: "TLS1.3" for "TLSv1.3"."""
     return version.replace("TLSv", "TLS")
 
 
 def cipher_name(name: str) -> str:
-    """The standard's name of a cipher suite, which /stats has, of OpenSSL's."""
+    """The standard's name of a cipher suite, as in /stats, from OpenSSL's."""
     parts = re.fullmatch(r"(ECDHE|DHE)-(RSA|ECDSA|DSS)-(.+)", name)
     if parts is None:
-        return name  # those of TLS 1.3 have the standard's name
+        return name  # of TLS 1.3, where OpenSSL uses the standard's names
     cipher = re.sub(r"AES(128|256)-(?=SHA)", r"AES\1-CBC-", parts[3])
     cipher = re.sub(r"AES(128|256)", r"AES_\1", cipher).replace("-", "_")
     if cipher.endswith("POLY1305"):
