@@ -1,7 +1,7 @@
 """The statements of docs/internals 8 about messages on their way, by their numbers.
 
-Times are those of the daemon: a real nsqd looks after a new channel's deadlines only every 5 s
-(docs/internals 2.5), so what is late is never an error here, only what is early.
+Times are measured from before their cause, and only too early is an error: the machine may be busy, and a
+real nsqd checks a new channel's deadlines only every 5 s (docs/internals 2.5).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.raw import RESPONSE, Client, channel_stats, get, post, sized, topic_stats
 
-#: Seconds by which something may seem early: clocks of two processes, a socket in between.
+#: Seconds by which something may seem early, by the clocks of two processes.
 TOLERANCE = 0.02
 
 
@@ -59,9 +59,9 @@ def test_13_a_timeout_is_not_told_and_redelivery_keeps_id_and_timestamp(nsqd: Ru
     with Client(nsqd.tcp_address) as client:
         client.identify(msg_timeout=1000)
         client.subscribe("t13", rdy=1)
+        begin = monotonic()
         client.publish("t13", b"a")
         first = client.message()
-        begin = monotonic()
         assert client.message() == first._replace(attempts=2)
         assert monotonic() - begin >= 1.0 - TOLERANCE
         assert channel_stats(nsqd.http_address, "t13")["timeout_count"] == 1
@@ -88,9 +88,9 @@ def test_14_touch_extends_by_the_own_timeout_but_not_beyond_the_cap(kind: Kind) 
     with running_nsqd(kind, max_msg_timeout=2) as nsqd, Client(nsqd.tcp_address) as client:
         client.identify(msg_timeout=1000)
         client.subscribe("t14", rdy=1)
+        begin = monotonic()
         client.publish("t14", b"a")
         message_id = client.message().id
-        begin = monotonic()
         client.sock.settimeout(0.3)
         while monotonic() - begin < 8:
             client.send(b"TOUCH %b\n" % message_id)
@@ -162,31 +162,31 @@ def test_18_after_a_disconnect_messages_come_back_when_they_time_out(nsqd: Runni
     with Client(nsqd.tcp_address) as client:
         client.identify(msg_timeout=1000)
         client.subscribe("t18", rdy=1)
+        begin = monotonic()
         client.publish("t18", b"a")
         first = client.message()
-    begin = monotonic()
     wait_for(lambda: channel_stats(nsqd.http_address, "t18")["client_count"] == 0)
     assert counts(nsqd, "t18") == (0, 1, 0)
     with Client(nsqd.tcp_address) as client:
         client.subscribe("t18", rdy=1)
         assert client.message() == first._replace(attempts=2)
-        assert monotonic() - begin >= 0.8
+        assert monotonic() - begin >= 1.0 - TOLERANCE
         assert channel_stats(nsqd.http_address, "t18")["timeout_count"] == 1
 
 
 def test_19_a_client_without_a_complete_line_is_closed_after_two_heartbeat_intervals(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
-        client.identify(heartbeat_interval=1000)
         begin = monotonic()
+        client.identify(heartbeat_interval=1000)
         assert client.frame(heartbeats=True) == (RESPONSE, b"_heartbeat_")
-        assert 1.0 - TOLERANCE <= monotonic() - begin < 1.9
+        assert monotonic() - begin >= 1.0 - TOLERANCE
         client.send(b"NO")  # a trickle that is no line
         ended = False
         while not ended:  # the second heartbeat races with the end
             data = client.sock.recv(100)
             assert data in (b"", b"\0\0\0\x0f\0\0\0\0_heartbeat_")
             ended = not data
-        assert 2.0 - TOLERANCE <= monotonic() - begin < 3.5
+        assert monotonic() - begin >= 2.0 - TOLERANCE
 
 
 def test_19_any_complete_line_keeps_a_client_alive(nsqd: Running) -> None:
@@ -236,7 +236,7 @@ def test_28_an_ephemeral_channel_goes_with_its_last_consumer_and_takes_its_topic
     assert topic_stats(nsqd.http_address, "t28") is not None
 
 
-def latencies(nsqd: Running, topic: str, rdy: int, count: int, pause: float = 0.0, **fields: int) -> list[float]:
+def latencies(nsqd: Running, topic: str, rdy: int, count: int, **fields: int) -> list[float]:
     """Seconds from each publish to its message, one after the other."""
     found = []
     with Client(nsqd.tcp_address) as consumer, Client(nsqd.tcp_address) as publisher:
@@ -252,7 +252,8 @@ def latencies(nsqd: Running, topic: str, rdy: int, count: int, pause: float = 0.
 
 
 def test_29_with_rdy_1_a_message_leaves_at_once(nsqd: Running) -> None:
-    assert median(latencies(nsqd, "t29one", 1, 10)) < 0.1
+    # Otherwise the client would give up before the ticker ticks.
+    assert len(latencies(nsqd, "t29one", 1, 10, output_buffer_timeout=30_000)) == 10
 
 
 def test_29_with_a_higher_rdy_it_may_wait_for_the_ticker(nsqd: Running) -> None:
@@ -289,17 +290,18 @@ def test_29_what_does_not_fit_the_buffer_goes_out(nsqd: Running) -> None:
 
 def test_30_without_a_timeout_messages_wait_for_another_cause(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
+        begin = monotonic()
         client.identify(output_buffer_timeout=-1, heartbeat_interval=1000)
         client.subscribe("t30", rdy=10)
-        begin = monotonic()
         client.publish("t30", b"a")
         assert client.message().body == b"a"
-        assert monotonic() - begin > 0.4  # the heartbeat took it along
+        assert monotonic() - begin >= 1.0 - TOLERANCE  # the heartbeat flushed it
         assert client.frame(heartbeats=True) == (RESPONSE, b"_heartbeat_")
 
 
 def test_30_an_output_buffer_size_of_minus_1_sends_at_once(nsqd: Running) -> None:
-    assert median(latencies(nsqd, "t30none", 10, 10, output_buffer_size=-1)) < 0.1
+    found = latencies(nsqd, "t30none", 10, 10, output_buffer_timeout=30_000, output_buffer_size=-1)
+    assert len(found) == 10  # otherwise the client would give up before the ticker ticks
 
 
 def test_37_sample_rate_drops_messages_for_good(nsqd: Running) -> None:

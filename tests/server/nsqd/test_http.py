@@ -3,6 +3,7 @@
 import json
 import struct
 import time
+from statistics import median
 
 import pytest
 
@@ -22,16 +23,17 @@ def bodies(nsqd: Running, topic: str, count: int) -> list[bytes]:
 
 
 def test_answers_on_a_connection_that_is_kept_are_not_held_back_by_the_kernel(nsqd: Running) -> None:
-    count = 50
+    taken = []
     with connect(nsqd.http_address) as sock:
-        started = time.monotonic()
-        for _ in range(count):
+        for _ in range(50):
+            started = time.monotonic()
             sock.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = b""
             while not answer.endswith(b"\r\n\r\nOK"):
                 answer += sock.recv(1000)
-    # Two writes without TCP_NODELAY are 40 ms apart, with a client that reads both before it goes on.
-    assert time.monotonic() - started < count * 0.04 / 2
+            taken.append(time.monotonic() - started)
+    # Two writes without TCP_NODELAY are at least 40 ms apart, after the connection's first ones.
+    assert median(taken) < 0.04
 
 
 def test_ping_and_info(nsqd: Running) -> None:

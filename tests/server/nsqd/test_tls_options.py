@@ -41,7 +41,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         ({"tls_required": "yes"}, "it must be one of false, tcp-https, true"),
         ({"tls_client_auth_policy": "ask"}, "it must be require or require-verify"),
         ({"tls_min_version": "tls1.0"}, "it must be one of tls1.2, tls1.3: Python's ssl has no older ones"),
-        ({"tls_cert": "x", "tls_key": "y", "tls_client_auth_policy": "require"}, "tls_root_ca_file must say who signs"),
+        ({"tls_cert": "x", "tls_key": "y", "tls_client_auth_policy": "require"}, "give tls_root_ca_file"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(options: dict[str, Any], text: str) -> None:

