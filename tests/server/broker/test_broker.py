@@ -368,7 +368,7 @@ class BookkeepingOnDisk(Bookkeeping):
         self._directory = tempfile.TemporaryDirectory()
         super().__init__()
 
-    def make_queue(self, name: str, ephemeral: bool) -> Queue:  # type: ignore[override]
+    def make_queue(self, name: str, ephemeral: bool) -> Queue:
         disk = DiskQueue(self._directory.name, name, max_bytes_per_file=200)
         return OverflowQueue(disk, 2, lambda error: None, lambda queue: None)
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -94,12 +95,14 @@ def test_other_nsqlookupds_are_followed_at_once(nsqd: Running, kind: Kind) -> No
         found = get(lookupd.http_address, "/nodes").json()["producers"]
         return [topic for node in found for topic in node["topics"]]
 
+    def has_moved(to: Running, away_from: Running) -> bool:
+        return "followed" in known(to) and not known(away_from)
+
     with running_nsqlookupd(kind) as first, running_nsqlookupd(kind) as second:
         for lookupd, other in ((first, second), (second, first)):
             addresses = json.dumps([lookupd.tcp_address]).replace(" ", "").encode()
             assert put(nsqd, "nsqlookupd_tcp_addresses", addresses).body == addresses
-            wait_for(lambda lookupd=lookupd: "followed" in known(lookupd), "registered")
-            wait_for(lambda other=other: not known(other), "gone from the other")
+            wait_for(partial(has_moved, lookupd, other))
         put(nsqd, "nsqlookupd_tcp_addresses", b"[]")
         wait_for(lambda: not known(second), "gone from both")
 

@@ -492,8 +492,7 @@ def test_what_waits_in_a_topic_goes_to_all_its_channels_after_a_restart(kind: Ki
         channels = ",".join(f'{{"name":"{name}","paused":false}}' for name in "abc")
         (tmp_path / "nsqd.dat").write_text(f'{{"topics":[{{"name":"t","paused":false,"channels":[{channels}]}}]}}')
         nsqd.start()
-        for name in "abc":
-            wait_for(lambda name=name: channel_stats(nsqd.http_address, "t", name)["depth"] == 3)
+        wait_for(lambda: [channel_stats(nsqd.http_address, "t", name)["depth"] for name in "abc"] == [3, 3, 3])
 
 
 def test_a_metadata_file_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:

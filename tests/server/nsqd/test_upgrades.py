@@ -169,8 +169,8 @@ def test_an_identify_may_be_repeated_over_a_codec_and_over_tls(nsqd: Running) ->
     with Client(nsqd.tcp_address) as client:
         upgrade(client, client_context(), "snappy")
         client.identify(client_id="again")
-        client.sock.bite = 1  # type: ignore[attr-defined]
-        tls = client.sock.sock  # type: ignore[attr-defined]
+        client.sock.bite = 1
+        tls = client.sock.sock
         negotiate(client, deflate=True)
         client.sock = Deflate(tls)
         client.expect(b"OK")
@@ -182,7 +182,7 @@ def test_an_identify_may_be_repeated_over_a_codec_and_over_tls(nsqd: Running) ->
 def test_tls_anew_begins_on_the_bare_socket_and_takes_the_codec_away(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         upgrade(client, client_context(), "snappy")
-        bare = client.sock.sock.sock  # type: ignore[attr-defined]
+        bare = client.sock.sock.sock
         negotiate(client, tls_v1=True)
         client.sock = TLS(bare, client_context())
         client.expect(b"OK")
@@ -271,14 +271,14 @@ def test_a_client_that_leaves_during_the_handshake_is_forgotten(nsqd: Running) -
 def test_bytes_that_cannot_be_decoded_end_the_connection(nsqd: Running, tls: bool, codec: str) -> None:
     with Client(nsqd.tcp_address) as client:
         upgrade(client, client_context() if tls else None, codec)
-        client.sock.sock.sendall(b"\xff" * 100)  # type: ignore[attr-defined]
+        client.sock.sock.sendall(b"\xff" * 100)
         client.expect_end()
 
 
 def test_a_broken_tls_record_ends_the_connection(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         upgrade(client, client_context())
-        plain = client.sock.sock  # type: ignore[attr-defined]
+        plain = client.sock.sock
         plain.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
         said = b""
         while piece := plain.recv(1000):
@@ -324,10 +324,10 @@ def test_few_bytes_that_stand_for_many_are_never_unpacked_at_once(codec: str) ->
         upgrade(client, None, codec)
         client.publish("bomb#ephemeral", b"a")  # what a first message costs
         before = peak_memory(nsqd)
-        client.sock.sock.sendall(wire)  # type: ignore[attr-defined]
+        client.sock.sock.sendall(wire)
         for _ in range(100):
             client.expect(b"OK")
-        client.sock.sock.sendall(line)  # type: ignore[attr-defined]
+        client.sock.sock.sendall(line)
         client.expect_end()
         grown = peak_memory(nsqd) - before
     assert grown < 40_000_000
@@ -339,9 +339,9 @@ def test_others_have_their_turn_while_few_bytes_that_stand_for_many_are_executed
     bomb = packer.encode(b"NOP\n" * 1_000_000 + b"PUB last\n" + sized(b"x"))
     with running_nsqd("ours") as nsqd, Client(nsqd.tcp_address) as busy, Client(nsqd.tcp_address) as other:
         upgrade(busy, None, codec)
-        busy.sock.sock.settimeout(None)  # type: ignore[attr-defined]
+        busy.sock.sock.settimeout(None)
         ended = gevent.spawn(busy.expect, b"OK")
-        busy.sock.sock.sendall(bomb)  # type: ignore[attr-defined]
+        busy.sock.sock.sendall(bomb)
         for _ in range(5):
             other.publish("quick", b"x")
         assert not ended.ready()

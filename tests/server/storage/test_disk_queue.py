@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue, Record
+from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+from gnsq_like.server.storage.records import Record
 from tests.support.full_disk import files_no_larger_than
 
 #: More than anything here has.
