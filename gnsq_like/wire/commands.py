@@ -1,8 +1,8 @@
 """Commands: what a client sends, as bytes.
 
-Every function gives the bytes of one command, to be written whole. Names are checked here, so that no
-command can be made that would end its line early or that nsqd would answer by closing the connection.
-``requests`` is the way back; the two must stay in step.
+Every function returns the bytes of one command, to be written whole. Names are checked here, so no command can be
+made that ends its line early or that nsqd answers by closing the connection. The daemons' ``requests`` decodes
+these commands; keep the two in step.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def _with_body(line: bytes, body: bytes) -> bytes:
 
 
 def encode_body(body: bytes | bytearray | memoryview, max_bytes: int | None = None) -> bytes:
-    """The bytes of one message.
+    """Check the body of one message and return it as bytes.
 
-    :param body: what nsqd would take as one message: bytes, and not empty (docs/internals 1.9)
-    :param max_bytes: nsqd's max-msg-size where it is known
-    :raises InvalidBody: for anything else
+    :param body: not empty (docs/internals 1.9)
+    :param max_bytes: nsqd's max-msg-size if it is known
+    :raises InvalidBody: if it is empty, larger than that, or not bytes
     """
     if type(body) is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
-            raise InvalidBody(f"a message body must be bytes, not {type(body).__name__}; encode it first")
+            raise InvalidBody(f"message body must be bytes, not {type(body).__name__}; encode it first")
         body = bytes(body)
     if not body:
-        raise InvalidBody("a message body must not be empty: nsqd refuses it")
+        raise InvalidBody("message body is empty; nsqd accepts no empty message")
     if max_bytes is not None and len(body) > max_bytes:
-        raise InvalidBody(f"a message body of {len(body)} bytes is above the limit of {max_bytes}")
+        raise InvalidBody(f"message body has {len(body)} bytes, more than the limit of {max_bytes}")
     return body
 
 
@@ -69,12 +69,12 @@ def rdy(count: int) -> bytes:
 
 
 def fin(message_id: bytes) -> bytes:
-    """FIN of one message, by its 16 bytes of id (docs/internals 1.7)."""
+    """FIN of one message, by its 16-byte id (docs/internals 1.7)."""
     return b"FIN %b\n" % message_id
 
 
 def fin_many(message_ids: Sequence[bytes]) -> bytes:
-    """FIN of several messages, one command each; empty for none."""
+    """One FIN for each of several messages; empty if there are none."""
     if not message_ids:
         return b""
     return b"FIN %b\n" % b"\nFIN ".join(message_ids)
@@ -103,12 +103,12 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
 
 
 def mpub_body(bodies: Sequence[bytes]) -> bytes:
-    """Int32 count, then each body behind its int32 size: MPUB's body, and HTTP's /mpub?binary=true.
+    """The body of MPUB and of HTTP's /mpub?binary=true: an int32 count, then an int32 size and the bytes of each.
 
-    :raises InvalidBody: for a wrong body among them, with its position, and for no body at all
+    :raises InvalidBody: if there are no bodies or one is invalid; its position is in the text
     """
     if not bodies:
-        raise InvalidBody("no message to publish: nsqd refuses an empty MPUB")
+        raise InvalidBody("no messages to publish; nsqd accepts no empty MPUB")
     parts = [_INT32.pack(len(bodies))]
     pack = _INT32.pack
     for position, body in enumerate(bodies):
@@ -122,7 +122,7 @@ def mpub_body(bodies: Sequence[bytes]) -> bytes:
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """MPUB (docs/internals 1.10), its body size counting all that follows it; raises InvalidName, InvalidBody."""
+    """MPUB (docs/internals 1.10); its body size counts everything after it. Raises InvalidName, InvalidBody."""
     return _with_body(b"MPUB %b\n" % encode_topic(topic), mpub_body(bodies))
 
 

@@ -1,15 +1,15 @@
 """Frames: what nsqd sends (docs/internals 1.1).
 
-A frame is int32 size (of all that follows), int32 type, payload. The payload of a message frame is
+A frame is int32 size (of everything after it), int32 type, payload. The payload of a message frame is
 int64 timestamp in ns, uint16 attempts, a 16-byte id, and the body.
 
-:class:`FrameDecoder` is on the path of every message, so it makes one pass over what was received and
-takes a message's whole 34-byte head with one unpack. It stays linear in the bytes however they are
-split: a frame that is not complete yet is kept as a list of pieces and joined once, when its last byte
-is there. A size that cannot be is seen before anything is kept for it.
+:class:`FrameDecoder` is on the path of every message, so it makes one pass over the received bytes and unpacks a
+message's 34-byte header in one call. Its cost is linear in the bytes however they are split: the pieces of an
+incomplete frame are kept in a list and joined once, when the last byte arrives. An invalid size is detected before
+anything is stored for it.
 
-Rules for editors: bytes from the peer may cause ProtocolError and nothing else. What was cut before
-the fault is still handed up; the fault is then in ``error``, and the decoder refuses to go on.
+Rules for editors: bytes from the peer may cause ProtocolError and nothing else. Frames decoded before the fault
+are still returned; the fault is then in ``error``, and the decoder refuses further input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OK = b"OK"
 HEARTBEAT = b"_heartbeat_"
 CLOSE_WAIT = b"CLOSE_WAIT"
 
-#: The bound on one frame unless the user sets another: far above nsqd's max-msg-size (1 MiB by default).
+#: Default limit for one frame: far above nsqd's max-msg-size (1 MiB by default).
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 #: A message as it comes off the wire: (timestamp in ns since the epoch, attempts, id, body).
@@ -46,22 +46,22 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-#: One item of a pass: a run of messages that followed each other, or a frame of another type.
+#: One result of decoding: a run of consecutive messages, or a frame of another type.
 Item = list[RawMessage] | Frame
 
 
 def encode_frame(frame_type: int, payload: bytes) -> bytes:
-    """A frame as nsqd writes it."""
+    """Encode a frame as nsqd does."""
     return _HEAD.pack(4 + len(payload), frame_type) + payload
 
 
 def encode_message(timestamp_ns: int, attempts: int, message_id: bytes, body: bytes) -> bytes:
-    """A message frame as nsqd writes it."""
+    """Encode a message frame as nsqd does."""
     return _MESSAGE_HEAD.pack(30 + len(body), MESSAGE, timestamp_ns, attempts, message_id) + body
 
 
 def encode_messages(messages: Iterable[RawMessage]) -> bytes:
-    """Message frames, one after the other."""
+    """Encode several message frames."""
     return b"".join([encode_message(*message) for message in messages])
 
 
@@ -69,43 +69,43 @@ _OK = Frame(RESPONSE, OK)
 _OK_FRAME = encode_frame(RESPONSE, OK)
 
 
-#: How others begin to answer, which read as a size is always too much: HTTP, and an alert of TLS.
+#: First bytes of an HTTP response and of a TLS alert; read as a size, they always exceed the limit.
 _OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS from the first byte"}
 
 
 class FrameDecoder:
-    """Cuts what nsqd sends into frames.
+    """Decodes a stream of frames.
 
-    :param max_frame_bytes: the largest size field that is accepted
+    :param max_frame_bytes: the largest accepted size field
     """
 
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        #: Pieces of the one frame that is not complete.
+        #: Pieces of the incomplete frame.
         self._pieces: list[bytes] = []
         #: Bytes in ``_pieces``.
         self._held = 0
-        #: Bytes that must be there before another pass can cut anything.
+        #: Bytes needed before another frame can be decoded.
         self._needed = 8
-        #: The fault that ended decoding, if one did.
+        #: The fault that ended decoding, if any.
         self.error: ProtocolError | None = None
 
     @property
     def held_bytes(self) -> int:
-        """Bytes received that belong to a frame not complete yet."""
+        """Received bytes of the incomplete frame."""
         return self._held
 
     def take_rest(self) -> bytes:
-        """Give up the bytes that were not cut, for whoever reads the stream from here on (an upgrade)."""
+        """Remove and return the bytes that are not decoded yet: an upgrade changes how the stream is read."""
         rest = b"".join(self._pieces)
         self._hold(b"", 8)
         return rest
 
     def feed(self, data: bytes) -> list[Item]:
-        """Cut all frames that ``data`` completes.
+        """Decode all frames that ``data`` completes.
 
-        :returns: in their order, runs of messages and other frames; may be empty
-        :raises ProtocolError: when an earlier call found the fault that is in ``error``
+        :returns: runs of messages and other frames, in order; may be empty
+        :raises ProtocolError: if an earlier call found a fault (see ``error``)
         """
         if self.error is not None:
             raise self.error
@@ -118,9 +118,9 @@ class FrameDecoder:
         return self._cut(data)
 
     def feed_one(self, data: bytes) -> Frame | None:
-        """Cut one frame, of whatever type, and hold what follows it: the stream may go on in another form.
+        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
 
-        :returns: None if no frame is complete, or for a fault, which is then in ``error``
+        :returns: None if no frame is complete, or at a fault, which is then in ``error``
         """
         if self.error is not None:
             raise self.error
@@ -167,7 +167,6 @@ class FrameDecoder:
             else:
                 size, frame_type = unpack_head(data, position)
             if size == 6 and data.startswith(_OK_FRAME, position):
-                # A producer's every answer.
                 if run:
                     items.append(run)
                     run = []
@@ -183,7 +182,7 @@ class FrameDecoder:
             if stop > end:
                 needed = stop - position
                 break
-            if frame_type == MESSAGE:  # the last 34 bytes or less: a whole message with an empty body
+            if frame_type == MESSAGE:  # a message with an empty body, at the end of the data
                 timestamp, attempts, message_id = _MESSAGE_META.unpack_from(data, position + 8)
                 run.append((timestamp, attempts, message_id, b""))
             else:
@@ -200,12 +199,12 @@ class FrameDecoder:
 
     def _fault(self, size: int, frame_type: int) -> ProtocolError | None:
         if size < 4:
-            return ProtocolError(f"a frame of size {size}: the least is 4")
+            return ProtocolError(f"invalid frame size {size}; the minimum is 4")
         if size > self._max_frame_bytes:
             for begin, protocol in _OTHER_PROTOCOLS.items():
                 if size.to_bytes(4).startswith(begin):
                     return ProtocolError(f"the peer speaks {protocol}; is this the port of nsqd's TCP protocol (4150)?")
-            return ProtocolError(f"a frame of {size} bytes is above max_frame_bytes={self._max_frame_bytes}")
+            return ProtocolError(f"frame of {size} bytes exceeds max_frame_bytes={self._max_frame_bytes}")
         if frame_type == MESSAGE and size < 30:
-            return ProtocolError(f"a message frame of size {size}: the least is 30")
+            return ProtocolError(f"invalid message frame size {size}; the minimum is 30")
         return None

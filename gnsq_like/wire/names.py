@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from gnsq_like.errors import InvalidName
 
-#: Longest name, with its suffix.
+#: Characters, suffix included.
 MAX_NAME_LENGTH = 64
 EPHEMERAL = "#ephemeral"
 
@@ -15,17 +15,17 @@ _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether nsqd takes ``name`` as a topic or channel name."""
-    # fullmatch: with match() and "$" a trailing newline would pass, and end the command line early.
+    """Whether nsqd accepts ``name`` as a topic or channel name."""
+    # Not match() with "$": a trailing newline would pass, and end the command line early.
     return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def is_ephemeral(name: str) -> bool:
-    """Whether nsqd keeps a topic or channel of this name in memory only."""
+    """Whether this is the name of an ephemeral topic or channel, which nsqd keeps in memory only."""
     return name.endswith(EPHEMERAL)
 
 
-# Bounded: topics are few, but a faulty caller may make them up.
+# Bounded, because a faulty caller may generate names.
 @lru_cache(maxsize=4096)
 def _encoded(kind: str, name: str) -> bytes:
     if not is_valid_name(name):
@@ -34,14 +34,14 @@ def _encoded(kind: str, name: str) -> bytes:
 
 
 def encode_topic(name: str) -> bytes:
-    """The bytes of a topic name; raises InvalidName where nsqd would refuse it."""
+    """The bytes of a topic name. Raises InvalidName if nsqd would refuse it."""
     if not isinstance(name, str):
         raise InvalidName("topic", name)
     return _encoded("topic", name)
 
 
 def encode_channel(name: str) -> bytes:
-    """The bytes of a channel name; raises InvalidName where nsqd would refuse it."""
+    """The bytes of a channel name. Raises InvalidName if nsqd would refuse it."""
     if not isinstance(name, str):
         raise InvalidName("channel", name)
     return _encoded("channel", name)

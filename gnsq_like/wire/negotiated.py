@@ -1,4 +1,4 @@
-"""What nsqd answers to IDENTIFY and AUTH, read from the wire (docs/internals 1.3, 1.4)."""
+"""nsqd's replies to IDENTIFY and AUTH (docs/internals 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from gnsq_like.errors import ProtocolError
 from gnsq_like.wire import frames
 
-#: The upgrades by their fields in IDENTIFY and its answer, in the order in which they come (docs/internals 1.3).
+#: The upgrades, by their fields in IDENTIFY and its reply, in the order in which they happen (docs/internals 1.3).
 UPGRADES = ("tls_v1", "snappy", "deflate")
 
-#: nsqd's own default of max-rdy-count, for one that does not say (docs/internals 1.6).
+#: nsqd's default of max-rdy-count, used if the reply leaves it out (docs/internals 1.6).
 DEFAULT_MAX_RDY_COUNT = 2500
-#: nsqd's own default of msg-timeout in seconds, for one that does not say (docs/internals 7.1).
+#: nsqd's default of msg-timeout in seconds, used if the reply leaves it out (docs/internals 7.1).
 DEFAULT_MSG_TIMEOUT = 60.0
-#: nsqd's own default of deflate_level.
+#: nsqd's default of deflate_level.
 DEFAULT_DEFLATE_LEVEL = 6
-#: From this version on RDY is a level and is not counted down.
+#: Older versions count RDY down with each delivery; from this one on it is a level.
 _RDY_IS_A_LEVEL_SINCE = (0, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What nsqd answered to IDENTIFY (docs/internals 1.3); durations in seconds, sizes in bytes."""
+    """nsqd's reply to IDENTIFY (docs/internals 1.3); durations in seconds, sizes in bytes."""
 
     version: str = ""
     max_rdy_count: int = DEFAULT_MAX_RDY_COUNT
@@ -36,7 +36,7 @@ class Negotiated:
     tls_v1: bool = False
     snappy: bool = False
     deflate: bool = False
-    #: 1 to 9; what nsqd deflates with.
+    #: 1 to 9, the level nsqd compresses with.
     deflate_level: int = DEFAULT_DEFLATE_LEVEL
     max_deflate_level: int | None = None
     topology_region: str = ""
@@ -46,26 +46,26 @@ class Negotiated:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Negotiated:
-        """Read the answer to IDENTIFY: its JSON object, or the plain OK of an nsqd that negotiates nothing.
+        """Parse the reply to IDENTIFY: a JSON object, or the plain OK of an nsqd without feature negotiation.
 
-        :raises ProtocolError: for anything else
+        :raises ProtocolError: if it is neither, or a field has the wrong type
         """
         if payload == frames.OK:
             return cls(counts_rdy_down=True)
         try:
             answer = json.loads(payload)
         except (ValueError, RecursionError) as exc:  # UnicodeDecodeError is a ValueError
-            raise ProtocolError(f"IDENTIFY was answered with neither OK nor JSON: {payload[:80]!r}") from exc
+            raise ProtocolError(f"the reply to IDENTIFY is neither OK nor JSON: {payload[:80]!r}") from exc
         if not isinstance(answer, dict):
-            raise ProtocolError(f"IDENTIFY was answered with JSON that is no object: {payload[:80]!r}")
+            raise ProtocolError(f"the reply to IDENTIFY is not a JSON object: {payload[:80]!r}")
 
         def number(key: str) -> int | None:
             value = answer.get(key)
             if value is None:
                 return None
-            # The bound keeps what follows from it a plain number; nsqd's are 32-bit or less.
+            # Bounded so that arithmetic with it stays finite; nsqd's own values are 32-bit or less.
             if type(value) is not int or not -1 <= value < 2**63:
-                raise ProtocolError(f"IDENTIFY was answered with {key}={value!r:.80}, no whole number")
+                raise ProtocolError(f"the reply to IDENTIFY has {key}={value!r:.80}, not an integer in range")
             return value
 
         def seconds(key: str) -> float | None:
@@ -75,7 +75,7 @@ class Negotiated:
         def text(key: str) -> str:
             value = answer.get(key, "")
             if not isinstance(value, str):
-                raise ProtocolError(f"IDENTIFY was answered with {key}={value!r:.80}, no string")
+                raise ProtocolError(f"the reply to IDENTIFY has {key}={value!r:.80}, not a string")
             return value
 
         version = text("version")
@@ -101,7 +101,7 @@ class Negotiated:
 
 
 def _version_tuple(version: str) -> tuple[int, ...]:
-    """``"0.2.31-alpha"`` as (0, 2, 31); what cannot be read counts as new."""
+    """``"0.2.31-alpha"`` as (0, 2, 31); an unreadable version counts as new."""
     numbers = version.split("-")[0].split(".")
     if not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
         return _RDY_IS_A_LEVEL_SINCE
@@ -110,24 +110,24 @@ def _version_tuple(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Authorized:
-    """What nsqd answered to AUTH (docs/internals 1.4); AUTH went well."""
+    """nsqd's reply to a successful AUTH (docs/internals 1.4): which identity the secret belongs to."""
 
     identity: str = ""
     identity_url: str = ""
-    #: How many authorizations the secret has.
+    #: Number of authorizations that the secret grants.
     permission_count: int = 0
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Authorized:
-        """Read the answer to AUTH; raises ProtocolError."""
+        """Parse the reply to AUTH. Raises ProtocolError."""
         try:
             answer = json.loads(payload)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise ProtocolError(f"AUTH was answered with no JSON object: {payload[:80]!r}")
+            raise ProtocolError(f"the reply to AUTH is not a JSON object: {payload[:80]!r}")
         kinds = {"identity": str, "identity_url": str, "permission_count": int}
         for key, kind in kinds.items():
             if type(answer.get(key, kind())) is not kind:
-                raise ProtocolError(f"AUTH was answered with {key}={answer[key]!r:.80}")
+                raise ProtocolError(f"the reply to AUTH has {key}={answer[key]!r:.80}")
         return cls(**{key: answer[key] for key in kinds if key in answer})

@@ -1,11 +1,11 @@
-"""One client connection's course: bytes in, events out.
+"""The state machine of one client connection: bytes in, events out.
 
-The session knows what was asked and is unanswered, so it can say whose answer an OK or an error is:
-nsqd executes and answers the commands of a connection strictly in order (docs/internals 1.1). IDENTIFY, SUB,
-CLS and the publishes have one answer each; RDY, FIN, REQ, TOUCH and NOP have none, except that a FIN,
-REQ or TOUCH that failed is told by an error frame that ends nothing.
+The session keeps the unanswered commands, so it can match each OK or error to its command: nsqd executes and
+answers the commands of a connection strictly in order (docs/internals 1.1). IDENTIFY, SUB, CLS and the publishes
+get one reply each; RDY, FIN, REQ, TOUCH and NOP get none, except that a failed FIN, REQ or TOUCH causes an error
+frame that does not end the connection.
 
-States, and what moves them (``_NEXT`` is the one place where that is written)::
+States and transitions (the table is ``_NEXT``)::
 
     NEW ─start→ IDENTIFYING ─granted→ READY ─ask_sub→ SUBSCRIBING ─subscribed→ SUBSCRIBED
                  │upgrade │auth_required ↑granted                                 │ask_cls
@@ -13,16 +13,17 @@ States, and what moves them (``_NEXT`` is the one place where that is written)::
       (again) UPGRADING → UNAUTHORIZED ─ask_auth→ AUTHENTICATING               CLOSING (CLOSE_WAIT: still CLOSING)
                  └─granted→ READY
 
-Publishes are possible from READY on, in every state but BROKEN.
+Publishing is possible in every state from READY on except BROKEN.
 
-Negotiating: nsqd's answer to IDENTIFY says which upgrades come, TLS first, then a codec. For each there is
-an ``Upgrade`` event, the last of its list; the caller changes the stream (TLS: it shakes hands), beginning
-with the ``rest`` that came already, and feeds what it decodes. nsqd's OK comes in the new form. Then, if nsqd
-asks for it, ``AuthRequired``, answered with :meth:`Session.authenticate`. ``Identified`` ends it. Nothing is
-pipelined: what nsqd reads together with IDENTIFY is lost at an upgrade (docs/internals 1.3).
+Negotiation: nsqd's reply to IDENTIFY says which upgrades follow: TLS first, then a codec. Each causes an
+``Upgrade`` event, the last of its list. The caller then changes the stream (TLS: performs the handshake), beginning
+with the event's ``rest``, and passes the decoded bytes on; nsqd's OK already comes through the new layer. If nsqd
+requires authorization, ``AuthRequired`` follows, answered with :meth:`Session.authenticate`. ``Identified`` ends the
+negotiation. Nothing is pipelined: nsqd drops commands it read together with IDENTIFY at an upgrade (docs/internals
+1.3).
 
-Rules for editors: the caller writes the bytes that belong to a call in the order of the calls. Bytes
-from the peer can cause a ``Broken`` event and nothing else; after it the session refuses to go on.
+Rules for editors: the caller writes the bytes that each call returns, in the order of the calls. Bytes from the peer
+can cause a ``Broken`` event and nothing else; after it the session refuses further input.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
 
 class State(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     NEW = auto()
     IDENTIFYING = auto()
@@ -81,7 +82,7 @@ _NEXT: dict[tuple[State, _Input], State] = {
 
 
 class _Ask(Enum):
-    """What stands in the queue of the unanswered for a command that is not a publish."""
+    """An unanswered command that is not a publish."""
 
     IDENTIFY = auto()
     UPGRADE = auto()
@@ -91,13 +92,13 @@ class _Ask(Enum):
 
 
 class Messages(NamedTuple):
-    """A run of messages, in the order of their arrival."""
+    """A run of messages, in order of arrival."""
 
     messages: list[RawMessage]
 
 
 class Confirmed(NamedTuple):
-    """nsqd took these publishes, oldest first."""
+    """nsqd accepted these publishes, oldest first."""
 
     tokens: list[object]
 
@@ -110,45 +111,45 @@ class Refused(NamedTuple):
 
 
 class Upgrade(NamedTuple):
-    """From here on the stream has another form; the last event of its list."""
+    """The stream changes its encoding now; the last event of its list."""
 
     #: One of ``negotiated.UPGRADES``.
     feature: str
     negotiated: Negotiated
-    #: Bytes of the new form that came already.
+    #: Bytes already received in the new encoding.
     rest: bytes
 
 
 class AuthRequired(NamedTuple):
-    """nsqd wants to be told a secret; next: :meth:`Session.authenticate`."""
+    """nsqd requires a secret. Next: :meth:`Session.authenticate`."""
 
 
 class Identified(NamedTuple):
-    """IDENTIFY was answered, and all that follows from it is done; the connection may subscribe and publish."""
+    """The negotiation is complete; the connection may subscribe and publish."""
 
     negotiated: Negotiated
 
 
 class Subscribed(NamedTuple):
-    """SUB was answered; messages come as soon as RDY allows."""
+    """nsqd accepted SUB; messages arrive as soon as RDY allows."""
 
 
 class CloseWait(NamedTuple):
-    """CLS was answered; no further message comes."""
+    """nsqd accepted CLS; no further message arrives."""
 
 
 class Heartbeat(NamedTuple):
-    """nsqd wants a NOP, or any other command."""
+    """nsqd expects a NOP, or any other command."""
 
 
 class CommandFailed(NamedTuple):
-    """A FIN, REQ or TOUCH failed; the connection goes on."""
+    """A FIN, REQ or TOUCH failed; the connection stays open."""
 
     error: NsqdError
 
 
 class Broken(NamedTuple):
-    """The session is over: nsqd's fatal error, what it does not grant, or bytes that the protocol does not allow."""
+    """The session is over: a fatal error of nsqd, a required upgrade it does not offer, or a protocol violation."""
 
     error: NsqdError | ProtocolError | NegotiationFailed
 
@@ -170,11 +171,11 @@ Event = (
 
 
 class Session:
-    """The protocol's client side of one connection.
+    """The client side of the protocol on one connection.
 
-    :param identify: the fields of IDENTIFY, in the wire's own units (docs/internals 1.3)
+    :param identify: the fields of IDENTIFY, in its own units (docs/internals 1.3)
     :param max_frame_bytes: a larger frame from nsqd breaks the session
-    :param required: those upgrades that break it when nsqd does not grant them
+    :param required: upgrades without which the session breaks
     """
 
     def __init__(
@@ -185,13 +186,13 @@ class Session:
     ) -> None:
         self._identify = dict(identify)
         self._required = required
-        #: What nsqd answered, and the upgrades of it that are still to come.
+        #: nsqd's reply to IDENTIFY, and the upgrades still to come.
         self._negotiated = Negotiated()
         self._upgrades: list[str] = []
-        #: Whether the course up to READY is not over; then frames are cut one at a time.
+        #: True until READY; frames are then decoded one at a time.
         self._negotiating = True
         self._decoder = FrameDecoder(max_frame_bytes)
-        #: What was asked and is unanswered, oldest first: an ``_Ask``, or a publish's token. Others may read it.
+        #: Unanswered commands, oldest first: an ``_Ask``, or a publish's token. Others may read it.
         self.unanswered: deque[object] = deque()
         self.state = State.NEW
 
@@ -201,45 +202,45 @@ class Session:
         return self.state is State.BROKEN
 
     def start(self) -> bytes:
-        """The first bytes to write: magic and IDENTIFY. Next: feed what comes to :meth:`receive`."""
+        """The first bytes to write: magic and IDENTIFY. Next: pass what arrives to :meth:`receive`."""
         self._move(_Input.START)
         self.unanswered.append(_Ask.IDENTIFY)
         return commands.MAGIC_V2 + commands.identify(self._identify)
 
     def authenticate(self, secret: str) -> bytes:
-        """AUTH, to be written now; ``Authorized`` and ``Identified``, or ``Broken``, answer it."""
+        """AUTH, to be written now. The reply is ``Authorized`` and ``Identified``, or ``Broken``."""
         self._move(_Input.ASK_AUTH)
         self.unanswered.append(_Ask.AUTH)
         return commands.auth(secret)
 
     def subscribe(self, topic: str, channel: str) -> bytes:
-        """SUB, to be written now; a ``Subscribed`` or ``Broken`` event answers it. Raises InvalidName."""
+        """SUB, to be written now. The reply is a ``Subscribed`` or ``Broken`` event. Raises InvalidName."""
         command = commands.sub(topic, channel)
         self._move(_Input.ASK_SUB)
         self.unanswered.append(_Ask.SUB)
         return command
 
     def close(self) -> bytes:
-        """CLS, to be written now; a ``CloseWait`` event answers it."""
+        """CLS, to be written now. The reply is a ``CloseWait`` event."""
         self._move(_Input.ASK_CLS)
         self.unanswered.append(_Ask.CLS)
         return commands.CLS
 
     def expect(self, token: object) -> None:
-        """Note that a publish is written now; ``token`` comes back in ``Confirmed`` or ``Refused``."""
+        """Register a publish that is written now; ``token`` is returned in ``Confirmed`` or ``Refused``."""
         if self._negotiating or self.state is State.BROKEN:
-            raise NotRunning(f"no publish is possible on a session that is {self.state.name}")
+            raise NotRunning(f"cannot publish while the session is {self.state.name}")
         self.unanswered.append(token)
 
     def abandon(self) -> list[object]:
-        """End the session: the connection is gone. Gives the tokens of the publishes left unanswered."""
+        """End the session, because the connection is gone. Returns the tokens of the unanswered publishes."""
         self.state = State.BROKEN
         left = [token for token in self.unanswered if not isinstance(token, _Ask)]
         self.unanswered.clear()
         return left
 
     def receive(self, data: bytes) -> list[Event]:
-        """What ``data`` completes, in its order; may be empty. ``Broken`` is always the last event."""
+        """The events that ``data`` completes, in order; may be empty. ``Broken`` is always the last event."""
         if self.state is State.BROKEN:
             raise NotRunning("the session is broken")
         events: list[Event] = []
@@ -269,7 +270,7 @@ class Session:
         return events
 
     def _negotiate(self, data: bytes, events: list[Event]) -> None:
-        """Go through the frames up to the last one of the negotiation, or the one after which an upgrade comes."""
+        """Process frames until the negotiation is complete or the next upgrade begins."""
         while self._negotiating and not self.broken:
             frame = self._decoder.feed_one(data)
             data = b""
@@ -283,7 +284,7 @@ class Session:
         if frame.type == frames.ERROR:
             self._error(NsqdError.from_payload(frame.payload), events)
         elif frame.type != frames.RESPONSE:
-            self._break(ProtocolError(f"a frame of the unknown type {frame.type}"), events)
+            self._break(ProtocolError(f"unknown frame type {frame.type}"), events)
         elif frame.payload == frames.HEARTBEAT:
             events.append(Heartbeat())
         else:
@@ -292,9 +293,9 @@ class Session:
                 self.unanswered.popleft()
                 self._answer(oldest, frame.payload, events)
             else:
-                # A publish stays in the queue: its outcome is unknown, and whoever waits must hear so.
-                what = "nothing asked for it" if oldest is None else "to a publish"
-                self._break(ProtocolError(f"a wrong answer, {what}: {frame.payload[:80]!r}"), events)
+                # A publish stays in the queue: abandon() returns it, so that its caller learns that it is unknown.
+                what = "reply to no command" if oldest is None else "wrong reply to a publish"
+                self._break(ProtocolError(f"{what}: {frame.payload[:80]!r}"), events)
 
     def _answer(self, ask: _Ask, payload: bytes, events: list[Event]) -> None:
         if ask in (_Ask.IDENTIFY, _Ask.AUTH):
@@ -315,26 +316,26 @@ class Session:
         elif ask is _Ask.CLS and payload == frames.CLOSE_WAIT:
             events.append(CloseWait())
         else:
-            self._break(ProtocolError(f"{ask.name} was answered with {payload[:80]!r}"), events)
+            self._break(ProtocolError(f"wrong reply to {ask.name}: {payload[:80]!r}"), events)
 
     def _identified(self, negotiated: Negotiated) -> None:
-        """Take nsqd's answer, if it fits what was asked."""
+        """Check nsqd's reply against the request, and keep it."""
         for feature in UPGRADES:
             granted = getattr(negotiated, feature)
             if granted and not self._identify.get(feature):
-                raise ProtocolError(f"nsqd switches to {feature}, which was not asked for")
+                raise ProtocolError(f"nsqd switched to {feature}, which was not requested")
             if feature in self._required and not granted:
                 raise NegotiationFailed(
                     feature,
-                    f'nsqd does not offer it; its flags say what it offers, and {feature}="prefer" goes without',
+                    f'nsqd does not offer it; enable it by nsqd\'s flags, or set {feature}="prefer" to go without',
                 )
         if negotiated.snappy and negotiated.deflate:
-            raise ProtocolError("nsqd switches to snappy and deflate at once")
+            raise ProtocolError("nsqd switched to both snappy and deflate")
         self._negotiated = negotiated
         self._upgrades = [feature for feature in UPGRADES if getattr(negotiated, feature)]
 
     def _go_on(self, answered: _Ask, events: list[Event]) -> None:
-        """After an answer of the negotiation: what comes next."""
+        """Take the next step of the negotiation."""
         if self._upgrades:
             self._move(_Input.UPGRADE)
             self.unanswered.append(_Ask.UPGRADE)
@@ -362,5 +363,5 @@ class Session:
     def _move(self, step: _Input) -> None:
         following = _NEXT.get((self.state, step))
         if following is None:
-            raise NotRunning(f"a session that is {self.state.name} cannot {step.name}")
+            raise NotRunning(f"{step.name} is not possible while the session is {self.state.name}")
         self.state = following

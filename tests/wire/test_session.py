@@ -208,7 +208,7 @@ def test_what_is_required_and_not_granted_breaks_the_session(reply):
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (answer(deflate=True), "deflate, which was not asked for"),
+        (answer(deflate=True), "deflate, which was not requested"),
         (encode_frame(MESSAGE, b"x" * 30), "type 2"),
         (b"\x00\x00\x00\x03", "size 3"),
     ],
