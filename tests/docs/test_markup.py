@@ -6,7 +6,8 @@ from docutils.utils import Reporter
 
 from tests.support.pages import DOCS
 
-PAGES = [DOCS.parent / "README.rst", DOCS.parent / "CHANGES.rst", *sorted(DOCS.rglob("*.rst"))]
+ROOT = DOCS.parent
+PAGES = [*sorted(ROOT.glob("*.rst")), *sorted(DOCS.rglob("*.rst"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
