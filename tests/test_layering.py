@@ -2,7 +2,7 @@
 
 ROOMS is that section's table. A module is looked up by its own dotted name, then its parents'; a new module
 that fits no line makes a test fail until it gets one. Imports inside functions and under TYPE_CHECKING count as
-knowing the other room, and in the rooms of TYPES_COUNT also for cycles.
+knowing the other room, for cycles too.
 """
 
 import ast
@@ -27,8 +27,6 @@ LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file
 #: What stands outside the client: no room of the client knows these.
 OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
-#: Rooms without cycles even among the imports for type checkers.
-TYPES_COUNT = frozenset({"server"})
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def test_the_check_lets_the_others_pass(module: str, source: str) -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Each module's imports, those for type checkers only in TYPES_COUNT. An `__init__` may import its modules."""
+    """Which module imports which, for types or at run time, in functions or at the top."""
     graph: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         is_package = path.name == "__init__.py"
@@ -240,7 +238,8 @@ def import_graph() -> dict[str, set[str]]:
             module_of(item.target)
             for item in imports_of(module, path.read_text(), is_package=is_package)
             if item.target.partition(".")[0] == PACKAGE
-            and (not item.typing_only or is_within(below(module), TYPES_COUNT))
+            # A package names its own modules for type checkers; they may import the package for its other names.
+            and not (is_package and item.typing_only)
         }
         graph[module] = targets - {module}
     return graph
