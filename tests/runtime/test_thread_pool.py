@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from pathlib import Path
 
 import gevent
 import pytest
@@ -10,7 +11,7 @@ from gevent.event import Event
 
 from gnsq_like import Batch, Producer, Reader, Requeue
 from gnsq_like.runtime.hub_calls import thread_id
-from gnsq_like.runtime.thread_pool import ThreadPool, call_in_thread
+from gnsq_like.runtime.thread_pool import ThreadPool, call_blocking, call_in_thread
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.test_main_line import finished
 
@@ -237,3 +238,44 @@ def test_concurrency_follows_max_in_flight_live(nsqd):
         wait_for(lambda: len(inside) == 6)
         gate.set()
         wait_for(lambda: reader.stats()["finished"] == 6)
+
+
+def test_idle_threads_end() -> None:
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = threads()
+    pool = ThreadPool(3, idle_timeout=0.05)
+    pool.call(str, 1)
+    wait_for(lambda: threads() <= before)
+    assert pool.call(str, 1) == "1"
+    assert pool.close(10) == 0
+
+
+def test_what_blocks_freezes_no_hub() -> None:
+    gate = threading.Event()
+
+    def stay() -> tuple[bool, int]:
+        return gate.wait(10), thread_id()
+
+    gevent.get_hub()
+    gevent.spawn(gate.set)
+    passed, thread = call_blocking(stay, 10)
+    assert passed
+    assert thread != thread_id()
+
+
+def test_what_blocks_for_too_long_is_left_alone() -> None:
+    gate, ended = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        gate.wait(10)
+        ended.set()
+
+    gevent.get_hub()
+    with pytest.raises(TimeoutError):
+        call_blocking(stay, 0.05)
+    gate.set()
+    wait_for(ended.is_set)
+    with pytest.raises(KeyError):
+        call_blocking(lambda: {}[1], 10)

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
@@ -29,9 +29,9 @@ class AuthFailed(Exception):
 
 @dataclass(frozen=True)
 class Applicant:
-    """What an auth server is told about a client."""
+    """What an auth server is asked about a client."""
 
-    #: The name in its certificate, where it was asked for one.
+    #: The name in its certificate, if it was asked for one.
     common_name: str
     #: Empty for a unix socket.
     remote_ip: str
@@ -50,8 +50,8 @@ class Applicant:
 
 
 class _AuthServer(HTTPClient):
-    def ask(self, applicant: Applicant) -> Answer:
-        return self._fetch("GET", "", secret_query=applicant.query())
+    def ask(self, path: str, applicant: Applicant) -> Answer:
+        return self._fetch("GET", path, secret_query=applicant.query())
 
 
 class AuthServers:
@@ -85,25 +85,22 @@ class AuthServers:
         raise AuthFailed("; ".join(failures))
 
     def _ask_one(self, address: str, applicant: Applicant) -> Access:
-        url = address if "://" in address else f"http://{address}/auth"
+        url = urlsplit(address if "://" in address else f"http://{address}/auth")
         answer = self._get(url, applicant)
-        if answer.status == 403 and not url.startswith("https"):
-            answer = self._get(_over_https(url, read_object(answer.body).number("https_port")), applicant)
+        if answer.status == 403 and url.scheme != "https":
+            port = read_object(answer.body).number("https_port")
+            url = url._replace(scheme="https", netloc=join_host_port(url.hostname or "", port))
+            answer = self._get(url, applicant)
         if answer.status != 200:
             raise ValueError(f"got response {answer.status}")
         return read_access(answer.body)
 
-    def _get(self, url: str, applicant: Applicant) -> Answer:
+    def _get(self, url: SplitResult, applicant: Applicant) -> Answer:
         with _AuthServer(
-            url,
+            f"{url.scheme}://{url.netloc}",
             self._options.http_client_request_timeout,
             connect_timeout=self._options.http_client_connect_timeout,
             verify=self._tls_context,
             max_answer_bytes=MAX_ANSWER_BYTES,
         ) as server:
-            return server.ask(applicant)
-
-
-def _over_https(url: str, port: int) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(scheme="https", netloc=join_host_port(parts.hostname or "", port)))
+            return server.ask(url.path, applicant)

@@ -38,6 +38,7 @@ class AuthServer:
         self.asked: list[dict[str, str]] = []
         self.paths: list[str] = []
         self.accept: list[str] = []
+        self.authorization: list[str | None] = []
         tls = {"ssl_context": context} if context is not None else {}
         self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, **tls)
         self._server.start()
@@ -48,6 +49,7 @@ class AuthServer:
         self.asked.append({name: value for name, (value,) in query.items()})
         self.paths.append(environ["PATH_INFO"])
         self.accept.append(environ["HTTP_ACCEPT"])
+        self.authorization.append(environ.get("HTTP_AUTHORIZATION"))
         self.answering.wait(10)
         start_response(self.status, [("Content-Type", "application/json")])
         return [self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode()]
@@ -79,7 +81,7 @@ def auth(running_auth: AuthServer) -> Iterator[AuthServer]:
     """The auth server of ``running``; allows everything."""
     running_auth.status = "200 OK"
     running_auth.allow(*ALL)
-    for record in (running_auth.asked, running_auth.paths, running_auth.accept):
+    for record in (running_auth.asked, running_auth.paths, running_auth.accept, running_auth.authorization):
         record.clear()
     yield running_auth
     running_auth.answering.set()
@@ -402,11 +404,26 @@ def test_several_servers_are_tried_in_turn(kind: Kind, auth: AuthServer) -> None
     assert len(auth.asked) == 6
 
 
-def test_55_a_url_keeps_its_path(kind: Kind, auth: AuthServer) -> None:
-    url = f"http://{auth.address}/my/path"
+@pytest.mark.parametrize("path", ["/my/path", "/my/path/"])
+def test_55_a_url_keeps_its_path(kind: Kind, auth: AuthServer, path: str) -> None:
+    url = f"http://{auth.address}{path}"
     with running_nsqd(kind, auth_http_addresses=[url]) as nsqd, Client(nsqd.tcp_address) as client:
         authorize(client)
-    assert auth.paths == ["/my/path"]
+    assert auth.paths == [path]
+
+
+def test_credentials_in_a_url_are_sent_and_not_logged(
+    kind: Kind, auth: AuthServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"http://me:passw0rd@{auth.address}/auth"
+    with running_nsqd(kind, auth_http_addresses=[url]) as nsqd, Client(nsqd.tcp_address) as client:
+        authorize(client)
+        auth.status = "500 Oops"
+        with Client(nsqd.tcp_address) as other:
+            other.send(b"AUTH\n", sized(b"a"))
+            other.expect_fatal(FAILED)
+    assert auth.authorization == ["Basic bWU6cGFzc3cwcmQ="] * 2
+    assert "passw0rd" not in caplog.text
 
 
 def test_an_answer_that_points_to_https_is_followed_once(kind: Kind, auth: AuthServer, tmp_path: Path) -> None:
