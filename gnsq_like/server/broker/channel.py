@@ -228,11 +228,9 @@ class Channel:
 
     def requeue(self, consumer: Consumer, message_id: bytes, delay: float, now: float) -> str | None:
         """REQ; without a delay the message goes to the tail at once. Returns the reason if it failed."""
-        message = self.in_flight.get(message_id)
-        if message is None:
-            return NOT_IN_FLIGHT
-        if message.owner is not consumer:
-            return NOT_OWNER
+        message = self._owned(consumer, message_id)
+        if isinstance(message, str):
+            return message
         self._take_back(message)
         self.requeue_count += 1
         consumer.requeue_count += 1
@@ -244,14 +242,19 @@ class Channel:
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
         """TOUCH: restart its timeout, up to max_msg_timeout in total. Returns the reason if it failed."""
-        message = self.in_flight.get(message_id)
-        if message is None:
-            return NOT_IN_FLIGHT
-        if message.owner is not consumer:
-            return NOT_OWNER
+        message = self._owned(consumer, message_id)
+        if isinstance(message, str):
+            return message
         message.due = min(now + consumer.msg_timeout, message.delivered_at + self._options.max_msg_timeout)
         self._schedule.remind(message.due, self, [message_id])
         return None
+
+    def _owned(self, consumer: Consumer, message_id: bytes) -> Message | str:
+        """The message that the consumer has in flight, or the reason why it has not."""
+        message = self.in_flight.get(message_id)
+        if message is None:
+            return NOT_IN_FLIGHT
+        return message if message.owner is consumer else NOT_OWNER
 
     def _take_back(self, message: Message) -> None:
         """Remove from flight, for any reason but FIN."""

@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 
 
 class AuthFailed(Exception):
-    """No auth server gave a usable answer; the text says why for each, and is for the log alone."""
+    """No auth server gave a usable response; the text has the reason of each, for the log only."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Applicant:
     tls: bool
 
     def query(self) -> str:
-        """As the query string of a URL."""
+        """The query string of a URL."""
         fields = {
             "common_name": self.common_name,
             "remote_ip": self.remote_ip,
@@ -70,9 +70,9 @@ class AuthServers:
         self._random = random
 
     def ask(self, applicant: Applicant) -> Access:
-        """The first usable answer, beginning with any of them. May switch.
+        """The first usable response, asking from a random server on. May switch.
 
-        :raises AuthFailed: if there is none
+        :raises AuthFailed: if no server gives one
         """
         start = int(self._random() * len(self._addresses))
         failures = []

@@ -18,8 +18,8 @@ from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes
 class Configured(Protocol):
     """What this needs of an nsqd."""
 
-    @property
-    def options(self) -> NsqdOptions: ...
+    options: NsqdOptions
+
     @property
     def broadcast_address(self) -> str: ...
     @property

@@ -22,12 +22,11 @@ _FALSE = frozenset({"false", "0"})
 class Informing(Observed, Protocol):
     """What this needs of an nsqd."""
 
+    http_address: str
+    tcp_address: str
+
     @property
     def broadcast_address(self) -> str: ...
-    @property
-    def http_address(self) -> str: ...
-    @property
-    def tcp_address(self) -> str: ...
 
 
 def routes(nsqd: Informing) -> Routes:

@@ -26,16 +26,13 @@ from gnsq_like.transport.compression import Deflate, Snappy
 class Observed(Protocol):
     """What the figures need of an nsqd."""
 
-    @property
-    def broker(self) -> Broker: ...
-    @property
-    def clients(self) -> Iterable[NsqdClient]: ...
+    broker: Broker
+    clients: set[NsqdClient]
+    options: NsqdOptions
+    start_time: int
+
     @property
     def health(self) -> str: ...
-    @property
-    def options(self) -> NsqdOptions: ...
-    @property
-    def start_time(self) -> int: ...
 
 
 def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, Any]:

@@ -105,11 +105,7 @@ class _API:
             key: [
                 {
                     "id": registration.producer.remote_address,
-                    "hostname": registration.producer.hostname,
-                    "broadcast_address": registration.producer.broadcast_address,
-                    "tcp_port": registration.producer.tcp_port,
-                    "http_port": registration.producer.http_port,
-                    "version": registration.producer.version,
+                    **_facts(registration.producer),
                     "last_update": round(registration.producer.last_update * 1e9),
                     "tombstoned": registration.tombstoned_at is not None,
                     "tombstoned_at": round((registration.tombstoned_at or 0) * 1e9),
@@ -122,8 +118,11 @@ class _API:
 
 
 def _producer(producer: Producer) -> dict[str, Any]:
+    return {"remote_address": producer.remote_address, **_facts(producer)}
+
+
+def _facts(producer: Producer) -> dict[str, Any]:
     return {
-        "remote_address": producer.remote_address,
         "hostname": producer.hostname,
         "broadcast_address": producer.broadcast_address,
         "tcp_port": producer.tcp_port,
