@@ -49,13 +49,13 @@ class Liveness:
         self._last_received_at = last_received_at
         self._on_dead = on_dead
         self._timer = loop.timer(_INTERVAL, _INTERVAL)
-        self._timer.start(self._look)
+        self._timer.start(self._check)
 
     def close(self) -> None:
         """Watch no more; twice is fine."""
         self._timer.close()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
         if self._stalled(now) is not None:
             # A hub that was blocked for long has not seen yet that the socket takes bytes again.

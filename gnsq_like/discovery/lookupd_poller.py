@@ -77,7 +77,7 @@ class LookupdPoller:
         for client in self._clients:
             client.close()
 
-    def inherited(self) -> None:
+    def forked_child(self) -> None:
         """In a forked child: end the poller; what it holds stays the parent's. Never switches."""
         if self._greenlet is not None:
             self._greenlet.kill(block=False)

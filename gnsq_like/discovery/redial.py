@@ -114,7 +114,7 @@ class Redialer:
         self._stopped = True
         gevent.killall(list(self._trying.values()))
 
-    def inherited(self) -> None:
+    def forked_child(self) -> None:
         """In a forked child: forget the tries, which are the parent's. Never switches."""
         self._stopped = True
         for greenlet in self._trying.values():

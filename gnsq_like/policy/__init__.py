@@ -1,12 +1,11 @@
 """Flow control as arithmetic: numbers in, a decision out.
 
-Nothing in this room does I/O, reads a clock, draws a random number or logs: `now` (monotonic seconds)
-and random numbers are parameters, so that every rule can be tested in virtual time. It imports nothing
-of ours but its own neighbours, and none of gevent, socket, ssl, time, random, logging.
+Nothing in this room does I/O, reads a clock, draws a random number or logs: `now` (monotonic seconds) and random
+numbers are parameters, so every rule is tested in virtual time.
 
-- `rdy`: how many messages each connection may hold (`plan`, from what `charge` knows of each)
-- `renewal`: RDY for ancient nsqds, which count it down
-- `adaptive_rdy`: how much of that share to ask for just now, so that a trickle arrives at once
-- `backoff`: the Reader's answer to failing handlers
-- `delays`: every other waiting time: requeue, redial, discovery
+- `rdy`: how many messages each connection may hold (`plan`, from the `charge` of each)
+- `renewal`: RDY for very old nsqds, which count it down
+- `adaptive_rdy`: how much of that share to request right now, so that sparse messages arrive at once
+- `backoff`: the Reader's reaction to failing handlers
+- `delays`: all other waiting times: requeue, redial, discovery
 """

@@ -1,47 +1,47 @@
-"""How much of its share a connection asks for just now: RDY follows the traffic.
+"""How much of its share a connection requests right now: RDY follows the traffic.
 
-Theory. nsqd flushes a message at once only when the connection's in-flight count reaches its RDY; below that
-it lies in nsqd's buffer until the buffer is full or the output_buffer_timeout ticker fires (docs/internals 1.13).
-So RDY should be what is in flight plus a *burst*: as many messages as nsqd has for us within a round trip or
-two. Then it fills the burst and flushes, and we wait neither for its ticker nor, with too small a burst, for
-our own commands to travel. While messages trickle the burst is 1. In a flood it reaches the share; then RDY
-is the share whatever is in flight, and nothing is sent.
+Theory. nsqd flushes a message at once only when the connection's in-flight count reaches its RDY; below that, the
+message waits until nsqd's buffer is full or the output_buffer_timeout ticker fires (docs/internals 1.13). So RDY
+should be the in-flight count plus a *burst*: as many messages as nsqd can send within a round trip or two. Then nsqd
+fills the burst and flushes, and no time is lost waiting for its ticker or, with too small a burst, for our commands
+to arrive. With sparse traffic the burst is 1. In a flood it reaches the share; then RDY is the share whatever is in
+flight, and no RDY is sent.
 
-A *round* is the time in which nsqd sends a burst. Only time in which it could send counts: not what we take to
-handle a pass, nor the time in which in flight has reached RDY (`_held`). A round within our patience doubles
-the burst; one of more than twice that cuts it to what did come in our patience.
+A *round* is the time nsqd takes to send a burst. Only time in which nsqd could send counts: neither the time spent
+handling a pass nor the time in which in flight has reached RDY (`_held`). A round within *patience* doubles the
+burst; a round longer than twice that cuts it to the number of messages that did arrive within patience.
 
-Patience is a few round trips, and no round trip tells of a process so busy that it reads late: there every
-round is slow, a flood looks like a trickle, and a burst of 1 would make it one. Hence *trials*: now and then
-a slow burst is doubled for some rounds. If they take no longer than before, it was not nsqd that was slow, and
-that time is our patience from then on, for some rounds.
+Patience is a few round trips. In a process so busy that it reads late, every round is slow although nsqd is not: a
+flood looks like sparse traffic, and a burst of 1 would turn it into that. Hence *trials*: now and then the burst is
+doubled for some rounds although it is slow. If they take no longer than before, nsqd was not the cause, and their
+time becomes the patience for a number of rounds.
 
-Where round trips are not much shorter than nsqd's ticker there is nothing to gain: the level is the share.
+If round trips are not much shorter than nsqd's ticker there is nothing to gain: RDY is the share.
 
-Rules for editors. Everything here is called once per pass or per batch of answers: no allocation, few calls.
-Never above the share. Change nothing without running the table in tests/policy/test_level.py.
+Rules for editors. Everything here is called once per pass or per batch of answers: no allocation, few calls. RDY
+never exceeds the share. After a change, run the table in tests/policy/test_adaptive_rdy.py.
 """
 
 from __future__ import annotations
 
 __all__ = ["AdaptiveRdy"]
 
-#: Round trips in which a burst has to be filled to be doubled ...
+#: Round trips within which a burst has to be filled to be doubled ...
 PATIENCE_ROUND_TRIPS = 2.0
-#: ... but at least these seconds: what a pass takes in a process that does other things too.
+#: ... but at least these seconds: the time of a pass in a process that also does other work.
 PATIENCE_MINIMUM = 0.001
-#: A burst grows in about so many round trips to one that fills nsqd's buffer. If that takes as long as
-#: nsqd's buffer timeout, RDY is the share.
+#: A burst takes about this many round trips to grow until it fills nsqd's buffer. If that is as long as nsqd's
+#: buffer timeout, RDY is the share.
 WORTH_WHILE_ROUND_TRIPS = 4.0
 
-#: Rounds a trial lasts: messages that come by chance pass one in some fifty times.
+#: Rounds a trial lasts: messages at random times pass about one trial in fifty.
 TRIAL_ROUNDS = 5
-#: Slow rounds between two trials. Each one that fails doubles it, for it costs a few messages some ms.
+#: Slow rounds between two trials. Each failed trial doubles it, because a trial delays some messages by milliseconds.
 TRIAL_EVERY = 8
 TRIAL_EVERY_MAXIMUM = 128
-#: A round of twice the burst that takes at most so many times as long was not slow because of nsqd.
+#: If a round with twice the burst takes at most this many times as long, the slowness is not nsqd's.
 TRIAL_SLACK = 1.6
-#: Rounds for which what a trial found is believed, and how many more slow rounds than others end it before.
+#: Rounds for which a trial's result is used, and the surplus of slow rounds that ends this early.
 TRIAL_BELIEVED = 256
 TRIAL_DOUBTS = 3
 
@@ -49,11 +49,11 @@ TRIAL_DOUBTS = 3
 class AdaptiveRdy:
     """The controller of one connection.
 
-    After a pass call `received`, and when its handlers have had their turn ask `target`; ask it too after
-    answers and when the plan changed the share. Send what differs from `rdy`, and say so by `sent`. A timer
-    for `due`, which may be shared and late, spares the last messages of a burst the wait for nsqd's ticker.
+    Call `received` after each pass. Call `target` once the handlers of the pass have run, after answers, and when
+    the plan changed the share. If it differs from `rdy`, send it and report it with `sent`. A timer for `due`, which
+    may be shared and late, keeps the last messages of a burst from waiting for nsqd's ticker.
 
-    :param round_trip: seconds, measured; the Reader may write the attribute at any time
+    :param round_trip: measured seconds; the Reader may write the attribute at any time
     :param buffer_timeout: nsqd's output_buffer_timeout for this connection, in seconds
     """
 
@@ -84,47 +84,47 @@ class AdaptiveRdy:
     def __init__(self, round_trip: float = 0.0, buffer_timeout: float = 0.025) -> None:
         self.round_trip = round_trip
         self.buffer_timeout = buffer_timeout
-        #: messages asked for beyond those in flight
+        #: messages requested beyond those in flight
         self.burst = 1
         #: RDY as last sent
         self.rdy = 0
-        #: what the plan granted when `target` was last asked
+        #: the share at the last call of `target`
         self._share = 1
-        #: in flight when last told
+        #: in flight at the last report
         self._in_flight = 0
-        #: this round: how many messages nsqd may send at its start, at most a burst; how many came; seconds
-        #: nsqd had for them, and since when it has had some more
+        #: this round: how many messages nsqd could send at its start, at most a burst; how many arrived; the seconds
+        #: in which nsqd could send, up to `_from`
         self._goal = 1
         self._count = 0
         self._waited = 0.0
         self._from = 0.0
-        #: in flight has reached RDY: nsqd can send nothing
+        #: in flight has reached RDY, so nsqd cannot send
         self._held = True
-        #: messages came and `target` has not been asked since
+        #: messages arrived since the last call of `target`
         self._in_pass = False
-        #: the burst changed: RDY has to be exact
+        #: the burst changed, so RDY has to be exact
         self._exact = False
-        #: rounds of the running trial that are left, and slow rounds since the last one
+        #: rounds left in the running trial, and slow rounds since the last trial
         self._trial = 0
         self._slow_rounds = 0
         self._every = TRIAL_EVERY
-        #: of those, the sum of 1 / seconds; and what a round usually took, when the running trial began
+        #: the sum of 1 / seconds over those slow rounds; and the usual time of a round when the running trial began
         self._slow_rate = 0.0
         self._usual = 0.0
-        #: seconds a round takes whatever its burst, as the last trial found, and rounds left to believe it
+        #: seconds per round whatever the burst, as the last trial found, and rounds left to use this
         self._pace = 0.0
         self._believed = 0
         self._doubts = 0
 
     def sent(self, rdy: int, now: float) -> None:
-        """RDY `rdy` was sent on this connection (0 too)."""
+        """RDY `rdy`, possibly 0, was sent on this connection."""
         raised, self.rdy = rdy > self.rdy, rdy
         if raised:
             self._held = False
             self._new_round(now)
 
     def received(self, n: int, in_flight: int, now: float) -> None:
-        """A pass brought `n` messages; `in_flight` counts them already."""
+        """`n` messages arrived in one pass; `in_flight` includes them."""
         if not self._held:
             self._waited += now - self._from
         self._from = now
@@ -142,7 +142,7 @@ class AdaptiveRdy:
         self._new_round(now)
 
     def target(self, in_flight: int, share: int, now: float) -> int:
-        """The RDY that should be in force. `share` is what the plan granted; 0 gives 0."""
+        """The RDY that should be in force; 0 if `share`, which the plan granted, is 0."""
         self._share = share
         self._in_flight = in_flight
         if self._in_pass:
@@ -156,7 +156,7 @@ class AdaptiveRdy:
         burst = self.burst
         if in_flight + burst >= share or WORTH_WHILE_ROUND_TRIPS * self.round_trip >= self.buffer_timeout:
             return share
-        # A burst of 1 has to be exact. Of larger ones half of it more or less is not worth an RDY.
+        # A burst of 1 has to be exact. For a larger one, a deviation of half of it is not worth a command.
         room = self.rdy - in_flight
         if not self._exact and self.rdy <= share and burst - burst // 2 <= room <= burst + burst // 2:
             return self.rdy
@@ -165,13 +165,13 @@ class AdaptiveRdy:
 
     @property
     def due(self) -> float | None:
-        """When `quiet` should be called if no message comes before, or None."""
+        """When to call `quiet` if no message arrives before, or None."""
         if self._held or self.burst == 1:
             return None
         return self._from + 2 * self._patience() - self._waited
 
     def quiet(self, now: float) -> None:
-        """If `due` is over, the burst is cut. Ask `target` afterwards: less RDY makes nsqd flush."""
+        """Cut the burst if `due` has passed. Call `target` afterwards: a lower RDY makes nsqd flush."""
         due = self.due
         if due is not None and now >= due:
             self._too_slow(self._waited + now - self._from, self._patience())
@@ -189,7 +189,7 @@ class AdaptiveRdy:
         return max(PATIENCE_MINIMUM, PATIENCE_ROUND_TRIPS * self.round_trip, TRIAL_SLACK * self._pace)
 
     def _filled(self, waited: float, patience: float) -> None:
-        """The burst came, and not after twice our patience."""
+        """The burst arrived within twice the patience."""
         if self._believed:
             self._believed -= 1
             self._doubts = max(0, self._doubts + (1 if waited > patience else -1))
@@ -204,7 +204,7 @@ class AdaptiveRdy:
             self._slow_round(waited)
 
     def _too_slow(self, waited: float, patience: float) -> None:
-        """The burst did not come in time."""
+        """The burst did not arrive within twice the patience."""
         if self._trial:
             self._tried(waited, False)
             return
@@ -218,13 +218,13 @@ class AdaptiveRdy:
         self._slow_rounds += 1
         self._slow_rate += 1 / waited
         if self._slow_rounds >= self._every:
-            # A mean of rates: one long silence does not make everything look quick.
+            # The mean of rates, because one long silence would dominate a mean of times.
             self._usual = self._slow_rounds / self._slow_rate
             self._trial = TRIAL_ROUNDS
             self._set_burst(2 * self.burst)
 
     def _tried(self, waited: float, in_time: bool) -> None:
-        """A round of the trial is over."""
+        """One round of the trial is over."""
         if not in_time:
             self._trial = 0
             self._every = min(2 * self._every, TRIAL_EVERY_MAXIMUM)

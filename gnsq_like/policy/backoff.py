@@ -4,23 +4,22 @@
                             ^                       |
                             +--- success, level-1 --+--- success at level 1 ---> FLOWING
 
-Theory. A failing handler usually means that something behind it is down, so everything stops: RDY 0 on all
-connections for `strategy(level)` seconds. Then RDY 1 on one connection tests the water, and only the result
-of that one message counts. Its *epoch* tells it apart: every message is stamped when it arrives (`stamp`) and
-its result is reported with the stamp. A result counts only if its stamp is the current epoch, and each counted
-result ends that epoch. So messages from before, however late they are answered, steer nothing.
+Theory. A failing handler usually means that a service it depends on is down, so everything stops: RDY 0 on all
+connections for `strategy(level)` seconds. Then RDY 1 on one connection fetches a test message, and only its result
+counts. Its *epoch* identifies it: every message is stamped on arrival (`stamp`) and its result is reported with the
+stamp. A result counts only if its stamp is the current epoch, and each counted result ends that epoch. So older
+messages have no effect, however late they are answered.
 
-The machine does not know connections. Which one holds the test RDY is the plan's business
-(`rdy.plan` with mode PROBING): it moves a test that gets no message, and finds another connection when one
-is lost, or when the first one comes back. Where all connections have handlers that still run, the test waits
-until those of one are done or overdue, for RDY 1 brings nothing before. The machine only hears when the test
-message itself is out of reach: `inconclusive` (requeued without backoff, given up, its deadline passed) or
-`lost`.
+The machine does not know connections. Which one gets the test RDY is up to the plan (`rdy.plan` with mode PROBING):
+it moves a test that gets no message, and picks another connection when one is lost or when the first connection
+returns. While handlers still run on all connections, the test waits until those of one are done or overdue, because
+RDY 1 delivers nothing before. The machine is only informed when the test message itself has no result:
+`inconclusive` (requeued without backoff, given up, its deadline passed) or `lost`.
 
-Rules for editors. `_TABLE` holds every change of state, `_enter` is the only place that assigns one.
-What the Reader must do follows from `mode` and `until`; every method returns whether they changed, and then
-the Reader plans at once, before the answer (FIN or REQ) that caused the change goes out: otherwise nsqd
-sends another message under the old RDY.
+Rules for editors. `_TABLE` holds every change of state, `_enter` is the only place that assigns one. The Reader's
+actions follow from `mode` and `until`; every method returns whether they changed. If so, the Reader plans
+immediately, before it sends the answer (FIN or REQ) that caused the change: otherwise nsqd sends another message
+under the old RDY.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from collections.abc import Callable, Hashable
 
 from gnsq_like.policy.rdy import Mode
 
-__all__ = ["STALE", "Backoff", "Strategy", "exponential", "full_jitter", "sound"]
+__all__ = ["STALE", "Backoff", "Strategy", "exponential", "full_jitter", "guarded"]
 
-#: Level (1, 2, ...) to seconds of blocking. What is above `max_backoff_duration` is cut.
+#: Level (1, 2, ...) to seconds of blocking; capped at `max_backoff_duration`.
 Strategy = Callable[[int], float]
 
-#: The stamp of messages whose result counts for nothing.
+#: The stamp of messages whose result does not count.
 STALE = 0
 
-#: Beyond this no strategy is asked to go, however small the multiplier.
+#: No level exceeds this, however small the multiplier.
 _HIGHEST_LEVEL = 60
 
 
@@ -66,25 +65,25 @@ def exponential(multiplier: float = 1.0) -> Strategy:
 
 
 def full_jitter(draw: Callable[[], float], multiplier: float = 1.0, maximum: float = 120.0) -> Strategy:
-    """Anything between 0 and what `exponential` says, at most `maximum`; `draw` returns a float in [0, 1)."""
+    """A random time from 0 to that of `exponential`, at most `maximum`; `draw` returns a float in [0, 1)."""
     return lambda level: draw() * min(maximum, multiplier * 2.0**level)
 
 
-def sound(strategy: Strategy, instead: Strategy, told: Callable[[str], object]) -> Strategy:
-    """A user's strategy that cannot harm: when it raises, or gives no number of seconds, `instead` is asked.
+def guarded(strategy: Strategy, fallback: Strategy, report: Callable[[str], object]) -> Strategy:
+    """A user's strategy with a `fallback` for when it raises or returns no number of seconds.
 
-    `told` is called with what was wrong.
+    `report` is called with a description of the fault.
     """
 
     def ask(level: int) -> float:
         try:
             seconds = float(strategy(level))
         except Exception as exc:
-            told(f"raised {exc!r} at level {level}")
-            return instead(level)
+            report(f"raised {exc!r} at level {level}")
+            return fallback(level)
         if not 0 <= seconds < float("inf"):
-            told(f"gave {seconds!r} at level {level}")
-            return instead(level)
+            report(f"returned {seconds!r} at level {level}")
+            return fallback(level)
         return seconds
 
     return ask
@@ -94,9 +93,9 @@ class Backoff:
     """The Reader's backoff.
 
     :param strategy: level to seconds; see `exponential` and `full_jitter`
-    :param max_duration: the longest block in seconds; 0 switches backoff off
-    :param multiplier: where the level stops rising: at the first whose ``multiplier * 2**level`` reaches
-        `max_duration`, whatever the strategy
+    :param max_duration: the longest block in seconds; 0 disables backoff
+    :param multiplier: bounds the level, for any strategy: it stops rising where ``multiplier * 2**level`` reaches
+        `max_duration`
     """
 
     __slots__ = ("_strategy", "_test_key", "epoch", "highest_level", "level", "max_duration", "mode", "until")
@@ -109,20 +108,20 @@ class Backoff:
             self.highest_level += 1
         #: the mode for `rdy.plan`
         self.mode = Mode.FLOWING
-        #: failures to work off, 0 while flowing
+        #: 0 while flowing; each failure raises it, each success lowers it
         self.level = 0
         #: end of the block (monotonic), or None: then call `time_is_up`
         self.until: float | None = None
         #: stamp of the messages whose results count now
         self.epoch = STALE + 1
-        #: the connection whose test message is with a handler
+        #: the connection whose test message is being handled
         self._test_key: Hashable | None = None
 
     def stamp(self, key: Hashable, granted: bool) -> int:
-        """The stamp of a message that just came from connection `key`.
+        """The stamp of a message that just arrived from connection `key`.
 
         `granted` says whether the plan lets that connection have messages (its charge's rdy is above 0). While
-        flowing the stamp of all messages is `epoch`; this needs calling only in the other modes.
+        flowing, all messages get `epoch`, and this need not be called.
         """
         if self.mode is Mode.FLOWING:
             return self.epoch
@@ -132,26 +131,26 @@ class Backoff:
         return STALE
 
     def failure(self, stamp: int, now: float) -> bool:
-        """A message was requeued with backoff. True if the mode or the block changed."""
+        """A message was requeued with backoff. True if `mode` or `until` changed."""
         return stamp == self.epoch and self._enter(_Event.FAILURE, now)
 
     def success(self, stamp: int, now: float) -> bool:
-        """A message was finished. True if the mode or the block changed."""
+        """A message was finished. True if `mode` or `until` changed."""
         return stamp == self.epoch and self._enter(_Event.SUCCESS, now)
 
     def inconclusive(self, stamp: int, now: float) -> bool:
-        """A message left without a verdict: requeued without backoff, given up, or past its deadline.
+        """A message ended without a result: requeued without backoff, given up, or past its deadline.
 
-        If it was the test message, the next one on that connection is.
+        If it was the test message, the next message on that connection takes its place.
         """
         return stamp == self.epoch and self._test_key is not None and self._enter(_Event.TEST_GONE, now)
 
     def lost(self, key: Hashable, now: float) -> bool:
-        """A connection was lost; if the test message came from it, the next one decides."""
+        """A connection was lost. If the test message came from it, the next message takes its place."""
         return self._test_key is not None and key == self._test_key and self._enter(_Event.TEST_GONE, now)
 
     def time_is_up(self, now: float) -> bool:
-        """The timer for `until` fired. Too early it does nothing."""
+        """The timer for `until` fired; no effect if that is too early."""
         return self.until is not None and now >= self.until and self._enter(_Event.TIME_IS_UP, now)
 
     def _enter(self, event: _Event, now: float) -> bool:

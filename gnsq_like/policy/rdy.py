@@ -1,28 +1,28 @@
-"""Who may hold how many messages: the RDY plan.
+"""The RDY plan: how many messages each connection may hold.
 
-Theory. `charge` says what a connection can cost us, its *charge*. The plan never lets the sum of all charges
-grow beyond max_in_flight; where a smaller max_in_flight or a late message made it larger, nothing is raised
-until it fits again, and RDY that is not used is taken back.
+Theory. The *charge* of a connection (see `charge`) is the number of messages it may cost us. The plan keeps the sum
+of all charges within max_in_flight; if a smaller max_in_flight or a late message has made it larger, nothing is
+raised until it fits again, and unused RDY is taken back.
 
-What is dealt out is the *limit*: max_in_flight less what overdue handlers keep and what connections that are
-gone still hold. For nsqd an overdue message is not in flight, so its connection gets a part like every other;
-at RDY 0 it would be cut off until the handler ends.
+The plan distributes the *limit*: max_in_flight minus the messages of overdue handlers and those that closed
+connections still hold. nsqd does not count an overdue message as in flight, so its connection gets a share like any
+other; at RDY 0 it would be cut off until the handler ends.
 
-`plan` works in three steps: *goals* (what each connection should have), *decreases* (sent at once),
-*increases* (towards the goals, as far as the charges leave room). With limit >= connections goals are equal
-shares, and a connection that was idle for long lends all but 1 of its share. With fewer, and while backoff
-tests the water, connections take turns with RDY 1: a silent holder's turn ends quickly while there is traffic
-somewhere (or may be: somebody had no turn yet), a busy one's after low_rdy_timeout; the seat goes to whoever
-waited longest, once the one who left it is settled.
+`plan` has three steps: *goals* (what each connection should have), *decreases* (sent immediately), *increases*
+(towards the goals, as far as the charges leave room). If limit >= connections, goals are equal shares, and a
+connection that was idle for long lends all but 1 of its share. Otherwise, and while backoff tests with one message,
+connections take turns (*seats*) with RDY 1. The turn of a silent holder ends quickly while any connection has
+traffic (or may have: some had no turn yet), that of a busy one after low_rdy_timeout. The seat goes to the connection
+that has waited longest, once the previous holder has settled.
 
-While backoff tests the water, handlers in time are an obstacle: RDY 1 brings nothing before they are answered
-or overdue, and a higher one might bring several, since each answer reaches nsqd before the RDY that follows
-from it. So a test waits for them, unless another connection is free.
+Running handlers delay a backoff test: RDY 1 delivers nothing before they are answered or overdue, and a higher RDY
+might deliver several messages, because each answer reaches nsqd before the RDY that follows from it. So a test waits
+for them, unless another connection is free.
 
-Rules for editors. `plan` changes nothing: the Reader sends the changes and reports each to its charge by `sent`.
-Planned again at the same time it must find nothing to do, so no rule may depend on what `sent` alters at
-that moment (RDY itself, `coming`, `turn_at`, who is `ready`). A time that alone changes the plan belongs
-into `next_at`; an event that changes it makes `received` or `answered` return True.
+Rules for editors. `plan` changes nothing: the Reader sends the changes and reports each to its charge with `sent`. A
+second plan at the same time must find nothing to do, so no rule may depend on what `sent` alters at that moment (RDY
+itself, `coming`, `turn_at`, which connections are `ready`). A time that changes the plan by itself belongs in
+`next_at`; an event that changes it makes `received` or `answered` return True.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ FOREVER = float("inf")
 
 
 class Mode(enum.Enum):
-    """What the Reader's backoff allows."""
+    """The RDY that the Reader's backoff allows."""
 
-    FLOWING = "flowing"  #: full throttle
+    FLOWING = "flowing"  #: all of it
     BLOCKED = "blocked"  #: RDY 0 everywhere
-    PROBING = "probing"  #: RDY 1 on one connection tests the water
+    PROBING = "probing"  #: RDY 1 on one connection, for a test message
 
 
 @dataclass(slots=True)
 class Plan:
-    """What to do now, and when to ask again."""
+    """What to send now, and when to plan again."""
 
-    #: (key, rdy) to send in this order, decreases first; only what really changes
+    #: (key, rdy) to send in this order, decreases first; real changes only
     changes: list[tuple[Hashable, int]] = field(default_factory=list)
-    #: monotonic time from which the plan may differ although nothing happened, or None
+    #: monotonic time at which the plan may differ although nothing happened, or None
     next_at: float | None = None
 
 
@@ -68,9 +68,9 @@ def plan(
 ) -> Plan:
     """Return the RDY changes that are due at `now`.
 
-    `draw` returns a random float in [0, 1), for ties. Send the changes in their order, call `sent` of each
-    charge, and plan again at `next_at` and on every event: open, close, another max_in_flight or mode,
-    `received` or `answered` returning True.
+    `draw` returns a random float in [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan
+    again at `next_at` and on every event: a connection opened or closed, max_in_flight or the mode changed,
+    `received` or `answered` returned True.
     """
     everyone = list(charges)
     open_charges = [charge for charge in everyone if not charge.closing]
@@ -88,7 +88,7 @@ def plan(
 
 
 class _Board:
-    """The plan in the making."""
+    """The plan under construction."""
 
     def __init__(
         self, charges: Sequence[Charge], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
@@ -99,15 +99,15 @@ class _Board:
         self.settings = settings
         self.draw = draw
         self.plan = Plan()
-        #: what may be dealt out: not what hung handlers keep, nor what connections that are gone still hold
+        #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
-        #: what is left of max_in_flight; below 0 when it is exceeded
+        #: what is left of max_in_flight; negative when it is exceeded
         self.room = max_in_flight - sum(charge.at(now) for charge in charges)
-        #: when the next lowered RDY has settled
+        #: when the next lowered RDY will have settled
         self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
 
     def grant(self, charge: Charge, rdy: int) -> None:
-        """Note the change, if it is one."""
+        """Add this to the plan, if it changes the charge's RDY."""
         if rdy == charge.rdy:
             return
         self.plan.changes.append((charge.key, rdy))
@@ -116,12 +116,12 @@ class _Board:
             self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
     def wake(self, at: float) -> None:
-        """Ask again at `at`, if that is still to come."""
+        """Plan again at `at`, if that is in the future."""
         if at > self.now and (self.plan.next_at is None or at < self.plan.next_at):
             self.plan.next_at = at
 
     def wait(self) -> None:
-        """Somebody lacks room: ask again when a lowered RDY has settled. Answers that free some ask by themselves."""
+        """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
         if self.settles_at != FOREVER:
             self.wake(self.settles_at)
 
@@ -130,7 +130,7 @@ class _Board:
 
 
 def _share(board: _Board, charges: Sequence[Charge]) -> None:
-    """limit >= connections: everybody has RDY, in equal shares or on loan."""
+    """limit >= connections: all have RDY, in equal shares or lent."""
     now = board.now
     goals = _within_limit(board, charges, _goals(board, charges))
     lacking: list[Charge] = []
@@ -140,7 +140,7 @@ def _share(board: _Board, charges: Sequence[Charge]) -> None:
         if goal < charge.rdy:
             board.grant(charge, goal)
         elif goal > charge.rdy:
-            # What it holds anyway it may be granted at no cost.
+            # RDY up to its present charge costs nothing.
             held.append(min(goal, charge.at(now) - charge.reserved))
             wants.append(goal - held[-1])
             lacking.append(charge)
@@ -157,9 +157,9 @@ def _share(board: _Board, charges: Sequence[Charge]) -> None:
 
 
 def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
-    """The goals, unless max_in_flight is exceeded (it was lowered, a message came late): then less.
+    """The goals, or less while max_in_flight is exceeded (it was lowered, or a message arrived late).
 
-    Those who hold more than they should cannot give it back; so the others hand in RDY they do not use.
+    Messages in flight cannot be given back, so the other connections lose RDY they do not use.
     """
     lowered = [min(charge.rdy, goal) for charge, goal in zip(charges, goals, strict=True)]
     closing = sum(charge.firm(0) for charge in board.charges if charge.closing)
@@ -173,7 +173,7 @@ def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]
 
 
 def _goals(board: _Board, charges: Sequence[Charge]) -> list[int]:
-    """What each should have. A connection idle for long keeps 1 and lends the rest to the others."""
+    """The goal of each connection. One that was idle for long keeps 1 and lends the rest to the others."""
     now, settings = board.now, board.settings
     busy: list[int] = []
     idle: list[int] = []
@@ -183,7 +183,7 @@ def _goals(board: _Board, charges: Sequence[Charge]) -> list[int]:
         (idle if lends_at <= now else busy).append(index)
         if board.limit > len(charges) > 1:
             board.wake(lends_at)
-    # Who has more keeps the remainder; else chance decides, lest all Readers favour the same nsqd.
+    # The remainder goes to those with more RDY, then at random: otherwise all Readers would favour the same nsqd.
     rank = [(charge.is_fresh(now), -charge.rdy, board.draw()) for charge in charges]
     goals = [0] * len(charges)
     left = board.limit
@@ -201,7 +201,7 @@ def _goals(board: _Board, charges: Sequence[Charge]) -> list[int]:
 
 
 def _deal(amount: int, caps: Sequence[int]) -> list[int]:
-    """Deal `amount` in equal shares, nobody above his cap; the first ones get the remainder."""
+    """Distribute `amount` in equal shares, none above its cap; the first ones get the remainder."""
     shares = [0] * len(caps)
     by_cap = sorted(range(len(caps)), key=caps.__getitem__)
     for place, index in enumerate(by_cap):
@@ -216,7 +216,7 @@ def _deal(amount: int, caps: Sequence[int]) -> list[int]:
 
 
 def _lift(board: _Board, room: int, charges: Sequence[Charge], held: Sequence[int], wants: Sequence[int]) -> list[int]:
-    """Hand out the room so that the lowest rise first; of equals, who waited longest, then by chance."""
+    """Distribute the room so that the lowest rise first; ties go to the longest waiting, then at random."""
     room = max(0, room)
     if sum(wants) <= room:
         return list(wants)
@@ -237,7 +237,7 @@ def _lift(board: _Board, room: int, charges: Sequence[Charge], held: Sequence[in
 
 
 def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
-    """What it takes to lift everybody to `level`."""
+    """What each needs to reach `level`."""
     return [min(want, max(0, level - have)) for have, want in zip(held, wants, strict=True)]
 
 
@@ -245,7 +245,7 @@ def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
 
 
 def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing: bool) -> None:
-    """Fewer seats than connections: RDY 1 for each holder, passed on to whoever waited longest."""
+    """Fewer seats than connections: RDY 1 for each holder, then for the connection that has waited longest."""
     now, settings = board.now, board.settings
     quick = probing or _has_traffic(charges, now, settings)
     crowd = len(charges) / max(1, seats)
@@ -254,12 +254,12 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
         for charge in charges
         if charge.rdy
     }
-    # Whoever has just given up a seat, and may still get a message, is not yet ready for another.
+    # A connection that just lost its seat, and may still get a message, is not ready for another.
     idle = [charge for charge in charges if not charge.rdy and not charge.is_settling(now)]
     ready = [charge for charge in idle if not charge.in_time]
     kept, free = _seated(board, [charge for charge in charges if charge.rdy], seats, ends)
 
-    # A turn that is over goes on until somebody is ready to take it.
+    # A turn that is over continues until another connection is ready for the seat.
     takers = len(ready) - free - (0 if probing else _promised(charges, now, settings))
     over = [charge for charge in kept if ends[charge.key] <= now]
     over.sort(key=lambda charge: (charge.in_time > 0, charge.turn_at, board.draw()))
@@ -270,7 +270,7 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
     for charge in charges:
         if charge.rdy:
             board.grant(charge, int(charge.key in staying))
-    # One test message at a time: none may still be on its way when the next probe starts.
+    # One test message at a time: none may be on the network when the next probe starts.
     free = 0 if probing and board.settles_at != FOREVER else min(seats - len(kept), board.room)
     ready.sort(key=lambda charge: (charge.waiting_since, charge.reserved > 0, board.draw()))
     for charge in ready[: max(0, free)]:
@@ -288,9 +288,9 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
 def _seated(
     board: _Board, holders: Sequence[Charge], seats: int, ends: dict[Hashable, float]
 ) -> tuple[list[Charge], int]:
-    """The holders that may stay, and the seats free beside them.
+    """The holders that keep their seats, and the number of free seats.
 
-    All of them, unless there are fewer seats than before, or a late message needs room.
+    All keep them, unless there are fewer seats than before or a late message needs room.
     """
     others = sum(charge.firm(charge.rdy) for charge in board.charges) - sum(
         charge.firm(charge.rdy) for charge in holders
@@ -315,7 +315,7 @@ def _seated(
 
 
 def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> bool:
-    """Whether it is worth while to hurry: somebody delivered in his last turn or lately, or has had none yet."""
+    """Whether turns should be short: a connection delivered in its last turn or recently, or has had no turn yet."""
     return any(
         charge.delivered or charge.turn_at == NEVER or now - charge.last_message_at < settings.low_rdy_timeout
         for charge in charges
@@ -323,14 +323,14 @@ def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> b
 
 
 def _turn_ends(charge: Charge, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
-    """When a holder has to give up his seat, as things stand; `crowd` is None while there is traffic."""
+    """When a holder's turn ends, as things stand; `crowd` is None while there is traffic."""
     patience = settings.quick(charge.round_trip) if crowd is None else settings.slow(charge.round_trip, crowd)
     silent_at = (now if charge.in_time else max(charge.idle_since, charge.turn_at)) + patience
     return silent_at if probing else min(silent_at, charge.turn_at + settings.low_rdy_timeout)
 
 
 def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> int:
-    """Seats given up that come free with an answer. One that takes longer than a turn is not waited for."""
+    """Seats that an answer will free. One that takes longer than a turn is not waited for."""
     return sum(
         charge.in_time for charge in charges if not charge.rdy and now - charge.waiting_since < settings.low_rdy_timeout
     )

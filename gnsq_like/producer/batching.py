@@ -36,7 +36,7 @@ class Member(Publish):
     body: bytes
 
 
-class Batch(Publish):
+class PublishBatch(Publish):
     """Members on their way as one MPUB."""
 
     __slots__ = ("_batching", "bytes", "linger", "members")
@@ -106,7 +106,7 @@ class Batching:
         self._most_count = options.max_batch_count
         self._most_bytes = min(options.max_batch_bytes, options.max_body_bytes)
         self._linger = options.linger
-        self._open: dict[str, Batch] = {}
+        self._open: dict[str, PublishBatch] = {}
         #: Whether the open batches leave when the hub comes round.
         self._due = False
         pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
@@ -134,9 +134,9 @@ class Batching:
         ):
             self._close(batch)
 
-    def _begin(self, topic: str) -> Batch:
+    def _begin(self, topic: str) -> PublishBatch:
         encode_topic(topic)
-        batch = self._open[topic] = Batch(self._pool, topic, self)
+        batch = self._open[topic] = PublishBatch(self._pool, topic, self)
         if self._linger:
             batch.linger = Timer(partial(self._close, batch))
             batch.linger.set(self._linger)
@@ -158,7 +158,7 @@ class Batching:
         """Send what has been gathered, whatever ``linger`` says. Never switches."""
         self._flush()
 
-    def _close(self, batch: Batch) -> None:
+    def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
         if self._open.get(batch.topic) is batch:
             del self._open[batch.topic]
@@ -182,7 +182,7 @@ class Batching:
         for member in members:
             self._alone(member)
 
-    def inherited(self) -> None:
+    def forked_child(self) -> None:
         """In a forked child: forget what was gathered."""
         for batch in self._open.values():
             if batch.linger is not None:

@@ -26,7 +26,7 @@ from gnsq_like.runtime.hook_runner import HookRunner
 logger = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class DestinationOwner(Protocol):
     """The pool that a destination belongs to, and reports to. Nothing here switches."""
 
     options: ProducerOptions
@@ -35,13 +35,13 @@ class Owner(Protocol):
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
-    def look_if_drained(self) -> None: ...
+    def check_drained(self) -> None: ...
 
 
 class Destination:
     """One nsqd of a pool. Everything here belongs to the pool's thread."""
 
-    def __init__(self, address: Address, pool: Owner) -> None:
+    def __init__(self, address: Address, pool: DestinationOwner) -> None:
         self.address = address
         #: The address as text.
         self.name = str(address)
@@ -156,7 +156,7 @@ class Destination:
             self.blocked = False
             self._pool.changed()
         else:
-            self._pool.look_if_drained()
+            self._pool.check_drained()
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.
@@ -198,7 +198,7 @@ class Destination:
         if self.connection is not None:
             self.connection.close()
 
-    def inherited(self) -> None:
+    def forked_child(self) -> None:
         """In a forked child: stop connecting. The connection sees to itself."""
         if self._dialling is not None:
             self._dialling.kill(block=False)

@@ -13,7 +13,7 @@ _WAKE_COUNT = 500
 
 
 @dataclass(slots=True)
-class Counts:
+class PublishCounts:
     """Messages by the outcome of their publish, since the start."""
 
     confirmed: int = 0

@@ -24,7 +24,7 @@ from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, Publ
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
-from gnsq_like.producer.outcomes import Counts, Waker
+from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -68,7 +68,7 @@ class Pool:
         #: Rings when connecting is due again somewhere.
         self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self.changed)
-        self.counts = Counts()
+        self.counts = PublishCounts()
         self.waker = Waker(self._loop)
         #: Those who wait for room in the queue, and those who wait until nothing is pending.
         self._room: deque[PendingReply] = deque()
@@ -166,7 +166,7 @@ class Pool:
         self._arm_retry()
         while self._room and len(queue) < self.options.max_pending_count:
             self._room.popleft().settle()
-        self.look_if_drained()
+        self.check_drained()
 
     def _arm_retry(self) -> None:
         """Have the queue looked at again when connecting is due somewhere. Never switches."""
@@ -236,7 +236,7 @@ class Pool:
         self.changed()
         return reply
 
-    def look_if_drained(self) -> None:
+    def check_drained(self) -> None:
         """Tell those who wait for it if nothing is pending. Never switches."""
         if self._drained and not self.pending_count:
             drained, self._drained = self._drained, []
@@ -267,16 +267,16 @@ class Pool:
             destination.wanted = destination.connected
         return bool(self.pending_count) and any(destination.connected for destination in self.destinations)
 
-    def inherited(self) -> None:
+    def forked_child(self) -> None:
         """In a forked child: let nothing of the parent's go on here. Never switches."""
         self.stopped = True
         self._retry.cancel()
         self.deadlines.close()
         self._queue.clear()
         if self._discovery is not None:
-            self._discovery.inherited()
+            self._discovery.forked_child()
         for destination in self.destinations:
-            destination.inherited()
+            destination.forked_child()
 
     # -- nsqds come and go --------------------------------------------------------------------------
 

@@ -29,13 +29,13 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, make_options
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.outcomes import Counts
+from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import Elsewhere, HubHandle, allocate_lock, call_here, handle_here, thread_id
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, allocate_lock, call_here, handle_here, thread_id
 from gnsq_like.wire.negotiated import Authorized
 
 #: Seconds beyond a publish's deadline that another thread waits for word of it.
@@ -322,15 +322,15 @@ class Producer:
                 running.begin(publish, now)
             publish.wait_here()
         else:
-            self._send_over(running, publish, now)
+            self._send_from_other_thread(running, publish, now)
         if publish.error is not None:
             # A batch or a lost connection gives many publishes the same error: each its own traceback.
             raise publish.error.with_traceback(None)
 
     @staticmethod
-    def _send_over(running: _Running, publish: Publish, now: float) -> None:
+    def _send_from_other_thread(running: _Running, publish: Publish, now: float) -> None:
         """As the caller's thread is not the connections': hand over, and wait here. May switch, or block."""
-        wait = Elsewhere(publish)
+        wait = CrossThreadWait(publish)
         running.hub_handle.call(running.begin, publish, now)
         try:
             answered = wait.wait(publish.deadline - now + _GRACE)
@@ -388,10 +388,10 @@ class Producer:
         global _starting
         _starting = allocate_lock()  # its holder is the parent's
         if running is not None:
-            self._hooks.inherited()
-            running.pool.inherited()
+            self._hooks.forked_child()
+            running.pool.forked_child()
             if running.batching is not None:
-                running.batching.inherited()
+                running.batching.forked_child()
 
     def flush_at_exit(self, timeout: float) -> None:
         """For the interpreter's exit: what is pending leaves, on open connections only."""
@@ -410,11 +410,11 @@ class Producer:
         return f"<Producer {names}{' closed' if self._closed else ''}>"
 
     def stats(self) -> dict[str, Any]:
-        """Counts of messages since the first publish, also after close(), and what connections hold. Any thread."""
+        """PublishCounts of messages since the first publish, also after close(), and what connections hold. Any thread."""
         pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
-            **asdict(Counts() if pool is None else pool.counts),
+            **asdict(PublishCounts() if pool is None else pool.counts),
             "waiting": 0 if pool is None else pool.waiting_count,
             "connections": {}
             if pool is None

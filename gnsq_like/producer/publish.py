@@ -17,15 +17,15 @@ from gevent import getcurrent
 from gevent.exceptions import BlockingSwitchOutError
 
 from gnsq_like.errors import NotSent, OutcomeUnknown
-from gnsq_like.producer.outcomes import Counts, Waker
+from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.runtime.pending_reply import PendingReply
 
 
-class Owner(Protocol):
+class PublishOwner(Protocol):
     """What sends a publish: the pool."""
 
     hub: Any
-    counts: Counts
+    counts: PublishCounts
     waker: Waker
 
     def failed(self, publish: Publish, error: Exception) -> None: ...
@@ -54,7 +54,7 @@ class Publish(PendingReply):
     #: Whether it is one of several copies, each of which goes to another nsqd.
     is_copy = False
 
-    def __init__(self, owner: Owner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
+    def __init__(self, owner: PublishOwner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
         super().__init__()
         self.owner = owner
         self.topic = topic

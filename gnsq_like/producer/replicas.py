@@ -40,7 +40,7 @@ class Copy(Publish):
     def complete(self, error: Exception | None) -> None:
         if not self.done:
             super().complete(error)
-            self.group.look()
+            self.group.check()
 
 
 class Group:
@@ -74,7 +74,7 @@ class Group:
             self._command = self.publish.encode()
         return self._command
 
-    def look(self) -> None:
+    def check(self) -> None:
         """A copy is done: is the publish? Never switches."""
         if self.publish.done:
             return

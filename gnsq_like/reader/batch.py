@@ -1,17 +1,17 @@
 """Handlers that take many messages at a time.
 
 ``Batch`` is what the user makes: a handler and its limits, nothing that lives. The Reader that is given
-one begins a ``Gathering`` at its start. Messages come to it one by one (after the Reader has sorted out
+one begins a ``BatchCollector`` at its start. Messages come to it one by one (after the Reader has sorted out
 those to be given up), and stay *pending* until a batch is due:
 
 - ``size`` are pending;
 - the oldest has waited ``interval``, or a good part of what nsqd leaves us to answer it;
 - the Reader is starved: nsqd sends no more before some are answered, so waiting would be for nothing.
 
-A batch that is due is a token in the queue of the Gathering's own ``Workers``. Which messages it holds is
+A batch that is due is a token in the queue of the BatchCollector's own ``Workers``. Which messages it holds is
 settled when a worker begins it: when all workers are busy, batches grow up to ``size`` meanwhile.
 
-Rules for editors: calling the Gathering, and ``_look``, never switch; ``_look`` runs in the hub, when all
+Rules for editors: calling the BatchCollector, and ``_check``, never switch; ``_check`` runs in the hub, when all
 messages of one pass have come, or a pass of many would look starved at its first message.
 """
 
@@ -81,16 +81,16 @@ class Batch:
         concurrency: int,
         is_starved: Callable[[], bool],
         call: Callable[[Handler, list[Message]], object],
-    ) -> Gathering:
+    ) -> BatchCollector:
         """For the Reader, at its start.
 
         :param is_starved: whether no message can come before some are answered, and none is on its way here
         :param call: calls a handler with a list of messages, here or in a thread
         """
-        return Gathering(self, concurrency, is_starved, call)
+        return BatchCollector(self, concurrency, is_starved, call)
 
 
-class Gathering:
+class BatchCollector:
     """A Batch at work for a started Reader; called with each message."""
 
     def __init__(
@@ -109,8 +109,8 @@ class Gathering:
         self._pending: deque[Message] = deque()
         #: Seconds that a message may wait: the interval, or less where msg_timeout is short.
         self._patience = float(batch.interval)
-        self._look_due = False
-        self._timer = Timer(self._look)
+        self._check_due = False
+        self._timer = Timer(self._check)
 
     @property
     def waiting(self) -> int:
@@ -151,16 +151,16 @@ class Gathering:
         self._pending.append(message)
         left = (message.timeout_at - message._received_at) * _WAITING_SHARE
         self._patience = min(self._patience, left)
-        self._look_soon()
+        self._check_soon()
 
-    def _look_soon(self) -> None:
-        if not self._look_due:
-            self._look_due = True
-            self._loop.run_callback(self._look)
+    def _check_soon(self) -> None:
+        if not self._check_due:
+            self._check_due = True
+            self._loop.run_callback(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Have as many batches begun as are due."""
-        self._look_due = False
+        self._check_due = False
         if not self._pending:
             return
         batches, rest = divmod(len(self._pending), self._batch.size)
@@ -188,7 +188,7 @@ class Gathering:
                 message.is_async = False
                 messages.append(message)
         if self._pending:
-            self._look_soon()
+            self._check_soon()
         return messages
 
     def _handle(self, messages: list[Message]) -> None:

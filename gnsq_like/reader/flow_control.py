@@ -19,7 +19,7 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
-from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, sound
+from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.rdy import Mode, Settings, plan
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
@@ -41,7 +41,7 @@ _STARVED_SHARE = 0.85
 def _make_backoff(options: ReaderOptions) -> Backoff:
     strategy: Strategy
     if callable(options.backoff_strategy):
-        strategy = sound(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
+        strategy = guarded(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
     elif options.backoff_strategy == "full_jitter":
         strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
     else:
@@ -54,7 +54,7 @@ def _strategy_failed(problem: str) -> None:
 
 
 @dataclass(slots=True)
-class Counts:
+class MessageCounts:
     """Messages and their answers; every answer passes flow control once."""
 
     received: int = 0
@@ -77,7 +77,7 @@ class FlowControl:
         self,
         options: ReaderOptions,
         hub_handle: HubHandle,
-        counts: Counts,
+        counts: MessageCounts,
         *,
         on_backoff: Callable[[int, float], object],
         draw: Callable[[], float] = random.random,
@@ -259,7 +259,7 @@ class FlowControl:
         self._begun.close()
 
     def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
-        if subscription.level is None and subscription.renewal is None:
+        if subscription.adaptive_rdy is None and subscription.renewal is None:
             return
         self._unsettled[subscription] = None
         if self._adjust_due:
@@ -292,11 +292,11 @@ class FlowControl:
         if self.backoff.until is not None:
             due = self.backoff.until if due is None else min(due, self.backoff.until)
         for subscription in subscriptions:
-            level_due = None if subscription.level is None else subscription.level.due
+            adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
             deadline = subscription.next_deadline()
             if deadline is not None:
                 deadline -= self._margin(subscription)
-            for moment in (level_due, deadline):
+            for moment in (adaptive_due, deadline):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -317,9 +317,9 @@ class FlowControl:
                     subscription.channel,
                     subscription.msg_timeout,
                 )
-            level = subscription.level
-            if level is not None and level.due is not None and now >= level.due:
-                level.quiet(now)
+            adaptive = subscription.adaptive_rdy
+            if adaptive is not None and adaptive.due is not None and now >= adaptive.due:
+                adaptive.quiet(now)
                 subscription.adjust(now)
         if self.backoff.time_is_up(now):
             logger.info("backoff: testing the water")

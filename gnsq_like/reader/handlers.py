@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 
 from gnsq_like.errors import NSQError, Requeue
-from gnsq_like.reader.batch import Batch, Gathering
+from gnsq_like.reader.batch import Batch, BatchCollector
 from gnsq_like.reader.message import Message, Source
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -63,11 +63,11 @@ class Handlers:
         self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
         self._threads = ThreadPool(concurrency) if in_threads else None
         #: With a Batch: what gathers messages for it.
-        self._gathering: Gathering | None = None
+        self._collector: BatchCollector | None = None
         #: What a worker calls with a message; None for the pulled form.
         self._handle: Callable[[Message], object] | None
         if isinstance(handler, Batch):
-            self._gathering = self._handle = handler.begin(
+            self._collector = self._handle = handler.begin(
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
@@ -91,13 +91,13 @@ class Handlers:
     @property
     def waiting(self) -> int:
         """How many messages no handler has begun."""
-        gathered = 0 if self._gathering is None else self._gathering.waiting
+        gathered = 0 if self._collector is None else self._collector.waiting
         return len(self._pulled) + self._workers.waiting + gathered
 
     @property
     def busy(self) -> int:
         """How many handlers run."""
-        return self._workers.busy + (0 if self._gathering is None else self._gathering.busy)
+        return self._workers.busy + (0 if self._collector is None else self._collector.busy)
 
     def put(self, messages: list[Message]) -> None:
         """Have these handled; after :meth:`close` they go back to nsqd at once. Never switches."""
@@ -139,7 +139,7 @@ class Handlers:
 
     def take_unbegun(self) -> list[Message]:
         """Take back the messages that no handler has begun. Never switches."""
-        gathered = [] if self._gathering is None else self._gathering.take_waiting()
+        gathered = [] if self._collector is None else self._collector.take_waiting()
         taken = [*gathered, *self._workers.take_waiting(), *self._pulled]
         self._pulled.clear()
         return taken
@@ -157,23 +157,23 @@ class Handlers:
     def is_worker(self, greenlet: object) -> bool:
         """Whether a handler runs in this greenlet."""
         return self._workers.is_worker(greenlet) or (
-            self._gathering is not None and self._gathering.is_worker(greenlet)
+            self._collector is not None and self._collector.is_worker(greenlet)
         )
 
     def set_concurrency(self, concurrency: int) -> None:
         """How many handlers may run at once, from now on. Never switches."""
         self._workers.concurrency = concurrency
         self._workers.put(())
-        if self._gathering is not None:
-            self._gathering.set_concurrency(concurrency)
+        if self._collector is not None:
+            self._collector.set_concurrency(concurrency)
         if self._threads is not None:
             self._threads.width = concurrency
 
     def kill(self) -> None:
         """End the handlers that run, with GreenletExit; threads cannot be ended. May switch."""
         self._workers.kill()
-        if self._gathering is not None:
-            self._gathering.kill()
+        if self._collector is not None:
+            self._collector.kill()
         if self._threads is not None and (running := self._threads.close()):
             logger.warning("%d handlers of %s still run in their threads", running, self._name)
 

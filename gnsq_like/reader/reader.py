@@ -27,7 +27,7 @@ from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdErro
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options
 from gnsq_like.reader.batch import Batch
-from gnsq_like.reader.flow_control import Counts, FlowControl
+from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.stopping import Stop
@@ -138,7 +138,7 @@ class Reader:
         self._were_connected: set[Address] = set()
         self._reconnect_count = 0
         #: Since the Reader was made, over all its starts.
-        self._counts = Counts()
+        self._counts = MessageCounts()
         #: Made by start().
         self._running: _Running | None = None
         #: For the pulled form: greenlets that are inside the loop's body.
@@ -183,7 +183,7 @@ class Reader:
             connect=self._connect,
             is_connected=self._subscriptions.__contains__,
             on_failure=self._report,
-            on_hopeless=self._give_in,
+            on_hopeless=self._all_refused,
             poll_interval=options.lookupd_poll_interval,
             max_redial_delay=options.max_redial_delay,
             surveyed=poller is None,
@@ -279,7 +279,7 @@ class Reader:
 
     def _end(self, running: _Running, stop: Stop) -> None:
         try:
-            stop.say_goodbye(list(self._subscriptions.values()))
+            stop.end_delivery(list(self._subscriptions.values()))
             if running.poller is not None:
                 running.poller.stop()
             running.redialer.stop()
@@ -303,15 +303,15 @@ class Reader:
         forget_here()
         running.flow.stop()
         if running.poller is not None:
-            running.poller.inherited()
-        running.redialer.inherited()
+            running.poller.forked_child()
+        running.redialer.forked_child()
         running.handlers.take_unbegun()
         running.watchdog.stop()
         # What was counted was the parent's.
-        self._counts = Counts()
+        self._counts = MessageCounts()
         self._reconnect_count = 0
         self._subscriptions.clear()
-        self._hooks.inherited()
+        self._hooks.forked_child()
 
     def __enter__(self) -> Reader:
         self.start()
@@ -383,7 +383,7 @@ class Reader:
         if running.redialer.lost(subscription.target) and running.poller is not None:
             running.poller.hurry()
 
-    def _give_in(self, error: NSQError) -> None:
+    def _all_refused(self, error: NSQError) -> None:
         """Every known nsqd refuses for good."""
         if self._subscriptions:
             return
@@ -469,7 +469,7 @@ class Reader:
         return self._running is not None and self._running.flow.is_starved
 
     def stats(self) -> dict[str, Any]:
-        """Counts, in this process, since it was made; and what each connection holds now. From any thread."""
+        """MessageCounts, in this process, since it was made; and what each connection holds now. From any thread."""
         running = self._running
         return {
             "state": self._state,

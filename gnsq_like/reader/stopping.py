@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that CLS and its answer get in any case. What nsqd sends meanwhile is given back; what it sends to a
 #: connection that is closed without CLS comes again only when its timeout is over.
-_GOODBYE = 0.5
+_MIN_CLS_TIMEOUT = 0.5
 
 
 class Stop:
-    """The stop of one started Reader: :meth:`say_goodbye`, then :meth:`finish`.
+    """The stop of one started Reader: :meth:`end_delivery`, then :meth:`finish`.
 
     :param name: "topic/channel", for the log
     :param deadline: monotonic time at which the stop waits no longer for handlers
@@ -52,7 +52,7 @@ class Stop:
             if self._flow.on_drained is not None:
                 self._flow.on_drained()  # to look at the time anew
 
-    def say_goodbye(self, subscriptions: list[Subscription]) -> None:
+    def end_delivery(self, subscriptions: list[Subscription]) -> None:
         """Steps 1 and 2. May switch."""
         self._flow.stop()
         for subscription in subscriptions:
@@ -62,7 +62,7 @@ class Stop:
         gevent.joinall([gevent.spawn(self._unsubscribe, each, unbegun) for each in subscriptions])
 
     def _unsubscribe(self, subscription: Subscription, unbegun: list[Message]) -> None:
-        patience = max(_GOODBYE, self._deadline - time.monotonic())
+        patience = max(_MIN_CLS_TIMEOUT, self._deadline - time.monotonic())
         patience = min(patience, subscription.connection.options.connect_timeout)
         try:
             subscription.connection.close_subscription(patience)

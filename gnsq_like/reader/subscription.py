@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _BUFFER_TIMEOUT = 0.25
 
 
-class Flow(Protocol):
+class SubscriptionFlow(Protocol):
     """The Reader's flow control, as its subscriptions see it."""
 
     hub_handle: HubHandle
@@ -63,7 +63,7 @@ class Subscription:
         address: Address,
         topic: str,
         channel: str,
-        flow: Flow,
+        flow: SubscriptionFlow,
         deliver: Callable[[list[Message]], None],
         *,
         adaptive: bool,
@@ -80,7 +80,7 @@ class Subscription:
         self.connection: Connection
         self.charge: Charge
         #: None where RDY is simply the share.
-        self.level: AdaptiveRdy | None = None
+        self.adaptive_rdy: AdaptiveRdy | None = None
         #: For an nsqd that counts RDY down; then there is no level.
         self.renewal: Renewal | None = None
         self._adaptive = adaptive
@@ -118,7 +118,7 @@ class Subscription:
             self.renewal = Renewal()
         elif self._adaptive:
             buffer_timeout = negotiated.output_buffer_timeout
-            self.level = AdaptiveRdy(
+            self.adaptive_rdy = AdaptiveRdy(
                 connection.round_trip, _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout
             )
 
@@ -130,8 +130,8 @@ class Subscription:
         messages = [Message(raw, self, now, stamp) for raw, stamp in zip(raw_messages, stamps, strict=False)]
         self.in_flight.update(dict.fromkeys(messages))
         wants_plan = self.charge.received(count, now)
-        if self.level is not None:
-            self.level.received(count, self.charge.in_flight, now)
+        if self.adaptive_rdy is not None:
+            self.adaptive_rdy.received(count, self.charge.in_flight, now)
         elif self.renewal is not None:
             self.renewal.received(count)
         self._flow.received(self, count, wants_plan)
@@ -151,11 +151,11 @@ class Subscription:
     def adjust(self, now: float) -> None:
         """Send the RDY that is right for what is in flight, if it differs from the last one. Never switches."""
         share = self.charge.rdy
-        if self.level is not None:
+        if self.adaptive_rdy is not None:
             # Overdue ones too: nsqd may count them yet. An RDY that is too high costs its buffer's time at most.
-            rdy = self.level.target(self.charge.in_flight, share, now)
-            if rdy != self.level.rdy and self.connection.set_rdy(rdy):
-                self.level.sent(rdy, now)
+            rdy = self.adaptive_rdy.target(self.charge.in_flight, share, now)
+            if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
+                self.adaptive_rdy.sent(rdy, now)
         elif self.renewal is None:
             if share != self.connection.rdy:
                 self.connection.set_rdy(share)

@@ -1,1 +1,1 @@
-"""Greenlets, threads and forks: what the client's other rooms run on. Nothing here knows NSQ."""
+"""Greenlets, threads, timers and forks, for all other rooms. Nothing here knows NSQ."""

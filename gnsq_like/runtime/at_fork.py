@@ -1,12 +1,12 @@
-"""What must happen in a forked child: nothing of the parent's may go on there.
+"""Detaches a forked child from its parent's connections.
 
-A child inherits the parent's sockets, and every byte that it wrote into one would land in the middle of
-the parent's commands. What owns sockets registers here; in the child, ``forked_child()`` of each is
-called, before the application's code goes on. It writes nothing, closes descriptors without a farewell,
-and never switches.
+A child inherits the parent's sockets, and any byte it wrote to one would land in the middle of the parent's
+commands. Objects that own sockets register here; in the child, ``forked_child()`` of each is called before the
+application's code continues. It writes nothing, closes descriptors without CLS or TLS close_notify, and never
+switches.
 
-Objects are held weakly. Python calls these hooks for ``os.fork``, multiprocessing and gunicorn, and
-for what forks in C and says so (PyOS_AfterFork_Child).
+Objects are held weakly. Python runs these hooks for ``os.fork``, multiprocessing and gunicorn, and for C code that
+forks and calls PyOS_AfterFork_Child.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ logger = logging.getLogger(__name__)
 
 
 class Inherits(Protocol):
-    """What has something that a child must leave alone."""
+    """An object with resources that belong to the process that made them."""
 
     def forked_child(self) -> None: ...
 
 
 _registered: weakref.WeakSet[Any] = weakref.WeakSet()
-#: For each object: how many handlers run in it, asked before a fork.
+#: For each object, a function that counts its running handlers; called before a fork.
 _busy: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDictionary()
-#: In a child: what was inherited. Its greenlets are suspended for ever; collecting them would run their
-#: ``finally`` blocks.
+#: In a child: the inherited objects. Their greenlets stay suspended; collecting them would run their ``finally``
+#: blocks.
 _inherited: list[Any] = []
 
 
 def register(thing: Inherits) -> None:
-    """Have ``thing.forked_child()`` called in every forked child, for as long as it lives."""
+    """Call ``thing.forked_child()`` in every forked child, as long as the object lives."""
     _registered.add(thing)
 
 
 def register_busy(thing: Any, count: Callable[[Any], int]) -> None:
-    """Warn when a fork happens while ``count(thing)`` handlers run: a child that runs a hub resumes them."""
+    """Warn at a fork while ``count(thing)`` is above 0: handlers run, and a child that runs a hub resumes them."""
     _busy[thing] = count
 
 
@@ -50,7 +50,7 @@ def _before() -> None:
     running = sum(count(thing) for thing, count in list(_busy.items()))
     if running:
         warnings.warn(
-            f"fork while {running} message handlers run: a child that runs gevent's hub goes on with them too; "
+            f"fork while {running} message handlers run: a child that runs gevent's hub resumes them too; "
             "fork before Reader.start()",
             ResourceWarning,
             stacklevel=2,
@@ -62,7 +62,7 @@ def _in_child() -> None:
     _registered.clear()
     _inherited.extend(things)
     if things and "gevent" in sys.modules:
-        # Otherwise this hub would go on with the parent's epoll descriptor. A fork that gevent made does it again.
+        # Otherwise this hub would use the parent's epoll descriptor. After gevent's own fork this is the second call.
         from gevent import reinit
 
         reinit()
@@ -70,7 +70,7 @@ def _in_child() -> None:
         try:
             thing.forked_child()
         except Exception:
-            logger.exception("%r did not let go of what it inherited", thing)
+            logger.exception("%r could not be detached from the parent process", thing)
 
 
 os.register_at_fork(before=_before, after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""Calling what the user hooked in: in one greenlet, in order, away from everything that must not wait."""
+"""Calls the user's hooks in one greenlet, in order, so that a slow hook delays nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 class HookRunner:
-    """Calls hooks one after the other in a greenlet that lives as long as there are calls to make.
+    """Calls hooks one after the other, in a greenlet that ends when no calls are left.
 
-    :param hooks: functions by their names, or None where the user gave none
+    :param hooks: functions by name; None where the user gave none
     """
 
     def __init__(self, **hooks: Callable[..., object] | None) -> None:
@@ -24,7 +24,7 @@ class HookRunner:
         self._greenlet: Any = None
 
     def call(self, name: str, *arguments: object) -> None:
-        """Have the hook of this name called soon, if there is one. Never switches."""
+        """Schedule a call of the hook of this name, if there is one. Never switches."""
         hook = self._hooks[name]
         if hook is None:
             return
@@ -32,8 +32,8 @@ class HookRunner:
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
 
-    def inherited(self) -> None:
-        """In a forked child: forget the calls that were to be made, which are the parent's. Never switches."""
+    def forked_child(self) -> None:
+        """In a forked child: drop the scheduled calls, which are the parent's. Never switches."""
         self._calls, self._greenlet = deque(), None
 
     def join(self, timeout: float | None = None) -> None:
@@ -50,5 +50,5 @@ class HookRunner:
                 except (Exception, gevent.Timeout):
                     logger.exception("the hook %r raised", hook)
         finally:
-            # What a hook raised may have been the end of this greenlet; the calls behind it are still made.
+            # A hook may have ended this greenlet (SystemExit); make the remaining calls in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None

@@ -1,9 +1,8 @@
-"""A thread's hub, and the way to it from other threads.
+"""Calls from any thread into the hub of another.
 
-gevent's sockets belong to the hub of one thread, their home. Callers in other threads hand calls over
-(``Home.call``) and wait for a Reply in the way that is right for their own thread: with greenlets running
-there, cooperatively; otherwise on a lock. The locks here are those of the operating system, patched or
-not, and are held for a few instructions only.
+gevent's sockets belong to the hub of one thread. Other threads pass calls to it (``HubHandle.call``) and wait for a
+PendingReply: cooperatively in a thread that has a hub, on a lock elsewhere. The locks here are native even where
+threading is patched, and are held for a few instructions only.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
 
-# Native ones: patched, they would belong to greenlets.
+# The patched ones belong to greenlets.
 _local = monkey.get_original("_thread", "_local")
 allocate_lock = monkey.get_original("_thread", "allocate_lock")
-#: The number of the OS thread, where threading.get_ident may be patched to tell greenlets apart.
+#: The id of the OS thread; the patched threading.get_ident identifies greenlets.
 thread_id = monkey.get_original("_thread", "get_ident")
 #: Blocks the OS thread.
 _block: Callable[[float], Any] = monkey.get_original("time", "sleep")
 
 
 class HubHandle:
-    """One thread's hub, and the way to it from other threads; made in that thread, by :func:`home_here`."""
+    """One thread's hub, which other threads can call into; made in that thread by :func:`handle_here`."""
 
     def __init__(self) -> None:
         self.hub: Any = get_hub()
         self.thread: int = thread_id()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
-        # Not run_callback_threadsafe: that counts the hub's reasons to go on (ev_ref) without a lock, and where
-        # libev counts at the same instant, one is lost; after 100,000 publishes the hub says LoopExit.
-        self._bell: Any = self.hub.loop.async_(ref=False)
-        self._bell.start(self._take)
+        # Not run_callback_threadsafe: it changes libev's reference count (ev_ref) without a lock, so updates get
+        # lost; after 100,000 publishes the hub raises LoopExit.
+        self._wakeup: Any = self.hub.loop.async_(ref=False)
+        self._wakeup.start(self._take)
 
     @property
     def here(self) -> bool:
@@ -52,20 +51,20 @@ class HubHandle:
 
     @property
     def backlog(self) -> int:
-        """Calls handed over and not made yet."""
+        """Calls not made yet."""
         return len(self._calls)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have ``function(*arguments)`` called in the hub, soon; it must not switch. Never switches."""
+        """Schedule ``function(*arguments)`` in the hub; it must not switch. From any thread. Never switches."""
         self._calls.append((function, arguments))
-        # In this order: whoever takes calls clears the flag first, so none is left behind.
+        # In this order: _take() clears the flag before it takes calls, so none is left behind.
         if not self._due:
             self._due = True
             try:
-                self._bell.send()
+                self._wakeup.send()
             except Exception as exc:
-                # A thread that ended and destroyed its hub, with a result outstanding: nobody is there to hear it.
-                logger.debug("a thread is gone that calls were handed over to: %r", exc)
+                # The thread has ended and destroyed its hub; nothing waits for the call there.
+                logger.debug("call into a thread that has ended: %r", exc)
 
     def _take(self) -> None:
         self._due = False
@@ -75,12 +74,12 @@ class HubHandle:
             try:
                 function(*arguments)
             except Exception:
-                logger.exception("%r, handed over from another thread, failed", function)
+                logger.exception("%r, called from another thread, failed", function)
 
     def run(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
-        """Call a function that may switch, in this thread, and give what it gave. May switch, or block.
+        """Call a function that may switch in this thread, and return its result. May switch, or block.
 
-        :raises TimeoutError: when there was no result after ``timeout`` seconds
+        :raises TimeoutError: if there is no result after ``timeout`` seconds
         """
         if self.here:
             return function(*arguments)
@@ -95,7 +94,7 @@ class HubHandle:
             finally:
                 done.settle()
 
-        wait = Elsewhere(done)
+        wait = CrossThreadWait(done)
         self.call(gevent.spawn, work)
         if not wait.wait(timeout):
             raise TimeoutError(f"{function!r} took more than {timeout} s")
@@ -104,13 +103,13 @@ class HubHandle:
         return outcome[0]
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
-        """Wait, in the way that is right for the caller's thread, for a Reply of this home. May switch, or block."""
+        """Wait in any thread for a reply that this thread settles. May switch, or block."""
         if self.here:
             return reply.wait(timeout)
         if reply.done:
-            return True  # its thread may have ended since
+            return True  # its thread may have ended
         settled = PendingReply()
-        wait = Elsewhere(settled)
+        wait = CrossThreadWait(settled)
         self.call(reply.link, settled.settle)
         try:
             return wait.wait(timeout)
@@ -119,8 +118,8 @@ class HubHandle:
                 self.call(reply.unlink, settled.settle)
 
 
-class Elsewhere:
-    """A wait, in the caller's thread, for a Reply that another thread settles; made before that can happen."""
+class CrossThreadWait:
+    """A wait for a reply that another thread settles; made in the waiting thread, before that can happen."""
 
     def __init__(self, reply: PendingReply) -> None:
         self._reply = reply
@@ -146,7 +145,7 @@ class Elsewhere:
         return self._reply.done
 
     def _switch(self, hub_handle: HubHandle, timeout: float | None) -> None:
-        # The timer is also what keeps the hub from saying that nothing can ever wake it.
+        # Without a timer, the hub would raise LoopExit if nothing else could wake it.
         limit = 1e6 if timeout is None else max(0.0, timeout)
         timer = hub_handle.hub.loop.timer(limit)
         timer.start(self._waiter.switch, None)
@@ -158,13 +157,13 @@ class Elsewhere:
 
 
 def call_here(function: Callable[[], object]) -> Callable[[], object]:
-    """What another thread may call to have ``function`` called in this thread's hub; at once where there is no hub."""
+    """A function for other threads that calls ``function`` in this thread's hub, or directly if it has no hub."""
     hub_handle = handle_if_hub()
     return function if hub_handle is None else partial(hub_handle.call, function)
 
 
 class _Here(_local):  # type: ignore[misc, valid-type]
-    """Each thread's own HubHandle, made when it is needed."""
+    """Each thread's own HubHandle, made at first use."""
 
     hub_handle: HubHandle | None = None
 
@@ -173,7 +172,7 @@ _here = _Here()
 
 
 def handle_here() -> HubHandle:
-    """The HubHandle of this thread's hub, which is made if need be."""
+    """The HubHandle of this thread; makes its hub if there is none."""
     hub = get_hub()
     handle = _here.hub_handle
     if handle is None or handle.hub is not hub:
@@ -182,12 +181,12 @@ def handle_here() -> HubHandle:
 
 
 def handle_if_hub() -> HubHandle | None:
-    """The HubHandle of this thread; None where the thread has no hub."""
+    """The HubHandle of this thread; None if it has no hub."""
     return None if get_hub_if_exists() is None else handle_here()
 
 
 def forget_here() -> None:
-    """In a forked child: this thread's HubHandle is the parent's."""
+    """In a forked child: drop this thread's HubHandle, which is the parent's."""
     _here.hub_handle = None
 
 

@@ -1,8 +1,8 @@
 """A native thread with a gevent hub of its own.
 
-What lives there goes on whatever the rest of the process does: heartbeats are answered while the application
-computes, sleeps or waits on plain sockets. A Producer in an unpatched process has its connections there (one
-thread for all of them, :func:`background`), and so have the daemons and proxies of the test kit.
+Its greenlets keep running whatever the rest of the process does: heartbeats are answered while the application
+computes, sleeps or blocks on sockets. The Producers of an unpatched process have their connections in one such
+thread (:func:`background`); the test kit's daemons and proxies also run in such threads.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 _start_new_thread = monkey.get_original("_thread", "start_new_thread")
 
-#: Seconds for a thread to come up.
+#: Seconds for a thread to start.
 _START_TIMEOUT = 10.0
 
 
 class HubThread:
-    """A hub in a thread of its own: :meth:`start` makes it, :meth:`end` ends it, and then it may start again."""
+    """A hub in a thread of its own; it can be started again after :meth:`end`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        #: The way into the thread; None while it does not run.
+        #: For calls into the thread; None while it does not run.
         self.hub_handle: HubHandle | None = None
         #: Settled to end the thread.
         self._end = PendingReply()
@@ -39,7 +39,7 @@ class HubThread:
         self._running: Any = None
 
     def start(self) -> HubHandle:
-        """Start the thread unless it runs; one caller at a time. May block for an instant.
+        """Start the thread unless it runs; one caller at a time. May block briefly. Next: :meth:`end`.
 
         :raises RuntimeError: if no thread can be started
         """
@@ -50,14 +50,14 @@ class HubThread:
             if monkey.is_module_patched("threading"):
                 _start_new_thread(self._live, (started,))
             else:
-                # Known to threading, which otherwise makes up a thread object that it never forgets.
+                # Started by threading, which otherwise registers a dummy thread object and never removes it.
                 threading.Thread(target=self._live, args=(started,), name=self._name, daemon=True).start()
             if not started.acquire(True, _START_TIMEOUT) or self.hub_handle is None:
                 raise RuntimeError(f"the thread {self._name} did not start")
         return self.hub_handle
 
     def end(self, timeout: float) -> bool:
-        """End the thread and its hub; twice is fine. Nothing may run in it any more. May block.
+        """End the thread and its hub; twice is fine. No greenlets may be left in it. May block.
 
         :param timeout: seconds to wait for the end
         :returns: whether the thread has ended
@@ -69,13 +69,13 @@ class HubThread:
         return bool(self._running.acquire(True, timeout))
 
     def forget(self) -> None:
-        """In a forked child: the thread is the parent's."""
+        """In a forked child: drop the thread, which is the parent's."""
         self.hub_handle = None
 
     def _live(self, started: Any) -> None:
         hub = gevent.get_hub()
         stay = hub.loop.async_()
-        stay.start(lambda: None)  # a hub with nothing to wait for would end
+        stay.start(lambda: None)  # keeps the hub running while it has no other watcher
         with self._running:
             self.hub_handle = handle_here()
             started.release()
@@ -83,8 +83,8 @@ class HubThread:
                 try:
                     self._end.wait()
                 except BaseException:
-                    # SystemExit of a hook, say: it ends neither this thread nor the process.
-                    logger.exception("the thread %s goes on after an error", self._name)
+                    # For instance SystemExit in a hook, which must end neither this thread nor the process.
+                    logger.exception("the thread %s continues after an error", self._name)
             stay.close()
             hub.destroy(destroy_loop=True)
 
@@ -92,25 +92,25 @@ class HubThread:
 _background = HubThread("gnsq_like")
 #: Held while the background thread starts.
 _starting: Any = allocate_lock()
-#: Whether the interpreter exits.
+#: Whether the interpreter is exiting.
 _exiting = False
 
 
 def background() -> HubHandle:
-    """The background thread that all Producers of this process share; starts it at first use. May block.
+    """The background thread that all Producers of this process share; started at first use. May block.
 
-    :raises NotRunning: when the interpreter exits
+    :raises NotRunning: while the interpreter exits
     """
     with _starting:
         if _exiting:
-            raise NotRunning("the interpreter exits")
+            raise NotRunning("the interpreter is exiting")
         return _background.start()
 
 
 def end_background(timeout: float) -> None:
     """At the interpreter's exit: end the background thread. May block for ``timeout`` seconds.
 
-    A thread that still runs greenlets when the interpreter is taken down can crash the process.
+    A thread that still runs greenlets during finalization can crash the process.
     """
     global _exiting
     _exiting = True
@@ -118,7 +118,7 @@ def end_background(timeout: float) -> None:
 
 
 def forget_background() -> None:
-    """In a forked child: the thread is the parent's, and so is whoever held the lock."""
+    """In a forked child: drop the thread and the lock, which may be held by a thread of the parent."""
     global _starting
     _starting = allocate_lock()
     _background.forget()

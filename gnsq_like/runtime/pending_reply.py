@@ -1,4 +1,4 @@
-"""The answer to one command, waited for by any number of greenlets of the connection's thread."""
+"""The pending reply to one command; any number of greenlets of the connection's thread may wait for it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from gevent.hub import Waiter
 class PendingReply:
     """Settled once, with an error or with None for success; later settlements are ignored.
 
-    Lighter than a gevent AsyncResult, and killing or timing out a waiter changes nothing here.
+    Lighter than a gevent AsyncResult; a waiter that is killed or times out does not affect it.
     """
 
     __slots__ = ("_links", "done", "end", "error", "size")
 
-    def __init__(self, size: int = 0, end: int = 0) -> None:
-        #: Bytes of the command.
-        self.size = size
-        #: Where the command ends in the stream of all bytes put on its connection.
-        self.end = end
+    def __init__(self) -> None:
+        #: Bytes of the command; written by the connection.
+        self.size = 0
+        #: Position of the command's end in the stream of all bytes queued on its connection; written by that.
+        self.end = 0
         self.done = False
-        #: What went wrong, once ``done``; None for success.
+        #: The error, once ``done``; None for success.
         self.error: Exception | None = None
         self._links: list[Callable[[], object]] | None = None
 
     def settle(self, error: Exception | None = None) -> None:
-        """The answer is there. Never switches: waiting greenlets go on when the hub comes round."""
+        """Set the outcome. Waiting greenlets resume in the hub's next iteration. Never switches."""
         if self.done:
             return
         self.done = True
@@ -39,12 +39,12 @@ class PendingReply:
                 link()
 
     def forget(self) -> None:
-        """Count as settled without calling the links: whoever waited is gone. Never switches."""
+        """Mark as settled without calling the links, because the waiter is gone. Never switches."""
         self.done = True
         self._links = None
 
     def link(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when settled, at once if it is; it must not switch and must not raise."""
+        """Call ``callback`` when settled, now if it already is; it must not switch or raise."""
         if self.done:
             callback()
         elif self._links is None:
@@ -53,13 +53,13 @@ class PendingReply:
             self._links.append(callback)
 
     def unlink(self, callback: Callable[[], object]) -> None:
-        """Forget a link that was made, unless it was called already."""
+        """Remove a link, unless it was called already."""
         if self._links is not None and callback in self._links:
             self._links.remove(callback)
 
     @staticmethod
     def settle_all(replies: Iterable[PendingReply]) -> int:
-        """Settle several with success, at a third of the cost of one by one. Never switches.
+        """Settle several with success, at a third of the cost of settling each. Never switches.
 
         :returns: how many were not settled before
         """
@@ -74,7 +74,7 @@ class PendingReply:
         return count
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until settled; False if ``timeout`` seconds passed first. May switch."""
+        """Wait until settled; returns False after ``timeout`` seconds. May switch."""
         if self.done:
             return True
         if timeout is not None and timeout <= 0:
@@ -95,13 +95,12 @@ class PendingReply:
         finally:
             if timer is not None:
                 timer.close()
-            # Settled, it has let go of its links; only a wait that ended sooner looks for its own.
-            if not self.done:
+            if not self.done:  # settle() has dropped the links
                 self.unlink(wake)
         return self.done
 
     def get(self, timeout: float | None = None) -> None:
-        """Wait, and raise the error if there is one; gevent.Timeout after ``timeout`` seconds. May switch."""
+        """Wait, and raise the error, if any; gevent.Timeout after ``timeout`` seconds. May switch."""
         if not self.wait(timeout):
             raise Timeout(timeout)
         if self.error is not None:

@@ -1,12 +1,10 @@
-"""Says who blocks the hub.
+"""Reports the code that blocks the hub.
 
-Heartbeats, answers and every other greenlet wait while one of them keeps the CPU or waits without
-gevent's knowing. A timer in the hub notes the time, four times in ``LIMIT`` seconds; a native daemon
-thread looks as often whether that note is fresh, and if not, logs what the hub's thread is doing: once
-for each time that the hub stands still, and at once, for it may stand still for ever.
+Heartbeats, answers and all other greenlets wait while one greenlet keeps the CPU or blocks outside gevent. A timer in
+the hub notes the time, four times per ``LIMIT`` seconds; a native daemon thread checks as often that the note is
+fresh, and if not, logs the stack of the hub's thread: once per block, and while it lasts, because it may never end.
 
-That the stack belongs to the hub itself means that nothing blocks it: the whole process was stopped, or
-the machine is too busy to run it.
+If the stack is that of the hub itself, nothing blocks it: the whole process was stopped, or the machine is too busy.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ from gnsq_like.runtime.hub_calls import thread_id
 
 logger = logging.getLogger(__name__)
 
-#: Seconds by which a hub must be late; a heartbeat may come each second at the soonest (docs/internals 1.3).
+#: Seconds by which a hub must be late; the shortest heartbeat interval is one second (docs/internals 1.3).
 LIMIT = 1.0
-#: Looks in that time.
-_LOOKS = 4
+#: Checks in that time.
+_CHECKS = 4
 
 # Patched threads would be greenlets of the hub that is blocked.
 _start_new_thread = monkey.get_original("_thread", "start_new_thread")
@@ -37,24 +35,24 @@ _allocate_lock = monkey.get_original("_thread", "allocate_lock")
 class Watchdog:
     """Watches the hub of the thread that starts it.
 
-    :param name: whose watchdog it is, for the log
+    :param name: the owner's name, for the log
     :param limit: seconds by which the hub must be late to be reported
     """
 
     def __init__(self, name: str, limit: float = LIMIT) -> None:
         self._name = name
         self._limit = limit
-        self._interval = limit / _LOOKS
+        self._interval = limit / _CHECKS
         #: The hub's thread.
         self._thread = 0
         #: Monotonic time at which the hub was last known to run; written by the hub only.
         self._seen_at = 0.0
         self._timer: Any = None
-        #: Held while the thread is to go on; a native lock, for it is waited for in a native thread.
+        #: A native lock; its release ends the thread.
         self._ended: Any = None
 
     def start(self) -> None:
-        """Begin to watch. Never switches. Next: :meth:`stop`."""
+        """Start watching. Never switches. Next: :meth:`stop`."""
         self._thread = thread_id()
         self._seen()
         self._timer = get_hub().loop.timer(self._interval, self._interval, ref=False)
@@ -63,11 +61,11 @@ class Watchdog:
         self._ended.acquire()
         try:
             _start_new_thread(self._watch, (self._ended,))
-        except RuntimeError as exc:  # no more threads: no reason not to consume
-            logger.warning("%s: nobody watches whether the hub is blocked: %s", self._name, exc)
+        except RuntimeError as exc:  # out of threads, which is no reason not to consume
+            logger.warning("%s: a blocked hub will not be reported: %s", self._name, exc)
 
     def stop(self) -> None:
-        """Watch no more; twice is fine. Never switches."""
+        """Stop watching; twice is fine. Never switches."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None

@@ -1,18 +1,18 @@
-"""Handlers run in worker greenlets, as many as are blocked and one more.
+"""Handlers run in worker greenlets: one more than are blocked.
 
-A handler that never blocks is served by one greenlet, however many messages there are: the queue's
-next item is taken by the same worker. Only when the hub gets control while items wait, which means that
-every worker is blocked or idle, is one woken or started, up to ``concurrency``. That is what ``_pump``
-does: it is due whenever items wait, and runs in the hub.
+A handler that never blocks needs one greenlet, however many messages there are: the same worker takes the queue's
+next item. Another worker is woken or started, up to ``concurrency``, only when the hub gets control while items wait,
+which means that every worker is blocked or idle. ``_pump`` does that: it is scheduled whenever items wait, and runs in
+the hub.
 
-The hub looks at its sockets only when its callbacks are done, and it may run dozens of them in a row. So
-items are begun only within ``SLICE`` after it last looked, as far as we know: ``_fresh`` notes the
-time, from a timer, which the hub never serves without looking at the sockets. A worker that finds the
-slice used up goes idle, and the pump goes on behind the next timer. Then heartbeats are answered and FINs
-leave, whatever CPU the handlers take. Where handlers block this costs one more round of the hub per slice.
+The hub polls its sockets only after it has run its callbacks, possibly dozens of them. So items are begun only within
+``SLICE`` after the last known poll: ``_after_poll`` notes the time, from a timer, which the hub never serves without
+polling the sockets first. A worker that has used up the slice goes idle, and the pump continues after the next timer.
+So heartbeats are answered and FINs leave, however much CPU the handlers use. If handlers block, this costs one
+iteration of the hub per slice.
 
-Rules for editors: whoever leaves items in the queue makes the pump due (``_pump_soon``). ``put`` never
-switches; ``_pump`` and ``_fresh`` run in the hub.
+Rules for editors: code that leaves items in the queue schedules the pump (``_pump_soon``). ``put`` never switches;
+``_pump`` and ``_after_poll`` run in the hub.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-#: Seconds without a look at the sockets in which items are begun: far below a heartbeat, far above a switch's cost.
+#: Seconds after a poll of the sockets in which items are begun: far below a heartbeat, far above a switch's cost.
 SLICE = 0.010
 
 
@@ -40,8 +40,8 @@ class WorkerPool(Generic[_T]):
 
     Belongs to the hub in which it is made.
 
-    :param handle: called in a worker greenlet; must meet what can be raised there
-    :param concurrency: how many may be inside ``handle`` at once, at least 1
+    :param handle: called in a worker greenlet; must handle its own exceptions
+    :param concurrency: how many calls of ``handle`` may run at once, at least 1
     :param spawn: starts a greenlet, as gevent.spawn
     """
 
@@ -54,28 +54,28 @@ class WorkerPool(Generic[_T]):
     ) -> None:
         self._handle = handle
         self._spawn = spawn
-        #: May be changed at any time, then ``put(())``; less takes effect as handlers end.
+        #: May be changed at any time, followed by ``put(())``; a lower value takes effect as handlers end.
         self.concurrency = concurrency
         self._loop = get_hub().loop
         self._queue: deque[_T] = deque()
-        #: Workers that wait for work, the one that waits shortest last.
+        #: Idle workers, the most recent last.
         self._idle: list[Any] = []
         self._greenlets: set[Any] = set()
-        #: How many are inside ``handle``.
+        #: Running calls of ``handle``.
         self.busy = 0
-        #: Whether the hub is going to call ``_pump`` or ``_fresh``.
+        #: Whether ``_pump`` or ``_after_poll`` is scheduled.
         self._pump_due = False
-        #: Monotonic time at which the hub is known to have looked at its sockets.
-        self._fresh_at = 0.0
+        #: Monotonic time of the hub's last known poll of its sockets.
+        self._polled_at = 0.0
         self._stopped = False
 
     @property
     def waiting(self) -> int:
-        """How many items no worker has begun."""
+        """Items that no worker has begun."""
         return len(self._queue)
 
     def is_worker(self, greenlet: object) -> bool:
-        """Whether ``greenlet`` is one of the workers, so that waiting for all of them would be for ever."""
+        """Whether ``greenlet`` is one of the workers, which must not wait for all of them."""
         return greenlet in self._greenlets
 
     def put(self, items: Iterable[_T]) -> None:
@@ -84,7 +84,7 @@ class WorkerPool(Generic[_T]):
         self._pump_soon()
 
     def take_waiting(self) -> list[_T]:
-        """Take back what no worker has begun. Never switches."""
+        """Remove and return the items that no worker has begun. Never switches."""
         taken = list(self._queue)
         self._queue.clear()
         return taken
@@ -97,9 +97,9 @@ class WorkerPool(Generic[_T]):
         self._idle.clear()
 
     def kill(self, timeout: float | None = 1.0) -> None:
-        """Stop, and throw GreenletExit into what is inside ``handle``; the caller is spared. May switch.
+        """Stop, and throw GreenletExit into all workers except the caller. May switch.
 
-        :param timeout: seconds to wait for the end of what was killed
+        :param timeout: seconds to wait until they have ended
         """
         self.stop()
         gevent.killall([each for each in self._greenlets if each is not gevent.getcurrent()], timeout=timeout)
@@ -112,14 +112,14 @@ class WorkerPool(Generic[_T]):
             self._loop.run_callback(self._pump)
 
     def _pump(self) -> None:
-        """Have one more worker take from the queue, if that is right."""
+        """Wake or start one worker, if there is work for it."""
         self._pump_due = False
         if not self._queue or self._stopped or self.busy >= self.concurrency:
             return
-        if monotonic() - self._fresh_at > SLICE:
+        if monotonic() - self._polled_at > SLICE:
             self._pump_due = True
             timer = self._loop.timer(0)
-            timer.start(self._fresh, timer)
+            timer.start(self._after_poll, timer)
         elif self._idle:
             self._idle.pop().switch(None)
             self._pump_soon()
@@ -127,9 +127,9 @@ class WorkerPool(Generic[_T]):
             self._greenlets.add(self._spawn(self._work))
             self._pump_soon()
 
-    def _fresh(self, timer: Any) -> None:
+    def _after_poll(self, timer: Any) -> None:
         timer.close()
-        self._fresh_at = monotonic()
+        self._polled_at = monotonic()
         self._pump()
 
     # -- in a worker --------------------------------------------------------------------------------
@@ -151,13 +151,13 @@ class WorkerPool(Generic[_T]):
         except gevent.GreenletExit:
             logger.debug("a worker was killed between two items")
         except gevent.Timeout as exc:
-            logger.warning("a handler left a timeout running: %s", exc)
+            logger.warning("a handler returned without cancelling its gevent.Timeout: %s", exc)
         finally:
             self._greenlets.discard(gevent.getcurrent())
             self._pump_soon()
 
     def _take(self) -> None:
-        """Handle items until there are none to begin, or the slice is used up."""
+        """Handle items until none are left to begin, or the slice is used up."""
         queue = self._queue
         handle = self._handle
         while queue and not self._stopped and self.busy < self.concurrency:
@@ -171,6 +171,6 @@ class WorkerPool(Generic[_T]):
                 logger.exception("%r raised, which it must not", handle)
             finally:
                 self.busy -= 1
-            if monotonic() - self._fresh_at > SLICE:
+            if monotonic() - self._polled_at > SLICE:
                 break
         self._pump_soon()

@@ -1,1 +1,1 @@
-"""Byte streams over gevent's sockets, and what may lie over them: TLS and the codecs, as bytes to bytes."""
+"""Byte streams over gevent's sockets; TLS and the codecs on top of them, as bytes to bytes."""

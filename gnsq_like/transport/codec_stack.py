@@ -1,7 +1,7 @@
-"""What lies between a socket and NSQ's commands and frames after an upgrade: TLS, then a codec (docs/internals 1.3).
+"""The layers between a socket and NSQ's commands and frames after an upgrade: TLS, then a codec (docs/internals 1.3).
 
-Bytes to bytes. What is decoded comes out in pieces, of 256 KiB at most; while :attr:`Layers.pending`, ask for
-the next piece before more is received, so that a few bytes that unpack to very many never lie in memory at once.
+Bytes to bytes. Decoded data is returned in pieces of 256 KiB at most; while :attr:`CodecStack.pending`, take the next
+piece before receiving more, so that a small input that expands to much data is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class CodecStack:
         self.codec: Codec | None = None
 
     def put_tls(self, tls: Tls) -> None:
-        """From now on everything goes through ``tls``, whose handshake is done, and through nothing else."""
+        """Use ``tls``, whose handshake is complete, and no codec from now on."""
         self.tls = tls
         self.codec = None
 
     def put_codec(self, codec: Codec) -> None:
-        """From now on everything goes through ``codec``, inside of TLS if there is TLS."""
+        """Use ``codec`` from now on, inside TLS if there is TLS."""
         self.codec = codec
 
     def encode(self, data: bytes | memoryview) -> bytes:
-        """``data`` for the wire; the peer can read all of it at once.
+        """Encode ``data`` for the wire; the peer can decode all of it at once.
 
-        :raises ProtocolError: when TLS has broken
+        :raises ProtocolError: if TLS has failed
         """
         if self.codec is not None:
             data = self.codec.compress(data)
@@ -40,17 +40,17 @@ class CodecStack:
 
     @property
     def pending(self) -> bool:
-        """Whether :meth:`decode` is to be called before more is received."""
+        """Whether to call :meth:`decode` before receiving more."""
         codec, tls = self.codec, self.tls
         return (codec is not None and (codec.pending or codec.ended)) or (
             tls is not None and (tls.pending or tls.ended)
         )
 
     def decode(self, wire: bytes = b"") -> bytes:
-        """A piece of what the peer sent, of ``wire`` and what came before it; b"" when there is none yet.
+        """Take ``wire`` and return a piece of the decoded data; b"" if more input is needed.
 
-        :raises EOFError: when the peer has ended its stream
-        :raises ProtocolError: for bytes that cannot be
+        :raises EOFError: if the peer has ended its stream
+        :raises ProtocolError: for invalid input
         """
         codec, tls = self.codec, self.tls
         if codec is not None and codec.pending and not wire:
@@ -63,9 +63,9 @@ class CodecStack:
         return data
 
     def take_output(self) -> bytes:
-        """What TLS itself has to say to the peer: an alert, an answer to a new key."""
+        """Bytes that TLS itself has to send: an alert, a reply to a key update."""
         return b"" if self.tls is None else self.tls.take_output()
 
     def close(self) -> bytes:
-        """The last bytes for the wire."""
+        """The last bytes for the wire: TLS's close_notify."""
         return b"" if self.tls is None else self.tls.close()

@@ -7,12 +7,12 @@ One object serves one connection, both directions, for the connection's life::
     piece = codec.decompress(wire)   # at most max_bytes; then, while codec.pending:
     piece = codec.decompress()       # the next piece; b"" when more input is needed
 
-A few bytes can stand for very many, so what comes out is cut into pieces and nothing is unpacked before
-it is asked for: beside the input and one piece, a codec holds at most one chunk (snappy, 64 KiB) or zlib's
-window. Input that cannot be is a ProtocolError, and the object then refuses to go on.
+A small input can expand to much data, so output is returned in pieces and nothing is decompressed before it is
+requested: besides the input and one piece, a codec holds at most one chunk (snappy, 64 KiB) or zlib's window. Invalid
+input raises ProtocolError, and the object then refuses further input.
 
-The snappy framing is cut here, its lengths checked before anything is unpacked; python-snappy unpacks
-whole chunks and checks their sums. The format is google/snappy's framing_format.txt.
+The snappy framing is parsed here, and lengths are checked before anything is decompressed; python-snappy decompresses
+whole chunks and verifies their checksums. The format is google/snappy's framing_format.txt.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ import snappy
 
 from gnsq_like.errors import ProtocolError
 
-#: Bytes of one piece. Not below what one snappy chunk may hold.
+#: Bytes of one piece; at least the size of one decompressed snappy chunk.
 PIECE_BYTES = 256 * 1024
 
-#: What a snappy chunk may hold unpacked, and what it may have packed (4 bytes of checksum and snappy's worst case).
+#: Limits of a snappy chunk, decompressed and compressed (a 4-byte checksum and snappy's worst case).
 _MAX_CHUNK_BYTES = 65536
 _MAX_PACKED_BYTES = 4 + 32 + _MAX_CHUNK_BYTES + _MAX_CHUNK_BYTES // 6
 
 _COMPRESSED, _UNCOMPRESSED, _IDENTIFIER = 0x00, 0x01, 0xFF
-#: Chunks of types from here on may be skipped by who does not know them; 0xFE is padding.
+#: Unknown chunks of these types and above may be skipped; 0xFE is padding.
 _FIRST_SKIPPABLE = 0x80
 _STREAM_NAME = b"sNaPpY"
 
 
 class Codec(Protocol):
-    """What both codecs are."""
+    """The interface of both codecs."""
 
-    #: Whether ``decompress()`` may give more without more input.
+    #: Whether ``decompress()`` may return more without more input.
     pending: bool
-    #: Whether the peer has ended its stream, so that nothing more can come.
+    #: Whether the peer has ended its stream.
     ended: bool
 
     def compress(self, data: bytes | memoryview) -> bytes:
-        """``data`` for the wire; the peer can decode all of it at once."""
+        """Compress ``data``; the peer can decode all of it at once."""
 
     def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
-        """Take ``data``, and give what is unpacked of all that was taken.
+        """Take ``data``, and return decompressed data of everything taken so far.
 
-        :param max_bytes: the most that is given
-        :returns: b"" when more input is needed; ``pending`` says whether to call again first
-        :raises ProtocolError: for input that cannot be
+        :param max_bytes: at most this much is returned
+        :returns: b"" if more input is needed; while ``pending``, call again first
+        :raises ProtocolError: for invalid input
         """
 
 
@@ -63,10 +63,10 @@ class Snappy:
     def __init__(self) -> None:
         self._packer = snappy.StreamCompressor()
         self._unpacker = snappy.StreamDecompressor()
-        #: Input not unpacked yet, and how far it is cut.
+        #: Input not decompressed yet, and the position up to which it is parsed.
         self._input = b""
         self._position = 0
-        #: Bytes still to come of a chunk that is skipped.
+        #: Bytes left of a chunk that is skipped.
         self._to_skip = 0
         self._identified = False
         self._error: ProtocolError | None = None
@@ -78,7 +78,7 @@ class Snappy:
         return bytes(self._packer.compress(bytes(data)))
 
     def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
-        """As :meth:`Codec.decompress`; one chunk (64 KiB) is given whole even if ``max_bytes`` is less."""
+        """As :meth:`Codec.decompress`; a chunk (64 KiB) is returned whole even if ``max_bytes`` is lower."""
         if self._error is not None:
             raise self._error
         self._input = self._input[self._position :] + data
@@ -92,7 +92,7 @@ class Snappy:
             raise
 
     def _cut(self, max_bytes: int) -> bytes:
-        """The whole chunks that lie ready and give at most ``max_bytes``, without what is skipped."""
+        """The complete chunks, without skipped ones, that decompress to at most ``max_bytes``."""
         data = self._input
         chunks: list[bytes] = []
         size = 0
@@ -121,7 +121,7 @@ class Snappy:
                 if stop > len(data):
                     break
                 if data[position + 4 : stop] != _STREAM_NAME:
-                    raise ProtocolError(f"a snappy stream that calls itself {data[position + 4 : stop]!r}")
+                    raise ProtocolError(f"invalid snappy stream identifier {data[position + 4 : stop]!r}")
                 self._identified = True
                 self._position = stop
             else:
@@ -131,7 +131,7 @@ class Snappy:
 
     def _check_head(self, kind: int, packed: int) -> None:
         if not self._identified and kind != _IDENTIFIER:
-            raise ProtocolError("not a snappy stream: it does not begin with the stream identifier")
+            raise ProtocolError("not a snappy stream: the stream identifier is missing")
         if kind == _COMPRESSED:
             fits = 5 <= packed <= _MAX_PACKED_BYTES
         elif kind == _UNCOMPRESSED:
@@ -141,21 +141,21 @@ class Snappy:
         elif kind >= _FIRST_SKIPPABLE:
             fits = True
         else:
-            raise ProtocolError(f"a snappy chunk of the unknown type 0x{kind:02x}")
+            raise ProtocolError(f"snappy chunk of unknown type 0x{kind:02x}")
         if not fits:
-            raise ProtocolError(f"a snappy chunk of type 0x{kind:02x} with {packed} bytes")
+            raise ProtocolError(f"invalid snappy chunk of type 0x{kind:02x} with {packed} bytes")
 
     def _unpack(self, chunks: bytes) -> bytes:
         if not chunks:
             return b""
         try:
             return bytes(self._unpacker.decompress(chunks))
-        except Exception as exc:  # what python-snappy raises is its implementation's
-            raise ProtocolError(f"snappy data that cannot be unpacked: {exc}") from exc
+        except Exception as exc:  # python-snappy's exceptions depend on its backend
+            raise ProtocolError(f"invalid snappy data: {exc}") from exc
 
 
 def _unpacked_size(data: bytes, start: int, stop: int) -> int:
-    """What a compressed block says it unpacks to: a varint at its start."""
+    """The decompressed size that a compressed block states: a varint at its start."""
     size = 0
     for index, byte in enumerate(data[start : min(stop, start + 3)]):
         size |= (byte & 0x7F) << 7 * index
@@ -163,7 +163,7 @@ def _unpacked_size(data: bytes, start: int, stop: int) -> int:
             if size > _MAX_CHUNK_BYTES:
                 break
             return size
-    raise ProtocolError(f"a snappy chunk that unpacks to more than {_MAX_CHUNK_BYTES} bytes")
+    raise ProtocolError(f"snappy chunk decompresses to more than {_MAX_CHUNK_BYTES} bytes")
 
 
 class Deflate:
@@ -196,11 +196,11 @@ class Deflate:
         try:
             piece = unpacker.decompress(left + data if left else data, max_bytes)
         except zlib.error as exc:
-            self._fail(f"not deflate data: {exc}", exc)
+            self._fail(f"invalid deflate data: {exc}", exc)
         self.ended = unpacker.eof
         if unpacker.unused_data:
             self._fail("data after the end of a deflate stream")
-        # zlib keeps the rest of a match to itself when a piece is full.
+        # When a piece is full, zlib may hold the rest of a match internally.
         self.pending = not self.ended and (bool(unpacker.unconsumed_tail) or len(piece) == max_bytes)
         return piece
 

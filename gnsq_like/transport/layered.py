@@ -1,12 +1,12 @@
-"""A stream socket under TLS, a codec, or both. It offers what ``TcpTransport`` offers.
+"""A stream socket with TLS, a codec, or both on top; same interface as ``TcpTransport``.
 
-What ``send_now`` takes is encoded at once and cannot be taken back, for TLS and the codecs are streams: all of
-it counts as sent, because the peer may come to see any part of it. What the kernel has not taken of the encoded
-form is counted in ``unsent``, and nothing more is taken before that is written; so whoever writes calls again
-while there is any, also without new data.
+Data passed to ``send_now`` is encoded at once and cannot be withdrawn, because TLS and the codecs are streams: all of
+it counts as sent, since the peer may see any part of it. Encoded bytes that the kernel has not accepted are counted in
+``unsent``, and no further data is accepted until they are written; so the caller calls again while there are any, even
+without new data.
 
-Rules for editors: only ``receive`` may switch, and never between reading the socket and decoding what was read:
-another greenlet may call ``receive_now`` meanwhile.
+Rules for editors: only ``receive`` may switch, and never between reading the socket and decoding the bytes read,
+because another greenlet may call ``receive_now`` meanwhile.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NOTHING = memoryview(b"")
 
 
 class LayeredTransport:
-    """A connected socket's bytes, encoded and decoded."""
+    """A connected socket whose bytes are encoded and decoded."""
 
     def __init__(self, tcp: TcpTransport, layers: CodecStack) -> None:
         self._tcp = tcp
         self.layers = layers
-        #: Encoded bytes that the kernel has not taken yet.
+        #: Encoded bytes that the kernel has not accepted yet.
         self._wire = _NOTHING
 
     @property
@@ -39,7 +39,7 @@ class LayeredTransport:
 
     @property
     def unsent(self) -> int:
-        """Encoded bytes that the kernel has not taken yet."""
+        """Encoded bytes that the kernel has not accepted yet."""
         return len(self._wire)
 
     def fileno(self) -> int:
@@ -49,16 +49,16 @@ class LayeredTransport:
     def receive(self, timeout: float | None = None) -> bytes:
         """As ``TcpTransport.receive``, decoded. May switch.
 
-        :raises ProtocolError: for input that cannot be decoded
+        :raises ProtocolError: for invalid input
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._tcp.drained and self.layers.pending:
-            give_way()  # waiting for the socket, where nothing may come, would not do
+            give_way()  # without waiting for the socket, which may stay silent
         while True:
             raw = b""
             if not self.layers.pending:
                 left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:  # also for a peer whose bytes come to nothing
+                if left is not None and left <= 0:  # for a peer whose bytes decode to nothing
                     raise TimeoutError
                 raw = self._tcp.receive(left)
                 if not raw:
@@ -73,7 +73,7 @@ class LayeredTransport:
     def receive_now(self) -> bytes | None:
         """As ``TcpTransport.receive_now``, decoded. Never switches.
 
-        :raises ProtocolError: for input that cannot be decoded
+        :raises ProtocolError: for invalid input
         """
         while True:
             raw: bytes | None = b""
@@ -89,10 +89,10 @@ class LayeredTransport:
                 return data
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Take ``data``, all of it or, while bytes are ``unsent``, none; how many bytes that was. Never switches.
+        """Accept all of ``data`` or, while bytes are ``unsent``, none; returns the number of bytes. Never switches.
 
-        :raises OSError: when the socket breaks; then nothing of ``data`` was written
-        :raises ProtocolError: when TLS has broken
+        :raises OSError: if the socket fails; then nothing of ``data`` was written
+        :raises ProtocolError: if TLS has failed
         """
         if self._wire:
             self._push()
@@ -105,22 +105,22 @@ class LayeredTransport:
 
     def _push(self) -> None:
         left = self._wire[self._tcp.send_now(self._wire) :]
-        self._wire = left if left else _NOTHING  # an empty slice would keep all that was sent
+        self._wire = left if left else _NOTHING  # an empty slice would keep the whole buffer alive
 
     def has_input(self) -> bool:
-        """As ``TcpTransport.has_input``; also for what was read and is not decoded yet. Never switches."""
+        """As ``TcpTransport.has_input``, also true for bytes read and not yet decoded. Never switches."""
         return self.layers.pending or self._tcp.has_input()
 
     def abandon(self) -> None:
-        """As ``TcpTransport.abandon``: no TLS goodbye, which would end the parent's connection. Never switches."""
+        """As ``TcpTransport.abandon``: no close_notify, which would end the parent's connection. Never switches."""
         self._tcp.abandon()
 
     def close(self) -> None:
-        """Say goodbye, if TLS is there and the kernel takes it, and close the socket; twice is fine."""
+        """Send TLS's close_notify if the kernel accepts it at once, and close the socket; twice is fine."""
         try:
-            goodbye = self.layers.close()
-            if goodbye and not self._wire:
-                self._tcp.send_now(goodbye)
+            last = self.layers.close()
+            if last and not self._wire:
+                self._tcp.send_now(last)
         except OSError:
-            pass  # the peer is gone already
+            pass  # the peer is already gone
         self._tcp.close()

@@ -1,4 +1,4 @@
-"""TCP and unix sockets by gevent's own socket module, which works patched or not."""
+"""TCP and unix sockets from gevent's own socket module, which works patched or not."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gevent import monkey, socket
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed
 
-#: Bytes asked for in one read. Larger reads cost more (a fresh allocation each) than they save.
+#: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
 READ_BYTES = 64 * 1024
 
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 
-#: What ends a dial. UnicodeError: a name that cannot be written in DNS, as "foo..bar" or with a label over
-#: 63. RuntimeError: a resolver's thread cannot be started, as at the interpreter's exit.
+#: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
+#: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
 _FAILURES = (OSError, UnicodeError, RuntimeError)
 
 _getaddrinfo = monkey.get_original("socket", "getaddrinfo")
@@ -28,13 +28,13 @@ _getaddrinfo = monkey.get_original("socket", "getaddrinfo")
 class TcpTransport:
     """A connected stream socket; made by :func:`dial`."""
 
-    #: Bytes that ``send_now`` took and the kernel did not: none, here.
+    #: Bytes that ``send_now`` accepted and the kernel did not; always 0 here.
     unsent = 0
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        #: Whether the next receive without a timeout goes through the hub before it tries to read: set
-        #: after a read that left nothing, and by a reader that has kept the hub waiting for long.
+        #: Whether the next receive without a timeout goes through the hub before it reads: set after a read that
+        #: emptied the socket, and by a reader that has kept the hub waiting for long.
         self.drained = False
 
     def fileno(self) -> int:
@@ -42,13 +42,13 @@ class TcpTransport:
         return int(self._sock.fileno())
 
     def receive(self, timeout: float | None = None) -> bytes:
-        """Bytes as they come; empty at the end of the stream. May switch.
+        """Wait for bytes; empty at the end of the stream. May switch.
 
-        :raises OSError: when the socket breaks; TimeoutError after ``timeout`` seconds without a byte
+        :raises OSError: if the socket fails; TimeoutError after ``timeout`` seconds without a byte
         """
         if timeout is None:
             if self.drained:
-                # A try that finds nothing costs more than all the rest of a small read.
+                # An attempt that finds nothing costs more than the rest of a small read.
                 self._sock._wait(self._sock._read_event)
             data = self._sock.recv(READ_BYTES)
             self.drained = len(data) < READ_BYTES
@@ -60,9 +60,9 @@ class TcpTransport:
             self._sock.settimeout(None)
 
     def receive_now(self) -> bytes | None:
-        """Bytes that are there; empty at the end of the stream, None if none are there yet. Never switches.
+        """Read without waiting; empty at the end of the stream, None if nothing has arrived. Never switches.
 
-        :raises OSError: when the socket breaks
+        :raises OSError: if the socket fails
         """
         self._sock.settimeout(0.0)
         try:
@@ -75,9 +75,9 @@ class TcpTransport:
             self._sock.settimeout(None)
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Give the kernel what it takes at once; how many bytes that was, 0 for none. Never switches.
+        """Write what the kernel accepts at once; returns the number of bytes. Never switches.
 
-        :raises OSError: when the socket breaks
+        :raises OSError: if the socket fails
         """
         try:
             return self._sock.send(data, 0, 0.0)
@@ -87,8 +87,8 @@ class TcpTransport:
             raise
 
     def has_input(self) -> bool:
-        """Whether a read would give bytes, the end of the stream or an error at once. Never switches."""
-        # gevent's recv would wait, whatever the flags say, unless its timeout is 0.
+        """Whether a read would return at once: bytes, the end of the stream or an error. Never switches."""
+        # gevent's recv waits whatever the flags, unless its timeout is 0.
         self._sock.settimeout(0.0)
         try:
             self._sock.recv(1, socket.MSG_PEEK)
@@ -99,7 +99,7 @@ class TcpTransport:
         return True
 
     def abandon(self) -> None:
-        """In a forked child: give back the descriptor; the parent's connection goes on. Never switches."""
+        """In a forked child: close the descriptor; the parent's connection stays open. Never switches."""
         descriptor = self._sock.detach()
         if descriptor >= 0:
             os.close(descriptor)
@@ -110,10 +110,10 @@ class TcpTransport:
 
 
 def give_way() -> None:
-    """Let the hub look at all sockets and timers, and serve those that are due. Switches.
+    """Let the hub poll all sockets and timers once, and serve those that are ready. Switches.
 
-    ``gevent.sleep(0)`` lets greenlets run that can already; the hub may serve dozens of such calls before it
-    looks at a socket.
+    After ``gevent.sleep(0)`` only runnable greenlets run; the hub may serve dozens of such calls before it polls a
+    socket.
     """
     hub = gevent.get_hub()
     with hub.loop.timer(0.0) as timer:
@@ -121,9 +121,9 @@ def give_way() -> None:
 
 
 def dial(address: Address, timeout: float) -> TcpTransport:
-    """Connect to ``address`` within ``timeout`` seconds, trying all that its name resolves to. May switch.
+    """Connect to ``address`` within ``timeout`` seconds, trying all addresses its name resolves to. May switch.
 
-    :raises ConnectionFailed: when nothing answers
+    :raises ConnectionFailed: if none accepts the connection
     """
     deadline = time.monotonic() + timeout
     if address.path:
@@ -134,12 +134,12 @@ def dial(address: Address, timeout: float) -> TcpTransport:
             return _connect(family, target, address, deadline)
         except ConnectionFailed as exc:
             failure = exc
-    raise failure or ConnectionFailed(str(address), "its name resolves to nothing")
+    raise failure or ConnectionFailed(str(address), "its name resolves to no address")
 
 
 def _resolve(address: Address, timeout: float) -> Any:
     try:
-        # A number needs no resolver, and so no thread: gevent asks DNS in threads.
+        # A numeric address needs no resolver, which gevent runs in threads.
         return _getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
     except OSError:
         pass
@@ -151,7 +151,7 @@ def _resolve(address: Address, timeout: float) -> Any:
     except gevent.Timeout as exc:
         if exc is not mine:  # the caller's
             raise
-        raise ConnectionFailed(str(address), f"its name was not resolved in {timeout:g} s") from exc
+        raise ConnectionFailed(str(address), f"its name was not resolved within {timeout:g} s") from exc
     except _FAILURES as exc:
         raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
 
@@ -159,7 +159,7 @@ def _resolve(address: Address, timeout: float) -> Any:
 def _connect(family: int, target: Any, address: Address, deadline: float) -> TcpTransport:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise ConnectionFailed(str(address), "the time is up")
+        raise ConnectionFailed(str(address), "the time to connect is over")
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.settimeout(left)

@@ -1,20 +1,20 @@
-"""TLS as bytes to bytes, over ``SSLContext.wrap_bio``: no socket, so any context works, patched or not.
+"""TLS as bytes to bytes, with ``SSLContext.wrap_bio``: no socket, so any context works, patched or not.
 
 One object serves one connection, as client or server::
 
     tls = Tls(context, server_hostname="nsqd.example")          # or Tls(context, server_side=True)
-    while not tls.handshake(received):                          # b"" at first; then what came from the peer
+    while not tls.handshake(received):                          # b"" at first; then bytes from the peer
         send(tls.take_output()); received = ...
     send(tls.take_output())                                     # the handshake's last bytes, if any
     wire = tls.encrypt(data)                                    # to be written whole, in this order
-    piece = tls.decrypt(received)                               # what it holds; then, while tls.pending:
+    piece = tls.decrypt(received)                               # its content; then, while tls.pending:
     piece = tls.decrypt()
     send(tls.close())                                           # close_notify
 
-Bytes of the application that came with the handshake's last ones are given by the first ``decrypt()``.
-After a TLSError the object refuses to go on, but ``take_output`` gives the alert that tells the peer why.
+Application data received together with the end of the handshake is returned by the first ``decrypt()``. After a
+TLSError the object refuses further use, except that ``take_output`` returns the alert for the peer.
 
-Rules for editors: this module imports ssl, so it is imported where TLS begins and not before (docs/internals, TLS).
+Rules for editors: this module imports ssl, so it must be imported only when TLS begins (docs/internals, TLS).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gnsq_like.transport.compression import PIECE_BYTES
 
 _T = TypeVar("_T")
 
-#: OpenSSL's X509_V_ERR_ codes that have a word of ours: what is wrong with the peer's certificate.
+#: OpenSSL's X509_V_ERR_ codes, as kinds of TLSError.
 _CERTIFICATE_FAULTS = {
     9: "not_yet_valid",
     10: "expired",
@@ -42,7 +42,7 @@ _CERTIFICATE_FAULTS = {
     62: "wrong_hostname",
     64: "wrong_hostname",
 }
-#: OpenSSL's reasons that mean: these bytes are no TLS, or of no version that both have.
+#: OpenSSL's reasons that mean "not TLS" or "no common version", as kinds of TLSError.
 _NO_COMMON_GROUND = {
     "WRONG_VERSION_NUMBER": "not_tls",
     "HTTP_REQUEST": "not_tls",
@@ -55,11 +55,11 @@ _NO_COMMON_GROUND = {
 
 
 class Tls:
-    """One connection's TLS.
+    """TLS on one connection.
 
     :param context: an ``ssl.SSLContext``
     :param server_side: whether this end is the server
-    :param server_hostname: for a client: the name that the server's certificate must carry, and SNI
+    :param server_hostname: for a client: the name required in the server's certificate, and SNI
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class Tls:
         self._outgoing = ssl.MemoryBIO()
         self._error: TLSError | None = None
         self._done = False
-        #: Whether ``decrypt()`` may give more without more input.
+        #: Whether ``decrypt()`` may return more without more input.
         self.pending = False
-        #: Whether the peer said close_notify, so that nothing more can come.
+        #: Whether the peer sent close_notify.
         self.ended = False
         self._object = self._guard(context.wrap_bio, self._incoming, self._outgoing, server_side, server_hostname)
 
     def handshake(self, data: bytes = b"") -> bool:
-        """Take what came from the peer, and go on with the handshake; next, send :meth:`take_output`.
+        """Continue the handshake with bytes from the peer. Next: send :meth:`take_output`.
 
-        :returns: whether it is done
-        :raises TLSError: when it failed
+        :returns: whether the handshake is complete
+        :raises TLSError: if it failed
         """
         if data:
             self._incoming.write(data)
@@ -92,28 +92,28 @@ class Tls:
         return True
 
     def take_output(self) -> bytes:
-        """What must be written to the peer now; b"" for nothing."""
+        """Bytes to write to the peer now; may be empty."""
         return self._outgoing.read()
 
     def encrypt(self, data: bytes | memoryview) -> bytes:
-        """``data`` for the wire, behind whatever else was waiting to be written.
+        """Encrypt ``data``; the result begins with other output that was pending.
 
-        :raises TLSError: when the connection is no longer fit for it
+        :raises TLSError: if TLS has failed
         """
         view = memoryview(data)
         while view:
             try:
                 view = view[self._guard(self._object.write, view) :]
             except ssl.SSLWantReadError:
-                raise self._fail("protocol", "the peer wants to negotiate anew") from None
+                raise self._fail("protocol", "the peer requested renegotiation") from None
         return self._outgoing.read()
 
     def decrypt(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
-        """Take ``data``, and give what is decrypted of all that was taken.
+        """Take ``data``, and return decrypted data of everything taken so far.
 
-        :param max_bytes: the most that is given
-        :returns: b"" when more input is needed, or none can come any more (``ended``)
-        :raises TLSError: for input that cannot be
+        :param max_bytes: at most this much is returned
+        :returns: b"" if more input is needed, or the stream has ``ended``
+        :raises TLSError: for invalid input
         """
         if data:
             self._incoming.write(data)
@@ -137,9 +137,9 @@ class Tls:
         return b"".join(pieces)
 
     def close(self) -> bytes:
-        """close_notify, behind whatever else was waiting to be written; b"" before the handshake was done."""
+        """close_notify, after other output that was pending; b"" before the handshake is complete."""
         if self._done and self._error is None:
-            # unwrap goes on to wait for the peer's; nobody here does.
+            # unwrap raises SSLWantReadError for the peer's close_notify, which is not waited for.
             with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError, TLSError):
                 self._guard(self._object.unwrap)
         return self._outgoing.read()
@@ -157,11 +157,11 @@ class Tls:
 
     @property
     def peer_certificate(self) -> dict[str, object]:
-        """The peer's certificate as ``ssl`` gives it; empty where none was asked for or verified."""
+        """The peer's certificate in ``ssl``'s form; empty if none was requested or verified."""
         return dict(self._object.getpeercert() or {}) if self._done else {}
 
     def _guard(self, call: Callable[..., _T], *arguments: object) -> _T:
-        """Make one call of OpenSSL; every fault becomes a TLSError, which is the last word."""
+        """Call OpenSSL; every fault becomes a TLSError, which all later calls raise again."""
         if self._error is not None:
             raise self._error
         try:
@@ -176,7 +176,7 @@ class Tls:
             kind = _NO_COMMON_GROUND.get(reason) or ("refused" if "_ALERT_" in reason else "protocol")
             raise self._fail(kind, reason.lower().replace("_", " ") or str(exc)) from exc
         except (OSError, ValueError, TypeError) as exc:
-            # The last two: a server_hostname that cannot be one.
+            # ValueError, TypeError: an invalid server_hostname.
             raise self._fail("protocol", str(exc)) from exc
 
     def _fail(self, kind: str, detail: str) -> TLSError:
@@ -201,7 +201,7 @@ def _stamp(path: str | None) -> tuple[int, int]:
     try:
         status = os.stat(path or "")
     except (OSError, ValueError):
-        return 0, 0  # whoever opens it says what is wrong
+        return 0, 0  # loading it will report the error
     return status.st_mtime_ns, status.st_size
 
 
@@ -230,12 +230,12 @@ def _context(
 
 
 def _no_password() -> str:
-    # Without this, OpenSSL asks on the terminal.
+    # Without this, OpenSSL prompts on the terminal.
     raise ValueError("the key is encrypted; load it into an ssl_context")
 
 
 def _words(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLError):
-        # Without a reason: load_cert_chain, which did not find what it looked for.
-        return (exc.reason or "no certificate, or no key to it, is in there").lower().replace("_", " ")
-    return getattr(exc, "strerror", None) or str(exc) or "it holds nothing of use"
+        # load_cert_chain gives no reason if the certificate or the key is missing.
+        return (exc.reason or "it holds no certificate, or not its key").lower().replace("_", " ")
+    return getattr(exc, "strerror", None) or str(exc) or "it holds no certificates"

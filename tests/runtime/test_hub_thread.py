@@ -53,6 +53,6 @@ def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, capl
     handle = thread.start()
     before = handle.thread
     handle.call(gevent.spawn, leave)
-    while not any("goes on after an error" in record.getMessage() for record in caplog.records):
+    while not any("continues after an error" in record.getMessage() for record in caplog.records):
         handle.run(gevent.sleep, 0)
     assert handle.run(thread_id) == before

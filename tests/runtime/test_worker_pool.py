@@ -327,7 +327,7 @@ def test_a_timeout_that_a_handler_leaves_running_stalls_nothing(caplog):
     workers = WorkerPool(handle, 1, spawn=spawn)
     workers.put([0])
     wait_for(lambda: spawn.greenlets and spawn.greenlets[0].dead)
-    assert "left a timeout running" in caplog.text
+    assert "without cancelling its gevent.Timeout" in caplog.text
     workers.put([1])
     wait_for(lambda: handled == [0, 1])
     assert len(spawn.greenlets) == 2

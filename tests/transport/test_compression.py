@@ -126,14 +126,14 @@ def test_chunks_of_any_kind_are_data_or_the_protocol_error(chunks: list[tuple[in
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
-        (b"\x00\x00\x00\x06\x00\x00\x00\x00OK", "does not begin with"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x00OK", "identifier is missing"),
         (HEADER + chunk(0x02, b"a"), "unknown type 0x02"),
         (HEADER + chunk(0xFF, b"sNaPpy"), "sNaPpy"),
         (chunk(0xFF, b"longer name"), "0xff with 11 bytes"),
         (HEADER + b"\x01\x05\x00\x01", "0x01 with 65541 bytes"),
         (HEADER + b"\x00\xff\xff\xff", "0x00 with 16777215 bytes"),
-        (HEADER + chunk(0x00, b"sumx" + b"\xff\xff\xff\xff\x0f" + b"a"), "unpacks to more than 65536"),
-        (HEADER + chunk(0x00, b"sumx" + b"\x81\x80\x04" + b"a"), "unpacks to more than 65536"),
+        (HEADER + chunk(0x00, b"sumx" + b"\xff\xff\xff\xff\x0f" + b"a"), "decompresses to more than 65536"),
+        (HEADER + chunk(0x00, b"sumx" + b"\x81\x80\x04" + b"a"), "decompresses to more than 65536"),
         (HEADER + chunk(0x01, b"\x00\x00\x00\x00abc"), "checksum"),
     ],
 )
