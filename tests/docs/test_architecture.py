@@ -86,6 +86,13 @@ def test_every_room_is_in_the_tree(room: str) -> None:
         assert listed == inner
 
 
+def test_the_readme_lists_the_rooms_that_are_directories() -> None:
+    layout = section((DOCS.parent / "README.rst").read_text(), "Layout")
+    assert set(re.findall(r"``(\w+)/``", layout)) - {"gnsq_like"} == {
+        room for room in ROOMS if (PACKAGE / room).is_dir()
+    }
+
+
 def test_the_page_lists_the_leaves() -> None:
     listed = re.search(r"\*Leaves\* are (.*?)\.", PAGE, re.DOTALL)
     assert listed
