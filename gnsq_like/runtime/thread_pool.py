@@ -31,8 +31,9 @@ _R = TypeVar("_R")
 _MOST_THREADS = 2**20
 #: Threads of one hub for calls that block on sockets.
 BLOCKING_THREADS = 32
-#: Seconds after which an idle one of them ends.
-_BLOCKING_IDLE = 30.0
+#: Seconds after which an idle one of them ends: soon, because its hub may have ended; and no round number, so that
+#: calls at regular intervals do not meet threads that are just ending.
+_BLOCKING_IDLE = 1.7
 
 #: Each OS thread's pool for them, with the hub and the process that it belongs to. Native even where threading is
 #: patched.
