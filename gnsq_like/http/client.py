@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -241,9 +242,7 @@ def seconds(option: str, value: float, *, above_zero: bool = False) -> float:
 def _check_header(value: object) -> str:
     # Otherwise requests would refuse it, with the secret in its error.
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
-        raise InvalidOption(
-            "authorization", "<hidden>", "a header's value is printable ASCII, without blanks around it"
-        )
+        raise InvalidOption("authorization", "<hidden>", "it must be printable ASCII, without blanks around it")
     return value
 
 
@@ -262,15 +261,13 @@ def _unwrapped(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
 def _status_error(answer: Answer) -> HTTPStatusError:
     """From nsqd's {"message"}, the older {"status_txt"}, or whatever text there is (docs/internals 3.1)."""
     message = line_of(answer.body)
-    try:
+    with suppress(Malformed):
         value = object_of(answer.body)
-    except Malformed:
-        return HTTPStatusError(answer.url, answer.status, message)
-    word = value.get("message", value.get("status_txt"))
-    if isinstance(word, str):
-        message = word
-    if message == "TLS_REQUIRED":
-        message = f"TLS_REQUIRED: this nsqd answers only over https, on port {value.get('https_port')}"
+        word = value.get("message", value.get("status_txt"))
+        if word == "TLS_REQUIRED":
+            message = f"TLS_REQUIRED: this nsqd answers only over https, on port {value.get('https_port')}"
+        elif isinstance(word, str):
+            message = word
     return HTTPStatusError(answer.url, answer.status, message)
 
 

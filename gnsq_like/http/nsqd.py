@@ -209,8 +209,7 @@ def _info(value: dict[str, Any]) -> NsqdInfo:
         return value_of(value, name, int) if name in value else None
 
     def duration(name: str) -> float | None:
-        nanoseconds = number(name)
-        return None if nanoseconds is None else nanoseconds / _NANOSECONDS
+        return value_of(value, name, int) / _NANOSECONDS if name in value else None
 
     return NsqdInfo(
         version=value_of(value, "version", str),
