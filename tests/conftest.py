@@ -1,4 +1,4 @@
-"""How the tests run: hypothesis profiles, and what needs a real nsqd."""
+"""How the tests run: hypothesis profiles, what needs a real nsqd, and an end for tests that hang."""
 
 import gc
 import os
@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.support.time_limit import pytest_configure, pytest_runtest_protocol, pytest_timeout_set_timer
+
+__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_timeout_set_timer"]
 
 # The default repeats the same examples in every run, so that a red run is red again; the other one searches.
 settings.register_profile("ci", deadline=None, derandomize=True)

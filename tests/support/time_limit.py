@@ -1,0 +1,98 @@
+"""A test that outlives its time limit is named, and does not hang the run: hooks of pytest, which tests/conftest.py
+takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark.
+
+At its limit the test fails, in its own greenlet, even where that waits for others: pytest-timeout's own ways do not
+know greenlets. Raised by a signal in whichever greenlet runs just then, the failure ends that one, and the test may
+pass.
+
+What is still there at one and a half times the limit (all caught the failure, a greenlet computes without end, a
+fixture hangs while it cleans up) ends the process, with the test's name and all stacks. pytest-xdist would replace
+that process; with --dist loadgroup the new one runs the same test again, or waits for ever for a second test before
+it begins its last. So processes are not replaced: the others end what they have begun, and the run is over.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Generator
+from typing import Any
+
+import gevent
+import pytest
+from gevent.util import format_run_info
+from greenlet import greenlet
+
+#: Times the limit: room for the failure to be reported, and for fixtures to clean up.
+LAST_CALL = 1.5
+
+_ending = pytest.StashKey[threading.Timer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("xdist") and config.option.maxworkerrestart is None:
+        config.option.maxworkerrestart = "0"
+
+
+@pytest.hookimpl
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """pytest-timeout asks for this as a test begins, fixtures included; ``item.cancel_timeout`` is its too."""
+    if item.config.option.usepdb or item.config.option.trace:
+        return True
+    main = gevent.getcurrent()
+    is_over = False
+
+    def cancel() -> None:
+        nonlocal is_over
+        is_over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def fail(in_main: bool = True) -> None:
+        if not is_over:
+            failure = pytest.fail.Exception(f"still running after {settings.timeout:g} s")
+            if in_main:
+                raise failure
+            main.throw(failure)
+
+    def interrupt(*_: object) -> None:
+        sys.stderr.write(_stacks(main))
+        if gevent.getcurrent() is main:
+            fail()
+        else:
+            gevent.get_hub().loop.run_callback(fail, False)
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+    ending = item.stash[_ending] = threading.Timer(LAST_CALL * settings.timeout, _end_the_process, [item, main])
+    ending.daemon = True
+    ending.start()
+    return True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    # Not with pytest-timeout's cancelling: that comes with the first failure, before fixtures clean up.
+    try:
+        return (yield)
+    finally:
+        if _ending in item.stash:
+            item.stash[_ending].cancel()
+
+
+def _stacks(main: greenlet) -> str:
+    """All of them; gevent leaves out the main greenlet's, in which tests run, while it waits."""
+    lines = ["The test waits here:\n", *traceback.format_stack(main.gr_frame)] if main.gr_frame else []
+    return "".join([*lines, "\n".join(format_run_info()), "\n"])
+
+
+def _end_the_process(item: pytest.Item, main: greenlet) -> None:
+    try:
+        item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
+        sys.stderr.write(f"{item.nodeid} is still running at {LAST_CALL} times its time limit\n{_stacks(main)}")
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
