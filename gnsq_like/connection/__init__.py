@@ -1,4 +1,4 @@
-"""One connection to one nsqd: ``connection`` wires transport, session and ``outbox``; ``handshake`` opens it."""
+"""One connection to one nsqd: ``handshake`` opens it, ``outbox`` writes, ``liveness`` detects a dead peer."""
 
 from __future__ import annotations
 

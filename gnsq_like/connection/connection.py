@@ -1,16 +1,14 @@
 """One connection to one nsqd: transport + session + outbox, and one greenlet that reads.
 
-Reader, Producer and the Spark source build on it. It talks upward by callbacks and knows nothing of
-them: it answers heartbeats, counts what is in flight, hands up each pass over what was received as one
-list of messages, and notices when the peer is dead.
+Reader, Producer and the Spark source build on it. It reports to its owner by callbacks: it answers heartbeats, passes
+on the messages of each read as one list, and detects a dead peer.
 
-Greenlets: the caller of :meth:`Connection.connect` dials and shakes hands; from then on the reader
-greenlet alone receives, runs the callbacks and, at the end, tears down. Writes belong to the outbox.
-A failure seen elsewhere (a write in the hub, the watch for a silent peer) is thrown into the reader
-greenlet, so there is one place where a connection ends: ``_read``.
+Greenlets: the caller of :meth:`Connection.connect` dials and negotiates; after that the reader greenlet alone receives,
+runs the callbacks and, at the end, cleans up. Writes belong to the outbox. A failure detected elsewhere (a write in the
+hub, the liveness timer) is thrown into the reader greenlet, so that a connection ends in one place: ``_read``.
 
-The end, in order: 1. no further command is taken; 2. the socket is closed; 3. unanswered commands get
-their error; 4. ``on_close`` is called, once.
+The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
+4. ``on_close`` is called, once.
 """
 
 from __future__ import annotations
@@ -62,14 +60,14 @@ from gnsq_like.wire.session import (
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which an auth server's answer holds at least: its ttl is a whole number (docs/internals 1.4).
+#: The shortest validity of an auth server's response, in seconds: its ttl is a whole number (docs/internals 1.4).
 _LEAST_TTL = 1.0
-#: Seconds for which the reader greenlet keeps reading before the hub has its turn; see ``worker_pool.SLICE``.
+#: Seconds for which the reader greenlet reads before it yields to the hub; see ``worker_pool.SLICE``.
 _SLICE = 0.010
 
 
 class _Stop(BaseException):
-    """Thrown into the reader greenlet to end it; ``error`` is None when the end was asked for."""
+    """Thrown into the reader greenlet to end it; ``error`` is None if :meth:`Connection.close` was called."""
 
     def __init__(self, error: NSQError | None) -> None:
         self.error = error
@@ -80,20 +78,19 @@ def _ignore(*_: object) -> None:
 
 
 class Connection:
-    """One connection to one nsqd, for those who steer RDY themselves.
+    """One connection to one nsqd, for applications that control RDY themselves.
 
-    Nothing happens before :meth:`connect`. Then :meth:`subscribe` and :meth:`set_rdy`, or
-    :meth:`publish`. All methods belong to the thread that called ``connect``.
+    Nothing happens before :meth:`connect`. Next: :meth:`subscribe` and :meth:`set_rdy`, or :meth:`publish`; at the end,
+    :meth:`close`. All methods must be called in the thread that called ``connect``.
 
     :param address: "host:port", "[ipv6]:port" or "unix:/path"
-    :param options: the connection's options; the defaults where not given
-    :param on_messages: called with (connection, messages) for each pass over what was received; a
-        message is (timestamp in ns, attempts, 16 bytes of id, body)
-    :param on_answers: called with (connection) after publishes were answered, once for all of a pass
-    :param on_error: called with (connection, error) when nsqd says that a FIN, REQ or TOUCH failed
-    :param on_close: called with (connection, error) when the connection has ended; error is None if
-        :meth:`close` ended it
-    :param on_auth: called with (connection, authorized) when nsqd took the ``auth_secret``; see ``authorized``
+    :param options: the connection's options; None for the defaults
+    :param on_messages: called with (connection, messages) after each read that completed messages; a message is
+        (timestamp in ns, attempts, 16-byte id, body)
+    :param on_answers: called with (connection) after publishes were confirmed, once per read
+    :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed
+    :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
+    :param on_auth: called with (connection, authorized) when nsqd accepted the ``auth_secret``; see ``authorized``
 
     The callbacks run in the reader greenlet (on_auth: in that of ``connect``) and must not switch greenlets.
     """
@@ -119,19 +116,19 @@ class Connection:
         self._on_close = on_close
         self._on_auth = on_auth
         self._session = Session({})
-        #: What nsqd answered to IDENTIFY.
+        #: nsqd's reply to IDENTIFY.
         self.negotiated = Negotiated()
-        #: What it answered to AUTH; None where it asked for none.
+        #: nsqd's reply to AUTH; None if it required none.
         self.authorized: Authorized | None = None
-        #: And when (monotonic).
+        #: Monotonic time of that reply.
         self._authorized_at = 0.0
-        #: The publishes that wait for their answer; read ``unanswered_count``, or its length where a call is felt.
+        #: The unanswered publishes; read ``unanswered_count``, or this length where the cost of a call matters.
         self.unanswered: Sized = ()
-        #: Bytes of them.
+        #: Bytes of the unanswered publishes.
         self.unanswered_bytes = 0
         #: The RDY last sent.
         self.rdy = 0
-        #: Seconds from IDENTIFY or SUB to its answer, the least seen; a measure of the network.
+        #: Seconds from IDENTIFY or SUB to its reply, the lowest seen; an estimate of the network's round trip.
         self.round_trip = 0.0
         #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
         self.last_received_at = 0.0
@@ -139,18 +136,18 @@ class Connection:
         self.alive = False
         #: Whether ``connect`` was called.
         self._begun = False
-        #: Whether the reader greenlet runs, and whether it ends or was told to.
+        #: Whether the reader greenlet has started, and whether the connection has ended or is about to.
         self._reading = False
         self._ending = False
-        #: Whether this is a forked child, and the connection its parent's.
+        #: Whether this is a forked child, and the connection belongs to its parent.
         self._inherited = False
-        #: Why the connection ended; None while it stands or if it was closed.
+        #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
         self._transport: TcpTransport | LayeredTransport | None = None
         self._outbox: Outbox | None = None
         self._reader: Any = None
         self._liveness: Liveness | None = None
-        #: Answers to SUB and CLS, while somebody waits for them.
+        #: Pending replies to SUB and CLS.
         self._subscribed: PendingReply | None = None
         self._close_wait: PendingReply | None = None
 
@@ -161,15 +158,17 @@ class Connection:
     # -- life ---------------------------------------------------------------------------------------
 
     def connect(self) -> Negotiated:
-        """Dial, IDENTIFY, TLS, codec and AUTH as asked, and start reading; within ``connect_timeout``. May switch.
+        """Dial, negotiate (IDENTIFY, TLS, codec, AUTH) and start reading, within ``connect_timeout``. May switch.
 
-        :returns: what nsqd answered
-        :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause;
-            without a cause when it was closed meanwhile
-        :raises NotRunning: when called twice, even if the first failed, or after ``close``; a Connection lives once
+        Next: :meth:`subscribe` or :meth:`publish`.
+
+        :returns: nsqd's reply to IDENTIFY
+        :raises ConnectionFailed: its cause is nsqd's error, a TLSError, a NegotiationFailed or an OSError; no cause if
+            :meth:`close` was called meanwhile
+        :raises NotRunning: after an earlier call, even a failed one, or after ``close``
         """
         if self._begun or self._ending:
-            raise NotRunning("a Connection connects once; make a new one")
+            raise NotRunning("a Connection can connect only once; make a new one")
         self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
         handshake, self.options = shake_hands(self.target, self.options, deadline)
@@ -201,11 +200,10 @@ class Connection:
         return self.negotiated
 
     def close(self) -> None:
-        """End the connection now, after one try to write what is queued; twice is fine. May switch.
+        """End the connection now, after one attempt to write what is queued; twice is fine. May switch.
 
-        What is in flight is delivered again by nsqd after its timeout. For an orderly end call
-        :meth:`close_subscription` first and answer what is in flight. A :meth:`connect` that is under way in another
-        greenlet fails when it has got through.
+        nsqd delivers messages in flight again after their timeout (docs/internals 2.6). For an orderly end, call
+        :meth:`close_subscription` first and answer them. A :meth:`connect` in progress in another greenlet fails.
         """
         if self._outbox is not None and self.alive:
             self._outbox.flush()
@@ -214,7 +212,7 @@ class Connection:
             self._reader.join()
 
     def _stop(self, error: NSQError | None) -> None:
-        """Have the reader greenlet end the connection. Never switches."""
+        """Make the reader greenlet end the connection. Never switches."""
         if self._ending:
             return
         self._ending = True
@@ -222,10 +220,10 @@ class Connection:
         self.error = error
         if self._reading:
             self._reader.kill(_Stop(error), block=False)
-        # Otherwise it has not run yet, and sees this when it does: what is thrown now it could not catch.
+        # If it has not started, it could not catch the exception; it checks _ending first.
 
     def forked_child(self) -> None:
-        """For ``at_fork``: this process is a child; the socket is the parent's. Never switches."""
+        """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
         if self._reader is None or self._inherited:
             return
         assert self._outbox is not None and self._transport is not None and self._liveness is not None
@@ -237,7 +235,7 @@ class Connection:
         self._transport.abandon()
 
     def _read(self) -> None:
-        """The reader greenlet: all input, and the end."""
+        """The reader greenlet: all input, and the end of the connection."""
         assert self._transport is not None
         error: NSQError | None = None
         try:
@@ -257,8 +255,8 @@ class Connection:
                 for event in self._session.receive(data):
                     self._dispatch(event)
                 if now > turn_ends:
-                    # Reads that come full do not reach the hub. It has its turn now, with no data in
-                    # hand: waiting for our own socket has it look at all sockets, and costs no delay.
+                    # Full reads never yield to the hub. Waiting for our own socket now, with no data in hand, makes
+                    # it poll all sockets and adds no delay.
                     self._transport.drained = True
         except _Stop as stop:
             error = stop.error
@@ -273,8 +271,7 @@ class Connection:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
-            # Nothing of ours should raise there; if it does, the connection ends and says so.
-            logger.exception("connection to %s: a fault of gnsq_like or of a callback", self.address)
+            logger.exception("connection to %s: bug in gnsq_like or in a callback", self.address)
             reason = f"internal error: {exc!r}"
         lost = ConnectionLost(self.address, reason)
         lost.__cause__ = exc
@@ -294,7 +291,7 @@ class Connection:
         for waiting in (self._subscribed, self._close_wait):
             if waiting is not None:
                 waiting.settle(failure)
-        # nsqd executes nothing after a fatal error, and no command of which bytes are missing.
+        # nsqd executes nothing after a fatal error, and no incomplete command.
         not_executed = isinstance(failure.__cause__, NsqdError)
         for reply in self._session.abandon():
             assert isinstance(reply, PendingReply)
@@ -308,7 +305,7 @@ class Connection:
         except Exception:
             logger.exception("connection to %s: on_close raised", self.address)
 
-    # -- what comes in ------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Messages):
@@ -323,7 +320,7 @@ class Connection:
             self._put(commands.NOP)
         elif isinstance(event, Refused):
             assert isinstance(event.token, PendingReply)
-            self.alive = False  # nsqd hangs up; a caller that hears of the refusal must not publish here
+            self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
             event.token.settle(self._refusal(event.error))
         elif isinstance(event, CommandFailed):
             logger.info("nsqd at %s: %s", self.address, event.error)
@@ -340,31 +337,31 @@ class Connection:
             raise _Stop(self._lost_by(event.error))
 
     def _refusal(self, refusal: NsqdError) -> NSQError:
-        """What nsqd's error means for the publish that it answers."""
-        # An auth server may also say by allowing nothing that what AUTH gave has expired.
+        """The error of a publish that nsqd refused."""
+        # E_UNAUTHORIZED may also mean that the permissions of AUTH have expired.
         may_be_expired = refusal.code == "E_AUTH_FAILED" or (
             refusal.code == "E_UNAUTHORIZED"
             and callable(self.options.auth_secret)
             and time.monotonic() - self._authorized_at >= _LEAST_TTL
         )
-        if may_be_expired:  # on a new connection, with a fresh secret, the same may be taken
+        if may_be_expired:  # a new connection with a fresh secret may be allowed the same
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
         return PublishRefused(refusal, self.address)
 
     def _write_failed(self, exc: OSError | ProtocolError) -> None:
-        # nsqd's answers, and its reason to hang up, may lie unread: they say what became of which publish.
+        # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
         self.catch_up()
         self._stop(self._lost_by(exc, "writing failed: "))
 
     def catch_up(self) -> None:
-        """Take in what has come, without waiting for more. Never switches.
+        """Process the input that has arrived, without waiting for more. Never switches.
 
-        For a thread that did not run its hub for long: afterwards ``alive`` tells whether nsqd gave up.
+        For a thread that did not run its hub for long: ``alive`` is False afterwards if nsqd closed the connection.
         """
         self._take_in([])
 
     def _take_in(self, events: list[Event]) -> None:
-        """Dispatch ``events``, then what else has come. Never switches."""
+        """Dispatch ``events``, then further input that has arrived. Never switches."""
         while self.alive:
             assert self._transport is not None
             try:
@@ -385,7 +382,7 @@ class Connection:
             except Exception as exc:
                 self._stop(self._lost_by(exc))
 
-    # -- what goes out ------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------
 
     def _put(self, data: bytes) -> bool:
         if not self.alive:
@@ -402,14 +399,15 @@ class Connection:
         return self._outbox
 
     def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
-        """SUB, and wait for its answer. May switch. Next: :meth:`set_rdy`.
+        """Subscribe to a channel (SUB) and wait for the reply. May switch. Next: :meth:`set_rdy`.
 
-        :param timeout: seconds; ``connect_timeout`` if not given
+        :param timeout: seconds; None for ``connect_timeout``
         :raises InvalidName: before anything is sent
-        :raises ConnectionFailed: with nsqd's refusal as its cause, or when no answer came in time
+        :raises ConnectionFailed: nsqd refused, and its error is the cause; or there was no reply in time
+        :raises NotRunning: if it is not connected, or already subscribed
         """
         outbox = self._require_alive()
-        command = self._session.subscribe(topic, channel)  # refuses a second SUB, which must not be registered
+        command = self._session.subscribe(topic, channel)  # raises for a second SUB, before anything is registered
         reply = self._subscribed = PendingReply()
         started = time.monotonic()
         outbox.put_now(command)
@@ -417,15 +415,16 @@ class Connection:
         self.round_trip = min(self.round_trip, time.monotonic() - started)
 
     def close_subscription(self, timeout: float | None = None) -> None:
-        """CLS, and wait for CLOSE_WAIT: then no further message comes. May switch.
+        """Send CLS and wait for CLOSE_WAIT, after which no further message arrives. May switch.
 
-        What is in flight can still be answered (docs/internals 1.8).
+        Messages in flight can still be answered (docs/internals 1.8). Next: :meth:`close`.
 
-        :raises ConnectionFailed: when the connection ended or no answer came in time
-        :raises NotRunning: when called twice, or without a subscription
+        :param timeout: seconds; None for ``connect_timeout``
+        :raises ConnectionFailed: if the connection ended, or there was no reply in time
+        :raises NotRunning: after an earlier call, or without a subscription
         """
         outbox = self._require_alive()
-        command = self._session.close()  # refuses a second CLS, which must not be registered
+        command = self._session.close()  # raises for a second CLS, before anything is registered
         reply = self._close_wait = PendingReply()
         self.rdy = 0
         outbox.put_now(command)
@@ -444,46 +443,44 @@ class Connection:
         """RDY: let nsqd deliver while fewer than ``count`` messages are in flight. Never switches.
 
         :returns: False if the connection is gone
-        :raises UsageError: for a count that nsqd would answer by closing the connection
+        :raises UsageError: if nsqd would close the connection because of this count
         """
         if not 0 <= count <= self.negotiated.max_rdy_count:
-            raise UsageError(f"RDY {count} is out of nsqd's range 0 to {self.negotiated.max_rdy_count}")
+            raise UsageError(f"RDY {count} is outside nsqd's range, 0 to {self.negotiated.max_rdy_count}")
         if not self._put(commands.rdy(count)):
             return False
         self.rdy = count
         return True
 
     def finish(self, message_id: bytes) -> bool:
-        """FIN: the message is done. Never switches. False if the connection is gone."""
+        """FIN: the message is done. Returns False if the connection is gone. Never switches."""
         return self._put(b"FIN %b\n" % message_id)
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
-        """FIN for each of several messages. Never switches. False if the connection is gone."""
+        """FIN for each of several messages. Returns False if the connection is gone. Never switches."""
         return self._put(commands.fin_many(message_ids))
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
-        """REQ: have nsqd deliver the message again after ``delay`` seconds. Never switches.
+        """REQ: nsqd delivers the message again after ``delay`` seconds. Never switches.
 
         :returns: False if the connection is gone
         """
         return self._put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:
-        """TOUCH: have nsqd's timeout start anew (docs/internals 1.7). Never switches.
+        """TOUCH: nsqd's timeout for the message restarts (docs/internals 1.7). Never switches.
 
         :returns: False if the connection is gone
         """
         return self._put(commands.touch(message_id))
 
     def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
-        """Queue a PUB, MPUB or DPUB of ``wire.commands``; its answer settles the Reply. Never switches.
+        """Queue a PUB, MPUB or DPUB made by ``wire.commands``. Never switches.
 
-        :param reply: to be settled; a new one where not given
-
-        The Reply's error is PublishRefused for the command that nsqd refused, NotSent for those that
-        nsqd cannot have executed, and OutcomeUnknown for those that were sent and never answered.
-
-        :raises NSQError: when the connection is gone; then nothing was queued
+        :param reply: settled by nsqd's reply; None for a new one
+        :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd cannot have
+            executed it, OutcomeUnknown if it was sent and not answered
+        :raises NSQError: if the connection is gone; nothing was queued
         """
         outbox = self._outbox
         if not self.alive or outbox is None:
@@ -498,11 +495,11 @@ class Connection:
         if alone:
             outbox.put_now(command)
         else:
-            # Others wait for their answers: gather what they publish next into one write with this.
+            # Not now: further publishes of this iteration of the hub leave in the same write.
             outbox.put(command)
         return reply
 
     @property
     def unanswered_count(self) -> int:
-        """Publishes that wait for nsqd's answer."""
+        """The number of publishes that nsqd has not answered."""
         return len(self.unanswered)

@@ -1,8 +1,8 @@
-"""From a dialled socket to a connection that may subscribe and publish: IDENTIFY, TLS, codec, AUTH.
+"""Dials, and negotiates until the connection may subscribe and publish: IDENTIFY, TLS, codec, AUTH.
 
-The session says what comes next; here it is done, in the caller's greenlet and before there is any other:
-write, wait for the answer, put TLS or a codec around the socket, begin with the bytes that came already, and
-so on until ``Identified``. All of it ends by one deadline.
+The session decides the next step; this module performs it, in the caller's greenlet, before the connection has one of
+its own: write, wait for the reply, put TLS or a codec around the socket, pass on bytes already received, and so on
+until ``Identified``. One deadline covers all of it.
 
 Rules for editors: the secret goes from the option into the bytes of AUTH, and nowhere else.
 """
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What nsqd is asked for though the user did not; in nsqd's words, blanks for underscores.
+#: Defaults of ours that differ from nsqd's; nsqd's errors name them with blanks for underscores.
 _ASKED_BY_DEFAULT = {
     "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
     "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
 }
 
-#: Addresses for which the log has been told that a secret goes there in the clear.
+#: Addresses for which the log has a warning that the secret is sent unencrypted.
 _warned: set[str] = set()
 
 
 def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -> tuple[Handshake, ConnectionOptions]:
-    """Dial, and negotiate what the options ask for. May switch.
+    """Dial, and negotiate as the options say. May switch.
 
-    An nsqd whose flags refuse one of our own defaults is dialled again without that default.
+    If nsqd refuses one of our own defaults, it is dialled again without that default.
 
-    :param deadline: until when (monotonic) all must be done
-    :returns: the handshake that came to its end, and the options it was made with
-    :raises ConnectionFailed: with nsqd's error, a TLSError, a NegotiationFailed or the network's as its cause
+    :param deadline: monotonic time by which all must be done
+    :returns: the completed handshake, and the options it used
+    :raises ConnectionFailed: its cause is nsqd's error, a TLSError, a NegotiationFailed or an OSError
     """
     while True:
         tcp = dial(address, deadline - time.monotonic())
@@ -71,7 +71,7 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
             refused = _refused_default(exc, options)
             if refused is None:
                 raise ConnectionFailed(str(address), str(exc)) from exc
-            logger.info("%s: %s; connecting again with nsqd's own %s", address, exc, refused)
+            logger.info("%s: %s; connecting again with nsqd's default %s", address, exc, refused)
             less: dict[str, Any] = {refused: None}
             options = replace(options, **less)
         except BaseException:
@@ -80,7 +80,7 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
 
 
 def _refused_default(error: Exception, options: ConnectionOptions) -> str | None:
-    """The option, if nsqd refused one that only has our default: its flags may have another range."""
+    """The option that nsqd refused, if it has our default: nsqd's flags may not allow it."""
     if isinstance(error, NsqdError):
         for name, default in _ASKED_BY_DEFAULT.items():
             if error.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and getattr(options, name) == default:
@@ -89,11 +89,11 @@ def _refused_default(error: Exception, options: ConnectionOptions) -> str | None
 
 
 class Handshake:
-    """One handshake; :meth:`run` once.
+    """One handshake; call :meth:`run` once.
 
-    :param tcp: freshly dialled
-    :param session: a new one
-    :param deadline: until when (monotonic) all must be done
+    :param tcp: a new connection
+    :param session: a new session
+    :param deadline: monotonic time by which all must be done
     """
 
     def __init__(
@@ -106,24 +106,24 @@ class Handshake:
         self._deadline = deadline
         #: TLS and codec, from the first upgrade on.
         self._layers: CodecStack | None = None
-        #: What to read from and write to: the socket, or it under layers.
+        #: To read from and write to: the socket, or the layers over it.
         self.transport: TcpTransport | LayeredTransport = tcp
-        #: What is going on, for an error's text.
+        #: The current step, for an error's text.
         self.step = "IDENTIFY"
-        #: What nsqd answered to IDENTIFY.
+        #: nsqd's reply to IDENTIFY.
         self.negotiated = Negotiated()
-        #: Seconds from IDENTIFY to its answer.
+        #: Seconds from IDENTIFY to its reply.
         self.round_trip = 0.0
         #: Monotonic time of the last bytes from nsqd.
         self.last_received_at = 0.0
-        #: Events that are not for the handshake, for when the connection stands.
+        #: Events that came with the end of the handshake, for the connection.
         self.early: list[Event] = []
 
     def run(self) -> None:
-        """Shake hands. May switch.
+        """Negotiate. May switch.
 
-        :raises OSError: when the socket breaks, or the time is up
-        :raises NsqdError, ProtocolError, NegotiationFailed: what nsqd, TLS or the options' wishes came to
+        :raises OSError: if the socket fails; TimeoutError after the deadline
+        :raises NsqdError, ProtocolError, NegotiationFailed: if nsqd, TLS or the options prevent the connection
         """
         started = time.monotonic()
         self._write(self.session.start())
@@ -133,7 +133,7 @@ class Handshake:
             data = self._receive()
 
     def _take(self, data: bytes) -> bool:
-        """Go on with what came; whether that was the end."""
+        """Process input; returns whether the negotiation is complete."""
         while data:
             events, data = self.session.receive(data), b""
             done = False
@@ -166,14 +166,14 @@ class Handshake:
                 data = self._receive()
             self._write(tls.take_output())
         except TLSError:
-            with suppress(OSError):  # it says why we refuse; nsqd may have hung up
+            with suppress(OSError):  # the alert; nsqd may have closed the connection
                 self._write(tls.take_output())
             raise
         self._layered().put_tls(tls)
         return b""
 
     def _make_tls(self) -> Tls:
-        # At first use: an application may have to patch before ssl is imported.
+        # Imported at first use: an application may have to patch before ssl is imported.
         from gnsq_like.transport.tls import Tls, client_context
 
         options = self._options
@@ -187,15 +187,15 @@ class Handshake:
             except Exception as exc:
                 raise NegotiationFailed("tls_v1", f"server_hostname({str(self._address)!r}) raised {exc!r}") from exc
         if name is not None and not (isinstance(name, str) and name):
-            raise NegotiationFailed("tls_v1", f"server_hostname() gave {name!r}, no name")
+            raise NegotiationFailed("tls_v1", f"server_hostname() returned {name!r}, not a name")
         if name is None and self._address.host:
             name = self._address.host.partition("%")[0]  # an IPv6 address without its zone
         if name is None and context.check_hostname:
-            raise NegotiationFailed("tls_v1", "a unix socket has no name to check; give server_hostname=")
+            raise NegotiationFailed("tls_v1", "a unix socket has no host name to verify; set server_hostname=")
         try:
             return Tls(context, server_hostname=name)
-        except TLSError as exc:  # no peer had a part in it
-            raise NegotiationFailed("tls_v1", f"cannot begin with server_hostname={name!r}: {exc.detail}") from exc
+        except TLSError as exc:  # a local error
+            raise NegotiationFailed("tls_v1", f"cannot start TLS with server_hostname={name!r}: {exc.detail}") from exc
 
     def _start_codec(self, upgrade: Upgrade) -> bytes:
         from gnsq_like.transport.compression import Deflate, Snappy
@@ -221,33 +221,33 @@ class Handshake:
             except Exception as exc:
                 raise NegotiationFailed("auth", f"auth_secret() raised {type(exc).__name__}") from exc
             if not isinstance(secret, str):
-                raise NegotiationFailed("auth", f"auth_secret() gave {type(secret).__name__}, no secret")
+                raise NegotiationFailed("auth", f"auth_secret() returned {type(secret).__name__}, not str")
             fault = secret_fault(secret)
             if fault is not None:
-                raise NegotiationFailed("auth", f"auth_secret() gave no secret: {fault}")
+                raise NegotiationFailed("auth", f"auth_secret() returned an invalid secret: {fault}")
         if secret is None:
-            raise NegotiationFailed("auth", "nsqd requires a secret; give auth_secret=")
+            raise NegotiationFailed("auth", "nsqd requires a secret; set auth_secret=")
         name = str(self._address)
         if (self._layers is None or self._layers.tls is None) and not self._address.path and name not in _warned:
             _warned.add(name)
-            logger.warning("auth_secret goes to %s in the clear; tls_v1=True encrypts it", name)
+            logger.warning("auth_secret is sent to %s in the clear; set tls_v1=True to encrypt it", name)
         return secret
 
     # -- bytes --------------------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
-        # A fresh socket's buffer takes this whole; a loop that waits would need a writer.
+        # A new socket's buffer holds all of this, so there is no waiting for it to become writable.
         left = memoryview(data)
         while left or self.transport.unsent:
             unsent = self.transport.unsent
             sent = self.transport.send_now(left)
             if not sent and self.transport.unsent >= unsent:
-                raise OSError("the socket took no bytes")
+                raise OSError("the socket accepted no bytes")
             left = left[sent:]
 
     def _receive(self) -> bytes:
         left = self._deadline - time.monotonic()
-        if left <= 0:  # also for a peer that always has something to say
+        if left <= 0:  # for a peer that never stops sending
             raise TimeoutError
         data = self.transport.receive(left)
         if not data:

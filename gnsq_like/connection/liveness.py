@@ -1,7 +1,7 @@
-"""Whether the peer is alive: it sends something at least every two heartbeat intervals, and it takes bytes.
+"""Detects a dead peer: one that sent nothing for two heartbeat intervals, or accepts no bytes.
 
-Looked at from a timer of the hub. A hub that was blocked for long must not count that against the peer, so each
-finding is checked against the socket itself, which knows what has come and what would go, before it is believed.
+Checked from a timer of the hub. Time in which the hub was blocked must not count against the peer, so each suspicion is
+first verified on the socket itself: whether it has input, whether it accepts output.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from typing import Any, Protocol
 
 from gnsq_like.connection.outbox import Outbox
 
-#: A peer that sent nothing for so many heartbeat intervals is dead (nsqd's own rule for clients, docs/internals 1.14).
+#: Heartbeat intervals of silence after which the peer is dead (nsqd's own rule for clients, docs/internals 1.14).
 _SILENT_INTERVALS = 2.0
-#: Seconds between two looks: often enough for write_timeout's default of 5.
+#: Seconds between checks: often enough for write_timeout's default of 5.
 _INTERVAL = 1.0
 
 
 class Watched(Protocol):
-    """A connection's transport, as it is watched."""
+    """The part of a transport that is needed here."""
 
     def has_input(self) -> bool: ...
 
 
 class Liveness:
-    """Watches one connection from the moment it is made.
+    """Watches one connection, from its construction until :meth:`close`.
 
-    :param last_received_at: gives the monotonic time of the last bytes
+    :param heartbeat_interval: seconds
+    :param write_timeout: seconds
+    :param last_received_at: returns the monotonic time of the last bytes received
     :param on_dead: called with the reason; must not switch
     """
 
@@ -52,23 +54,23 @@ class Liveness:
         self._timer.start(self._check)
 
     def close(self) -> None:
-        """Watch no more; twice is fine."""
+        """Stop watching; twice is fine."""
         self._timer.close()
 
     def _check(self) -> None:
         now = time.monotonic()
         if self._stalled(now) is not None:
-            # A hub that was blocked for long has not seen yet that the socket takes bytes again.
+            # A hub that was blocked may not have noticed that the socket is writable again.
             self._outbox.flush()
             stalled = self._stalled(now)
             if stalled is not None:
-                self._on_dead(f"it took no bytes for {stalled:.1f} s")
+                self._on_dead(f"it accepted no bytes for {stalled:.1f} s")
                 return
         silent = now - self._last_received_at()
         if silent > _SILENT_INTERVALS * self._heartbeat_interval and not self._transport.has_input():
-            self._on_dead(f"nothing came for {silent:.1f} s, heartbeats included")
+            self._on_dead(f"nothing received for {silent:.1f} s, not even heartbeats")
 
     def _stalled(self, now: float) -> float | None:
-        """Seconds without a byte taken, if those are more than ``write_timeout``."""
+        """Seconds for which the kernel has accepted nothing, if that is longer than ``write_timeout``."""
         since = self._outbox.stalled_since
         return None if since is None or now - since <= self._write_timeout else now - since

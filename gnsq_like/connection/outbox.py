@@ -1,13 +1,12 @@
-"""What is to be written on one connection, gathered until the hub comes round.
+"""The write side of one connection: output is collected until the hub's next iteration.
 
-``put`` only notes the bytes. All that is put before the hub runs its callbacks leaves in one write: a
-thousand FINs, or the publishes of a hundred greenlets. The write itself is made by the hub (or, with
-``put_now``, by the caller) without waiting; what the kernel does not take is written when the socket
-becomes writable. So no caller can be interrupted in the middle of a command, whatever is thrown into
-its greenlet, and nobody waits here.
+``put`` only appends. Everything put before the hub runs its callbacks leaves in one write: a thousand FINs, or the
+publishes of a hundred greenlets. The hub (with ``put_now``: the caller) writes without waiting; the rest is written
+when the socket becomes writable. So an exception thrown into a caller's greenlet can never cut a command in half, and
+no caller waits here.
 
-Rules for editors: nothing in this file may switch greenlets, and ``_flush`` must let nothing out but
-through ``on_broken``, for it runs in the hub.
+Rules for editors: nothing in this file may switch greenlets. ``_flush`` runs in the hub, so it must raise nothing;
+errors go to ``on_broken``.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from typing import Any, Protocol
 
 from gnsq_like.errors import ProtocolError
 
-#: Pieces joined for one write at most; beyond, joining costs more than a second write.
+#: Bytes joined into one write; beyond that, joining costs more than a second write.
 _JOIN_BYTES = 1024 * 1024
 #: libev's and libuv's event mask for "writable".
 _WRITABLE = 2
 
 
 class SendsNow(Protocol):
-    """What the outbox needs of a transport."""
+    """The part of a transport that the outbox needs."""
 
-    #: Bytes that ``send_now`` took and the kernel did not; while there are any, it is called again.
+    #: Bytes that ``send_now`` accepted and the kernel did not; while there are any, it is called again.
     @property
     def unsent(self) -> int: ...
     def fileno(self) -> int: ...
@@ -37,9 +36,8 @@ class SendsNow(Protocol):
 class Outbox:
     """The write side of one connection.
 
-    :param transport: what to write to
     :param loop: the hub's event loop
-    :param on_broken: called once with what ended writing; must not switch
+    :param on_broken: called once with the error that ended writing; must not switch
     """
 
     def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[OSError | ProtocolError], None]) -> None:
@@ -47,18 +45,18 @@ class Outbox:
         self._loop = loop
         self._on_broken = on_broken
         self._pieces: list[bytes] = []
-        #: What a write left over; it goes before ``_pieces``.
+        #: The rest of an incomplete write; goes before ``_pieces``.
         self._rest: memoryview | None = None
-        #: Watches for "writable" while ``_rest`` is there.
+        #: Waits for the socket to become writable after an incomplete write.
         self._watcher: Any = None
-        #: Whether a flush is due or the watcher will make one.
+        #: Whether a flush is scheduled, or the watcher will make one.
         self._scheduled = False
         self._closed = False
-        #: Monotonic time since when the kernel has taken nothing although there is something to write.
+        #: Monotonic time since which the kernel has accepted nothing although there is output.
         self.stalled_since: float | None = None
-        #: Bytes put in so far.
+        #: Bytes put so far.
         self.put_count = 0
-        #: Bytes given to the transport so far: the peer may come to see them.
+        #: Bytes passed to the transport so far; the peer may see them.
         self.sent_count = 0
 
     def put(self, data: bytes) -> None:
@@ -72,7 +70,7 @@ class Outbox:
             self._loop.run_callback(self._flush)
 
     def put_now(self, data: bytes) -> None:
-        """Queue commands and, if nothing is waiting before them, give them to the kernel at once. Never switches."""
+        """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
         if self._closed:
             return
         self._pieces.append(data)
@@ -81,14 +79,14 @@ class Outbox:
             self._flush()
 
     def flush(self) -> None:
-        """Give the kernel at once what it takes of all that is queued. Never switches.
+        """Write at once what the kernel accepts of everything queued. Never switches.
 
-        Also while a write waits for the socket to become writable: a hub that comes late has not looked.
+        Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
         """
         self._flush()
 
     def close(self) -> None:
-        """Forget what is queued, and take nothing more; twice is fine. Before the socket is closed."""
+        """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
         self._closed = True
         self._pieces = []
         self._rest = None

@@ -1,9 +1,9 @@
-"""The greenlet that asks the nsqlookupds which nsqds have a topic.
+"""Polls the nsqlookupds for the nsqds that have a topic.
 
-Every round asks all nsqlookupds at once and unites their answers; one that fails is reported and
-skipped, and a topic that one does not know is simply an answer without nsqds. Rounds come one interval
-apart, with random jitter drawn anew each time, so that a fleet of readers does not ask in step; after a
-lost connection an extra round comes soon (:meth:`Discovery.hurry`).
+Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped; one
+that does not know the topic counts as an answer without nsqds. Rounds are one interval apart, with new random jitter
+each time, so that a fleet of Readers does not poll in step. After a lost connection an extra round follows soon
+(:meth:`LookupdPoller.hurry`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ logger = logging.getLogger(__name__)
 
 
 class LookupdPoller:
-    """Polls nsqlookupds, for the nsqds of one topic or for all; :meth:`start` begins at once with a first round.
+    """Polls nsqlookupds, for the nsqds of one topic or for all; :meth:`start` begins with a first round.
 
-    :param clients: one for each nsqlookupd
+    :param clients: one per nsqlookupd
     :param topic: the topic to look up; None for all nsqds
-    :param options: the interval, its jitter, and which nsqds are wanted
-    :param on_found: called with (addresses, complete): the wanted nsqds found so far, whenever a nsqlookupd
-        has answered, so that a mute one holds up nobody; and at the end of a round in which one answered at
-        all, then with complete=True
-    :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd whose
-        address cannot be one
-    :param draw: gives random numbers from 0 to 1
+    :param options: the interval, its jitter, and the ``discovery_filter``
+    :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
+        so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer
+    :param on_error: called with (URL or address, error) for each nsqlookupd that failed and each nsqd with an invalid
+        address
+    :param draw: returns a random float in [0, 1)
     """
 
     def __init__(
@@ -60,8 +59,6 @@ class LookupdPoller:
         self._stopped = False
         self._hurried = Event()
         self._extra = delays.ExtraRounds()
-        #: Rounds finished; written by the poller greenlet.
-        self.rounds = 0
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
@@ -78,24 +75,23 @@ class LookupdPoller:
             client.close()
 
     def forked_child(self) -> None:
-        """In a forked child: end the poller; what it holds stays the parent's. Never switches."""
+        """In a forked child: end the poller without closing the clients, which are the parent's. Never switches."""
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
 
     def hurry(self) -> None:
-        """Ask for a round soon: a connection was lost, and its nsqd may be back, or gone. Never switches."""
+        """Poll again soon: a connection was lost, and its nsqd may be back, or gone. Never switches."""
         self._hurried.set()
 
     def _run(self) -> None:
         while not self._stopped:
-            # This round answers for the losses so far.
+            # This round covers all losses so far.
             self._hurried.clear()
             try:
                 self._round()
             except (Exception, gevent.Timeout):
-                # Nothing known raises here; whatever does, discovery goes on.
+                # The user's discovery_filter, for instance; discovery must go on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
-            self.rounds += 1
             self._extra.began(time.monotonic())
             self._sleep(self._pause())
 
@@ -106,7 +102,7 @@ class LookupdPoller:
         return delays.poll_delay(interval, self._options.lookupd_poll_jitter, self._draw)
 
     def _sleep(self, seconds: float) -> None:
-        """Wait for the next round, or for the extra one that was asked for."""
+        """Wait for the next round, or for an extra one."""
         due = time.monotonic() + seconds
         if not self._hurried.wait(seconds):
             return
@@ -149,8 +145,8 @@ class LookupdPoller:
         except HTTPError as exc:
             self._on_error(client.url, exc)
         except Exception as exc:
-            # An authorization that the user's own function could not give, say.
-            error = HTTPRequestFailed(client.url, f"not asked: {exc!r}")
+            # For instance from the user's function for lookupd_authorization.
+            error = HTTPRequestFailed(client.url, f"no request was made: {exc!r}")
             error.__cause__ = exc
             self._on_error(client.url, error)
         return None
@@ -163,7 +159,7 @@ def make_poller(
     on_found: Callable[[list[Address], bool], object],
     on_error: Callable[[str, NSQError], object],
 ) -> LookupdPoller:
-    """A Discovery with a client for each nsqlookupd, by the options; what goes in is as there."""
+    """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""
     clients = [
         LookupdClient(
             address,

@@ -1,11 +1,11 @@
-"""When an address is tried, and tried again: what Reader and Producer have in common, and the Reader's part.
+"""When an address is dialled, and dialled again: ``Tries`` for Reader and Producer, ``Redialer`` for the Reader.
 
-An nsqd of a fixed list is tried until it answers, with exponential delays from the first failure on. One
-that discovery found is tried once each time it is listed, and left alone for a while after a failure. Each
-try is made in a greenlet of its own, so that a mute nsqd delays no other, and an address is tried by one
-greenlet at a time. A connection that did not last is a failure too, for it would fail as soon again.
+An nsqd of a fixed list is tried until it accepts, with exponential delays from the first failure on. One found by
+discovery is tried once each time it is listed, except for a while after a failure. Each try has a greenlet of its own,
+so that an unresponsive nsqd delays no other; each address is tried by one greenlet at a time. A connection that does
+not last counts as a failure, because the next one would probably end as soon.
 
-Refusals that repeating cannot cure are reported once; when every known nsqd refuses so, that is reported too.
+Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from gnsq_like.policy import delays
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a connection has to last, from SUB on, to clear the failures before it. One that nsqd ends at
-#: once ends in milliseconds; one that lasts so long costs little however often it is made again.
+#: Seconds a connection must last after SUB to clear earlier failures. If nsqd refuses it, it ends within milliseconds;
+#: connections that last this long cost little, however often they are made.
 LASTING = 5.0
 
 
 class Tries:
-    """The tries at one address: how many failed in a row, and whether its refusal was reported."""
+    """The failed tries at one address, and whether its refusal was reported."""
 
     __slots__ = ("count", "not_before", "refused")
 
     def __init__(self) -> None:
         #: Failures in a row.
         self.count = 0
-        #: Until when (by the caller's clock) the address is left alone for them.
+        #: Earliest time of the next try, by the caller's clock.
         self.not_before = 0.0
-        #: Whether the last try met a refusal that repeating does not cure.
+        #: Whether the last try met a refusal that a retry cannot cure.
         self.refused = False
 
     def failed(self, error: NSQError) -> bool:
-        """One more failed.
+        """Count a failure.
 
-        :returns: whether to report it; a refusal that repeating does not cure is reported once
+        :returns: whether to report it; a refusal that a retry cannot cure is reported once
         """
         self.count += 1
         again, self.refused = self.refused, is_incurable(error)
@@ -54,16 +54,16 @@ class Tries:
 
 
 class Redialer:
-    """The addresses, and the greenlets on the way to a connection.
+    """The addresses to connect to, and the greenlets that try.
 
     :param fixed: addresses to keep connected
-    :param connect: tries once to connect to an address; returns why it failed, or None. May switch
+    :param connect: tries once to connect to an address; returns the error, or None. May switch
     :param is_connected: whether there is a connection to an address
-    :param on_failure: called with (address, error) for each failed try that is worth telling
-    :param on_hopeless: called with an error when every known nsqd refuses for good
+    :param on_failure: called with (address, error) for each failure to be reported
+    :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure
     :param poll_interval: seconds between two rounds of discovery
     :param max_redial_delay: the longest time between two tries at a fixed address, in seconds
-    :param surveyed: whether all nsqds are known, because no discovery takes part
+    :param surveyed: whether ``fixed`` is all there is, because there is no discovery
     """
 
     def __init__(
@@ -89,23 +89,23 @@ class Redialer:
         self._max_redial_delay = max_redial_delay
         self._draw = draw
         self._clock = clock
-        #: Whether all nsqds are known: from the first whole round of discovery on.
+        #: Whether all nsqds are known: True from the first complete round of discovery on.
         self.surveyed = surveyed
         #: Addresses that discovery found in its last round.
         self._found: frozenset[Address] = frozenset()
         self._trying: dict[Address, Any] = {}
-        #: When (by the clock) those that are connected subscribed.
+        #: Connected addresses, with the time (by the clock) when they subscribed.
         self._since: dict[Address, float] = {}
         self._tries: defaultdict[Address, Tries] = defaultdict(Tries)
         self._stopped = False
 
     @property
     def known(self) -> frozenset[Address]:
-        """The nsqds that are wanted: the fixed ones, and those of the last round of discovery. From any thread."""
+        """The fixed addresses, and those of the last round of discovery. From any thread."""
         return self._found.union(self._fixed)
 
     def start(self) -> None:
-        """Begin with the fixed addresses. Never switches."""
+        """Start dialling the fixed addresses. Never switches. Next: :meth:`stop`."""
         for address in self._fixed:
             self._try(address)
 
@@ -115,13 +115,13 @@ class Redialer:
         gevent.killall(list(self._trying.values()))
 
     def forked_child(self) -> None:
-        """In a forked child: forget the tries, which are the parent's. Never switches."""
+        """In a forked child: end all tries, which are the parent's. Never switches."""
         self._stopped = True
         for greenlet in self._trying.values():
             greenlet.kill(block=False)
 
     def found(self, addresses: Iterable[Address], complete: bool) -> None:
-        """A round of discovery gave these, and, if ``complete``, no others. Never switches."""
+        """A round of discovery found these addresses; if ``complete``, there are no others. Never switches."""
         listed = frozenset(addresses)
         self._found = listed if complete else self._found | listed
         self.surveyed = self.surveyed or complete
@@ -133,13 +133,13 @@ class Redialer:
     def lost(self, address: Address) -> bool:
         """A connection has ended. Never switches.
 
-        :returns: whether only discovery can bring the address back
+        :returns: whether the address will be dialled again only if discovery lists it
         """
         now = self._clock()
         if now - self._since.pop(address, now) >= LASTING:
             self._tries.pop(address, None)
         else:
-            # The first of them is like any loss: discovery may bring it back at once.
+            # Delay by the failures before this one: after the first, a listed address is dialled again at once.
             tries = self._tries[address]
             tries.not_before = now + delays.discovery_delay(tries.count, self._poll_interval)
             tries.count += 1
@@ -159,14 +159,14 @@ class Redialer:
                 error = self._try_once(address)
                 if error is None:
                     self._tries[address].refused = False
-                    # It may have been lost again before this greenlet went on, and lost() heard that it is being tried.
+                    # If it was already lost again, lost() left it to this greenlet.
                     if self._is_connected(address):
                         self._since[address] = self._clock()
                         return
                 else:
                     self._failed(address, error)
                 if address not in self._fixed:
-                    return  # discovery lists it again, or not
+                    return  # the next try is up to discovery
                 pause = self._redial_delay(address)
         finally:
             self._trying.pop(address, None)
@@ -175,9 +175,8 @@ class Redialer:
         try:
             return self._connect(address)
         except (Exception, gevent.Timeout) as exc:
-            # A Timeout of auth_secret or server_hostname; nothing else is known to raise here, but if
-            # something does, the address must not be forgotten for it.
-            logger.exception("connecting to %s", address)
+            # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
+            logger.exception("unexpected error while connecting to %s", address)
             return ConnectionFailed.unexpected(str(address), exc)
 
     def _failed(self, address: Address, error: NSQError) -> None:

@@ -410,7 +410,7 @@ class Producer:
         return f"<Producer {names}{' closed' if self._closed else ''}>"
 
     def stats(self) -> dict[str, Any]:
-        """PublishCounts of messages since the first publish, also after close(), and what connections hold. Any thread."""
+        """Counts of messages since the first publish, kept after close(), and each connection's state. From any thread."""
         pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",

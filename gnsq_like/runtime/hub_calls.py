@@ -191,7 +191,7 @@ def forget_here() -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep in the way that is right for this thread: its greenlets run meanwhile, if it has a hub. May switch."""
+    """Sleep; other greenlets of this thread run meanwhile, if it has a hub. May switch, or block."""
     if get_hub_if_exists() is None and not monkey.is_module_patched("time"):
         _block(seconds)
     else:

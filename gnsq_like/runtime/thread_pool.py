@@ -1,10 +1,10 @@
-"""Calls in native threads, for handlers with ``spawn="thread"`` and for whatever else blocks.
+"""Calls in native threads, for handlers with ``spawn="thread"`` and for other blocking code.
 
 A greenlet hands its call to a thread and waits, so how a handler ends (finish, requeue, backoff) is decided in
 the Reader's hub, as for handlers in greenlets. The threads belong to a Reader, or to HTTP requests: the hub's own
 pool has ten, which DNS needs.
 
-A thread cannot be killed. When the waiting greenlet is killed, the thread goes on; its result is dropped, and its
+A thread cannot be killed. When the waiting greenlet is killed, the thread continues; its result is dropped, and its
 place is free again when it ends.
 """
 
@@ -27,21 +27,25 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
-#: No bound that matters, but one that gevent's pool can hold.
+#: In effect no limit, but one that gevent's pool can represent.
 _MOST_THREADS = 2**20
-#: Threads of one hub for calls that block on sockets.
+#: Threads per hub for calls that block on sockets.
 BLOCKING_THREADS = 32
+<<<<<<< HEAD
 #: Seconds after which an idle one of them ends: soon, because its hub may have ended; and no round number, so that
 #: calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
+=======
+#: Seconds after which one of them ends when idle.
+_BLOCKING_IDLE = 30.0
+>>>>>>> b997ec1 (connection, discovery: plain English; thread_pool too)
 
-#: Each OS thread's pool for them, with the hub and the process that it belongs to. Native even where threading is
-#: patched.
+#: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
 _blocking: Any = monkey.get_original("_thread", "_local")()
 
 
 class _Raised:
-    """What a call in a thread raised. gevent would print it if it left the thread by itself."""
+    """An exception raised in a thread; gevent would print one that is not caught there."""
 
     __slots__ = ("exception",)
 
@@ -49,7 +53,7 @@ class _Raised:
         self.exception = exception
 
 
-def _met(function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
+def _caught(function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
     try:
         return function(argument)
     except BaseException as exc:
@@ -59,7 +63,7 @@ def _met(function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
 class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
-    Threads are started as they are needed, and kept until :meth:`close`.
+    Threads are started on demand, and kept until :meth:`close`.
 
     :param idle_timeout: seconds after which an idle thread ends; None for never
     """
@@ -70,7 +74,7 @@ class ThreadPool:
 
     @property
     def width(self) -> int:
-        """How many threads there may be; may be changed at any time, less takes effect as calls end."""
+        """The maximum number of threads; may be changed at any time. A lower one takes effect as calls end."""
         return int(self._pool.maxsize)
 
     @width.setter
@@ -80,20 +84,20 @@ class ThreadPool:
             self._pool.maxsize = width
 
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
-        """``function(argument)`` in a thread: its value, or what it raised, of whatever kind. May switch."""
-        outcome = self._pool.spawn(_met, function, argument).get()
+        """Call ``function(argument)`` in a thread; returns or raises whatever it does. May switch."""
+        outcome = self._pool.spawn(_caught, function, argument).get()
         if not isinstance(outcome, _Raised):
             return outcome
         try:
             raise outcome.exception
         finally:
-            del outcome  # or the traceback and this frame keep each other
+            del outcome  # breaks the reference cycle of traceback and frame
 
     def close(self, timeout: float = 1.0) -> int:
-        """End the threads that are idle, and the others when their calls end. May switch.
+        """End idle threads now, the others when their calls end. May switch.
 
         :param timeout: seconds to wait for them
-        :returns: how many still run then
+        :returns: the number of threads still running then
         """
         end = gevent.spawn(self._pool.kill)
         end.join(timeout)
@@ -101,7 +105,7 @@ class ThreadPool:
 
 
 def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
-    """``function(argument)`` in a thread made for it; for what is rare and may block for long. May switch."""
+    """Call ``function(argument)`` in a new thread, for rare calls that may block for long. May switch."""
     calls = ThreadPool(1)
     try:
         return calls.call(function, argument)
@@ -110,14 +114,14 @@ def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
 
 
 def call_blocking(job: Callable[[], _R], timeout: float) -> _R:
-    """``job()``, which blocks on sockets: its value, or what it raised. Freezes no hub. May switch.
+    """Call ``job()``, which blocks on sockets, without blocking the hub; returns or raises what it does. May switch.
 
-    Patched sockets switch by themselves, so the job runs here; it does so too where this OS thread has no hub (and
-    gets none), since no greenlet waits then. Otherwise it runs in a native thread.
+    With patched sockets, which switch, and in an OS thread without a hub, where no greenlet waits, the job is called
+    directly; otherwise in a native thread.
 
-    :param job: ends by itself soon after ``timeout``
+    :param job: must end by itself soon after ``timeout``
     :param timeout: seconds
-    :raises TimeoutError: the time is up; only where there is a hub
+    :raises TimeoutError: if it took longer; only in a thread with a hub
     """
     work = job
     if not monkey.is_module_patched("socket"):

@@ -324,7 +324,7 @@ def test_a_connection_whose_identify_failed_does_not_dial_again(nsqd):
     gevent.spawn(lambda: nsqd.accept().error("E_BAD_BODY IDENTIFY msg timeout (1) is invalid"))
     with pytest.raises(ConnectionFailed):
         connection.connect()
-    with pytest.raises(NotRunning, match="connects once"):
+    with pytest.raises(NotRunning, match="connect only once"):
         connection.connect()
     with pytest.raises(Empty):
         nsqd.accept(timeout=0)
@@ -586,14 +586,14 @@ def test_a_silent_peer_is_dead_after_two_heartbeat_intervals(nsqd, watcher):
     started = connection.last_received_at
     assert watcher.ended.wait(PATIENCE)
     assert time.monotonic() - started >= 2
-    assert "nothing came" in str(watcher.ends[0])
+    assert "nothing received" in str(watcher.ends[0])
 
 
 def test_a_peer_that_reads_nothing_is_dead_after_write_timeout(nsqd, watcher):
     connection, _ = connect(nsqd, watcher, write_timeout=0.1)
     reply = connection.publish(commands.mpub("t", [bytes(1_000_000)] * 20))
     assert watcher.ended.wait(PATIENCE)
-    assert "took no bytes" in str(watcher.ends[0])
+    assert "accepted no bytes" in str(watcher.ends[0])
     assert isinstance(reply.error, NotSent)
 
 

@@ -338,11 +338,11 @@ def test_a_handshake_that_never_ends_meets_the_deadline(nsqd: ScriptedNsqd) -> N
     [
         ({"tls_root_ca_file": "/nowhere/ca.pem"}, "cannot use tls_root_ca_file='/nowhere/ca.pem': No such file"),
         ({"tls_root_ca_file": __file__}, "cannot use tls_root_ca_file=.*no certificate or crl found"),
-        ({"tls_cert": __file__}, "cannot use tls_cert=.*no certificate, or no key to it"),
+        ({"tls_cert": __file__}, "cannot use tls_cert=.*no certificate, or not its key"),
         ({"server_hostname": lambda _: 1 / 0}, "server_hostname.*raised ZeroDivisionError"),
-        ({"server_hostname": lambda _: 5}, "gave 5, no name"),
+        ({"server_hostname": lambda _: 5}, "returned 5, not a name"),
         ({"server_hostname": lambda _: "a..b"}, "server_hostname='a..b': .*label"),
-        ({"server_hostname": lambda _: ""}, "gave '', no name"),
+        ({"server_hostname": lambda _: ""}, "returned '', not a name"),
         ({"ssl_context": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "client socket with a PROTOCOL_TLS_SERVER context"),
     ],
 )

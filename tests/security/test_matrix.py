@@ -243,7 +243,7 @@ def test_a_context_of_ones_own(nsqds: dict[str, Running]) -> None:
         ({"auth_secret": "wrong"}, "E_AUTH_FAILED"),
         ({"auth_secret": lambda: "wrong"}, "E_AUTH_FAILED"),
         ({}, "auth_secret="),
-        ({"auth_secret": lambda: None}, "gave NoneType"),
+        ({"auth_secret": lambda: None}, "returned NoneType"),
         ({"auth_secret": lambda: ""}, "must not be empty"),
         ({"auth_secret": lambda: "wrong\udce9"}, "UTF-8"),
         ({"auth_secret": lambda: 1 / 0}, "raised ZeroDivisionError"),
