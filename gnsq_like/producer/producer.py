@@ -410,7 +410,7 @@ class Producer:
         return f"<Producer {names}{' closed' if self._closed else ''}>"
 
     def stats(self) -> dict[str, Any]:
-        """Counts of messages since the first publish, kept after close(), and each connection's state. From any thread."""
+        """Counts of messages since the first publish, kept after close(), and the connections. From any thread."""
         pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",

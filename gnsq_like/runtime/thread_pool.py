@@ -31,14 +31,9 @@ _R = TypeVar("_R")
 _MOST_THREADS = 2**20
 #: Threads per hub for calls that block on sockets.
 BLOCKING_THREADS = 32
-<<<<<<< HEAD
 #: Seconds after which an idle one of them ends: soon, because its hub may have ended; and no round number, so that
 #: calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
-=======
-#: Seconds after which one of them ends when idle.
-_BLOCKING_IDLE = 30.0
->>>>>>> b997ec1 (connection, discovery: plain English; thread_pool too)
 
 #: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
 _blocking: Any = monkey.get_original("_thread", "_local")()
