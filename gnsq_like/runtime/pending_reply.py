@@ -17,11 +17,11 @@ class PendingReply:
 
     __slots__ = ("_links", "done", "end", "error", "size")
 
+    #: Bytes of the command, and its end position in the stream of all bytes put on its connection; set by the connection.
+    size: int
+    end: int
+
     def __init__(self) -> None:
-        #: Bytes of the command; written by the connection.
-        self.size = 0
-        #: Position of the command's end in the stream of all bytes queued on its connection; written by that.
-        self.end = 0
         self.done = False
         #: The error, once ``done``; None for success.
         self.error: Exception | None = None
@@ -33,10 +33,13 @@ class PendingReply:
             return
         self.done = True
         self.error = error
+        if self._links is not None:
+            self._call_links()
+
+    def _call_links(self) -> None:
         links, self._links = self._links, None
-        if links:
-            for link in links:
-                link()
+        for link in links or ():
+            link()
 
     def forget(self) -> None:
         """Mark as settled without calling the links, because the waiter is gone. Never switches."""
@@ -68,9 +71,8 @@ class PendingReply:
             if not reply.done:
                 reply.done = True
                 count += 1
-                links, reply._links = reply._links, None
-                for link in links or ():
-                    link()
+                if reply._links is not None:
+                    reply._call_links()
         return count
 
     def wait(self, timeout: float | None = None) -> bool:
