@@ -17,7 +17,7 @@ class PendingReply:
 
     __slots__ = ("_links", "done", "end", "error", "size")
 
-    #: Bytes of the command, and its end position in the stream of all bytes put on its connection; set by the connection.
+    #: Bytes of the command, and where it ends in the stream of all bytes put on its connection; the connection's.
     size: int
     end: int
 

@@ -20,7 +20,7 @@ def encoder(**options):
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [("text", "not str"), (b"", "empty"), (None, "not NoneType"), (3, "not int"), (b"12345", "above the limit")],
+    [("text", "not str"), (b"", "empty"), (None, "not NoneType"), (3, "not int"), (b"12345", "more than the limit")],
 )
 def test_wrong_bodies(body, words):
     producer = Producer(ADDRESS, max_msg_bytes=4)
