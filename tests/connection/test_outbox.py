@@ -1,7 +1,10 @@
 """What is put leaves whole, in order, in as few writes as the hub's rounds allow, and nobody waits."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 import gevent
-import pytest
 from gevent import socket
 from gevent.event import Event
 from hypothesis import given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.connection.outbox import Outbox
 from gnsq_like.transport.tcp import TcpTransport
+from tests.support.daemons import wait_for
 
 
 class Pipe:
@@ -16,16 +20,16 @@ class Pipe:
 
     unsent = 0
 
-    def __init__(self, takes=()):
+    def __init__(self, takes: Iterable[int] = ()) -> None:
         self._readable, self._writable = socket.socketpair()
         self.takes = list(takes)
-        self.writes = []
-        self.failure = None
+        self.writes: list[bytes] = []
+        self.failure: OSError | None = None
 
-    def fileno(self):
-        return self._writable.fileno()
+    def fileno(self) -> int:
+        return int(self._writable.fileno())
 
-    def send_now(self, data):
+    def send_now(self, data: bytes | memoryview) -> int:
         if self.failure is not None:
             raise self.failure
         count = min(len(data), self.takes.pop(0)) if self.takes else len(data)
@@ -33,34 +37,28 @@ class Pipe:
             self.writes.append(bytes(data[:count]))
         return count
 
-    def close(self):
+    def close(self) -> None:
         self._readable.close()
         self._writable.close()
 
 
-def outbox_on(pipe, broken=None):
+def outbox_on(pipe: Pipe, broken: list[Exception] | None = None) -> Outbox:
     return Outbox(pipe, gevent.get_hub().loop, (broken if broken is not None else []).append)
 
 
-def until(condition):
-    with gevent.Timeout(10):
-        while not condition():
-            gevent.sleep(0.001)
-
-
-def test_what_is_put_in_one_round_of_the_hub_is_one_write():
+def test_what_is_put_in_one_round_of_the_hub_is_one_write() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)
     for number in range(1000):
         outbox.put(b"FIN %d\n" % number)
     assert pipe.writes == []
-    until(lambda: pipe.writes)
+    wait_for(lambda: pipe.writes)
     assert pipe.writes == [b"".join(b"FIN %d\n" % number for number in range(1000))]
     outbox.close()
     pipe.close()
 
 
-def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_does():
+def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_does() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)
     outbox.put_now(b"a")
@@ -68,7 +66,7 @@ def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_d
     outbox.put(b"b")
     outbox.put_now(b"c")
     assert pipe.writes == [b"a"]
-    until(lambda: len(pipe.writes) == 2)
+    wait_for(lambda: len(pipe.writes) == 2)
     assert pipe.writes == [b"a", b"bc"]
     outbox.close()
     pipe.close()
@@ -78,7 +76,7 @@ def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_d
     st.lists(st.tuples(st.sampled_from(["put", "put_now", "flush", "hub"]), st.binary(min_size=1, max_size=20))),
     st.lists(st.integers(0, 7), max_size=60),
 )
-def test_all_leaves_in_order_whatever_the_kernel_takes(steps, takes):
+def test_all_leaves_in_order_whatever_the_kernel_takes(steps: list[tuple[str, bytes]], takes: list[int]) -> None:
     pipe = Pipe(takes)
     outbox = outbox_on(pipe)
     expected = b""
@@ -90,32 +88,32 @@ def test_all_leaves_in_order_whatever_the_kernel_takes(steps, takes):
         else:
             getattr(outbox, step)(data)
             expected += data
-    until(lambda: sum(map(len, pipe.writes)) == len(expected))
+    wait_for(lambda: sum(map(len, pipe.writes)) == len(expected))
     assert b"".join(pipe.writes) == expected
     assert outbox.put_count == outbox.sent_count == len(expected)
-    until(lambda: outbox.stalled_since is None)
+    wait_for(lambda: outbox.stalled_since is None)
     outbox.close()
     pipe.close()
 
 
-def test_a_large_backlog_is_not_joined_into_one_copy():
+def test_a_large_backlog_is_not_joined_into_one_copy() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)
     for _ in range(40):
         outbox.put(bytes(100_000))
-    until(lambda: outbox.sent_count == 4_000_000)
+    wait_for(lambda: outbox.sent_count == 4_000_000)
     assert max(map(len, pipe.writes)) <= 1_200_000
     outbox.close()
     pipe.close()
 
 
-def test_a_failed_write_is_told_once_and_ends_writing():
-    broken = []
+def test_a_failed_write_is_told_once_and_ends_writing() -> None:
+    broken: list[Exception] = []
     pipe = Pipe()
     outbox = outbox_on(pipe, broken)
     pipe.failure = ConnectionResetError("gone")
     outbox.put(b"a")
-    until(lambda: broken)
+    wait_for(lambda: broken)
     outbox.put(b"b")
     outbox.put_now(b"c")
     outbox.flush()
@@ -125,35 +123,37 @@ def test_a_failed_write_is_told_once_and_ends_writing():
     pipe.close()
 
 
-def test_a_write_that_fails_when_the_socket_becomes_writable_is_told_too():
-    broken = []
+def test_a_write_that_fails_when_the_socket_becomes_writable_is_told_too() -> None:
+    broken: list[Exception] = []
     pipe = Pipe([0])
     outbox = outbox_on(pipe, broken)
     outbox.put_now(b"a")
     pipe.failure = BrokenPipeError("gone")
-    until(lambda: broken)
+    wait_for(lambda: broken)
     pipe.close()
 
 
-def test_a_peer_that_reads_nothing_shows_as_stalled_and_catches_up():
+def test_a_peer_that_reads_nothing_shows_as_stalled_and_catches_up() -> None:
     ours, theirs = socket.socketpair()
     transport = TcpTransport(ours)
-    outbox = Outbox(transport, gevent.get_hub().loop, pytest.fail)
+    broken: list[Exception] = []
+    outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
     data = bytes(range(256)) * 40_000
     outbox.put(data)
-    until(lambda: outbox.stalled_since is not None)
+    wait_for(lambda: outbox.stalled_since is not None)
     assert outbox.sent_count < len(data)
     received = b""
     while len(received) < len(data):
         received += theirs.recv(1 << 20)
     assert received == data
-    until(lambda: outbox.stalled_since is None)
+    assert broken == []
+    wait_for(lambda: outbox.stalled_since is None)
     outbox.close()
     theirs.close()
     transport.close()
 
 
-def test_flush_tries_also_while_a_write_waits_for_the_socket():
+def test_flush_tries_also_while_a_write_waits_for_the_socket() -> None:
     pipe = Pipe([1, 0, 1])
     outbox = outbox_on(pipe)
     outbox.put_now(b"abcd")
@@ -163,6 +163,7 @@ def test_flush_tries_also_while_a_write_waits_for_the_socket():
     assert (outbox.sent_count, outbox.stalled_since) == (1, stalled)
     outbox.flush()
     assert outbox.sent_count == 2
+    assert outbox.stalled_since is not None
     assert outbox.stalled_since > stalled
     outbox.put(b"e")
     outbox.flush()
@@ -175,7 +176,7 @@ def test_flush_tries_also_while_a_write_waits_for_the_socket():
     pipe.close()
 
 
-def test_close_forgets_what_is_queued():
+def test_close_forgets_what_is_queued() -> None:
     pipe = Pipe([1])
     outbox = outbox_on(pipe)
     outbox.put_now(b"abc")
@@ -188,10 +189,10 @@ def test_close_forgets_what_is_queued():
     pipe.close()
 
 
-def test_put_never_switches():
+def test_put_never_switches() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)
-    ran = []
+    ran: list[bool] = []
     greenlet = gevent.spawn(ran.append, True)
     for _ in range(100):
         outbox.put(b"x" * 100_000)

@@ -38,7 +38,7 @@ T = TypeVar("T")
 KINDS = ["ours", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
-def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 10.0) -> T:
+def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 30.0) -> T:
     """Wait, the gevent way, until ``condition()`` is true, and give what it gave; AssertionError after ``timeout``."""
     return wait_until(condition, timeout, what)
 

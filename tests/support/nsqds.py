@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gevent
 
-from tests.support.peer import OK, scripted_nsqd
+from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
 
 
-def answer_all(peer, bodies=None):
+def answer_all(peer: Peer, bodies: list[bytes] | None = None) -> None:
     """Say OK to every PUB, MPUB and DPUB until the client goes away; keep the bodies."""
     try:
         while True:
@@ -24,24 +25,21 @@ def answer_all(peer, bodies=None):
         return
 
 
-def identified(server):
+def identified(server: ScriptedNsqd, timeout: float | None = PATIENCE) -> Peer:
     """The next connection's peer, after IDENTIFY."""
-    peer = server.accept()
+    peer = server.accept(timeout)
     peer.identify(version="1.3.0", max_rdy_count=2500)
     return peer
 
 
 @contextmanager
-def good_nsqd():
+def good_nsqd() -> Iterator[ScriptedNsqd]:
     """A scripted nsqd that takes everything; what it took is in ``.bodies``."""
     with scripted_nsqd() as server:
-        server.bodies = []
 
-        def serve():
+        def serve() -> None:
             while True:
-                peer = server.accept(timeout=None)
-                peer.identify(version="1.3.0", max_rdy_count=2500)
-                gevent.spawn(answer_all, peer, server.bodies)
+                gevent.spawn(answer_all, identified(server, timeout=None), server.bodies)
 
         serving = gevent.spawn(serve)
         try:

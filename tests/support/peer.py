@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gevent import socket
+from gevent.event import Event
 from gevent.queue import Queue
 from gevent.server import StreamServer
 
 from gnsq_like.wire.frames import ERROR, RESPONSE, encode_frame, encode_messages
 
-#: How long a test waits for what must come.
-PATIENCE = 10.0
+#: Seconds for what must come. Long: it is over as soon as that comes, and only a test that fails takes longer.
+PATIENCE = 30.0
 
 OK = encode_frame(RESPONSE, b"OK")
 HEARTBEAT = encode_frame(RESPONSE, b"_heartbeat_")
@@ -27,6 +28,8 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.sock.settimeout(PATIENCE)
+        #: Until when the server keeps the connection: a test says so, and not the end of a handler.
+        self.done = Event()
         self._read = b""
 
     def send(self, data: bytes) -> None:
@@ -102,6 +105,8 @@ class ScriptedNsqd:
     def __init__(self, listener: socket.socket) -> None:
         self._accepted: Queue[Peer] = Queue()
         self._peers: list[Peer] = []
+        #: What was published, where the script keeps it.
+        self.bodies: list[bytes] = []
         self._server = StreamServer(listener, self._handle)
         self._server.start()
         name = listener.getsockname()
@@ -114,16 +119,14 @@ class ScriptedNsqd:
         peer = Peer(sock)
         self._peers.append(peer)
         self._accepted.put(peer)
-        # The server closes a connection when its handler returns; the test says when instead.
-        peer.done = Queue()  # type: ignore[attr-defined]
-        peer.done.get()  # type: ignore[attr-defined]
+        peer.done.wait()
 
-    def accept(self, timeout: float = PATIENCE) -> Peer:
+    def accept(self, timeout: float | None = PATIENCE) -> Peer:
         return self._accepted.get(timeout=timeout)
 
     def close(self) -> None:
         for peer in self._peers:
-            peer.done.put(None)  # type: ignore[attr-defined]
+            peer.done.set()
         self._server.stop(timeout=1)
         for peer in self._peers:
             peer.close()

@@ -12,7 +12,7 @@ from gevent import socket
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 #: Seconds for anything that must come.
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 class Message(NamedTuple):

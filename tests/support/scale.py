@@ -5,7 +5,9 @@ from hypothesis import HealthCheck, settings
 
 def examples(times: float) -> settings:
     """Settings with `times` the examples of the loaded profile: GNSQ_LIKE_HYPOTHESIS raises them all."""
+    profile = settings.default
+    assert profile is not None
     return settings(
-        max_examples=max(1, int(settings.default.max_examples * times)),
+        max_examples=max(1, int(profile.max_examples * times)),
         suppress_health_check=[HealthCheck.too_slow],
     )

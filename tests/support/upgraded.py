@@ -113,7 +113,10 @@ class Deflate(Sock):
     def __init__(self, sock: Any, level: int = 6) -> None:
         super().__init__(sock)
         self._packer = zlib.compressobj(level, zlib.DEFLATED, -15)
-        self.decode = zlib.decompressobj(-15).decompress  # type: ignore[method-assign]
+        self._unpacker = zlib.decompressobj(-15)
+
+    def decode(self, data: bytes) -> bytes:
+        return self._unpacker.decompress(data)
 
     def encode(self, data: bytes) -> bytes:
         return self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)

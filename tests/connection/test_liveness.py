@@ -1,0 +1,115 @@
+"""A peer that is dead, and a hub that was late."""
+
+from __future__ import annotations
+
+import socket as plain
+import threading
+import time
+
+import gevent
+from gevent import socket
+
+from gnsq_like.connection.connection import Connection
+from gnsq_like.connection.liveness import Liveness
+from gnsq_like.connection.outbox import Outbox
+from gnsq_like.errors import NotSent
+from gnsq_like.options import ConnectionOptions
+from gnsq_like.transport.tcp import TcpTransport
+from gnsq_like.wire import commands
+from tests.support.connected import PeerInAThread, Sink, Watcher, connect
+from tests.support.daemons import wait_for
+from tests.support.peer import HEARTBEAT, PATIENCE, ScriptedNsqd
+
+
+def test_a_silent_peer_is_dead_after_two_heartbeat_intervals(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
+    connection, _ = connect(nsqd, watcher, heartbeat_interval=1)
+    started = connection.last_received_at
+    assert watcher.ended.wait(PATIENCE)
+    assert time.monotonic() - started >= 2
+    assert "nothing came" in str(watcher.ends[0])
+
+
+def test_a_peer_that_reads_nothing_is_dead_after_write_timeout(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
+    connection, _ = connect(nsqd, watcher, write_timeout=0.1)
+    reply = connection.publish(commands.mpub("t", [bytes(1_000_000)] * 20))
+    assert watcher.ended.wait(PATIENCE)
+    assert "took no bytes" in str(watcher.ends[0])
+    assert isinstance(reply.error, NotSent)
+
+
+def test_a_hub_that_was_blocked_while_the_peer_read_does_not_count_against_it() -> None:
+    command = commands.mpub("t", [bytes(1_000_000)] * 20)
+    sink = Sink(answer_at=len(command))
+    with PeerInAThread(sink) as nsqd:
+        connection = Connection(nsqd.address, ConnectionOptions(write_timeout=0.2))
+        connection.connect()
+        reply = connection.publish(command)
+        outbox = connection._outbox
+        assert outbox is not None
+        assert outbox.stalled_since is not None
+        nsqd.go.set()
+        sink.block_until(outbox.sent_count)
+        time.sleep(1.5)  # blocks the hub, which is what this is about, past the next look at the peer
+        reply.get(PATIENCE)
+        assert connection.alive
+        connection.close()
+
+
+def test_a_hub_that_was_blocked_does_not_count_against_the_peer() -> None:
+    """The peer lives in a thread of its own and sends heartbeats; the hub stands still for 2.5 s."""
+    stop = threading.Event()
+    beats: list[float] = []
+
+    def send_heartbeats(peer: plain.socket) -> None:
+        while not stop.wait(0.25):
+            peer.sendall(HEARTBEAT)
+            beats.append(time.monotonic())
+
+    with PeerInAThread(send_heartbeats) as nsqd:
+        connection = Connection(nsqd.address, ConnectionOptions(heartbeat_interval=1))
+        connection.connect()
+        nsqd.go.set()
+        time.sleep(2.5)  # blocks the hub, which is what this is about
+        # The connection looks at its peer once a second: it has, while these come.
+        seen = len(beats)
+        wait_for(lambda: len(beats) >= seen + 6 or not connection.alive)
+        assert connection.alive
+        assert connection.last_received_at > beats[seen]
+        connection.close()
+        stop.set()
+
+
+def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
+    ours, theirs = socket.socketpair()
+    transport = TcpTransport(ours)
+    broken: list[Exception] = []
+    outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
+    silent_since = time.monotonic() - 3600
+    looks: list[float] = []
+    reasons: list[str] = []
+
+    def last_received_at() -> float:
+        looks.append(silent_since)
+        return silent_since
+
+    theirs.send(HEARTBEAT)
+    liveness = Liveness(
+        gevent.get_hub().loop,
+        transport,
+        outbox,
+        heartbeat_interval=30,
+        write_timeout=5,
+        last_received_at=last_received_at,
+        on_dead=reasons.append,
+    )
+    wait_for(lambda: len(looks) == 2)
+    assert reasons == []
+    transport.receive()
+    wait_for(lambda: reasons)
+    assert "nothing came for 360" in reasons[0]
+    liveness.close()
+    liveness.close()
+    assert broken == []
+    outbox.close()
+    transport.close()
+    theirs.close()
