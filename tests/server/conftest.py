@@ -1,4 +1,4 @@
-"""The daemons under test: a test that asks for ``kind``, ``nsqd`` or ``lookupd`` runs on ours and on the real one."""
+"""The daemons under test: a test with ``kind``, ``nsqd`` or ``lookupd`` runs with ours and with the real one."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture(scope="module")
 def nsqd(kind: Kind) -> Iterator[Running]:
-    """An nsqd with NSQ's defaults, shared by the tests of a module: each uses topics of its own."""
+    """An nsqd with NSQ's defaults, shared by the tests of a module, each with its own topics."""
     with running_nsqd(kind) as running:
         yield running
 
 
 @pytest.fixture
 def lookupd(kind: Kind) -> Iterator[Running]:
-    """A nsqlookupd that knows nothing yet."""
+    """An empty nsqlookupd."""
     with running_nsqlookupd(kind) as running:
         yield running

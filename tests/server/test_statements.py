@@ -1,7 +1,7 @@
 """docs/internals 8: every one of its 58 statements has a test of its number, and a line in docs/statements.rst.
 
-The tests stand in the modules of this room, with what they belong to: ``test_07_...`` is of statement 7, and
-``test_38_41_53_...`` of three. What fits nowhere else is here.
+The tests are in the modules of this room that they belong to: ``test_07_...`` is for statement 7, and
+``test_38_41_53_...`` for three. Those that fit nowhere else are here.
 """
 
 import ast
@@ -18,7 +18,7 @@ STATEMENTS = range(1, 59)
 
 
 def numbered_tests() -> dict[str, set[int]]:
-    """The tests of this directory that have numbers, with these."""
+    """The tests in this directory that have numbers, with the numbers."""
     found = {}
     for path in HERE.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -28,7 +28,7 @@ def numbered_tests() -> dict[str, set[int]]:
 
 
 def test_56_attempts_wrap_at_65535_and_nsqd_never_gives_up(kind: Kind, tmp_path: Path) -> None:
-    """A message with all but one of its attempts behind it, as nsqd itself would have stored it."""
+    """A message just before its last attempt, as nsqd itself would have stored it."""
     record = struct.pack(">qH", 1, 65534) + b"0123456789abcdef" + b"tired"
     (tmp_path / "t:c.diskqueue.000000.dat").write_bytes(sized(record))
     (tmp_path / "t:c.diskqueue.meta.dat").write_text(f"1\n0,0\n0,{len(sized(record))}\n")

@@ -29,7 +29,7 @@ class AuthFailed(Exception):
 
 @dataclass(frozen=True)
 class Applicant:
-    """What an auth server is asked about a client."""
+    """The client, as described to an auth server."""
 
     #: The name in its certificate, if it was asked for one.
     common_name: str

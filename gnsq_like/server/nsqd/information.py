@@ -1,4 +1,4 @@
-"""What nsqd's HTTP API tells about the daemon: health, figures, and its inside (docs/internals 3)."""
+"""The part of nsqd's HTTP API that reports on the daemon: health, figures, debugging (docs/internals 3)."""
 
 from __future__ import annotations
 

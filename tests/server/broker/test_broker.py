@@ -21,14 +21,14 @@ WALL_NS = 1_795_230_760_000_000_000
 
 
 def waiting(channel: Channel) -> list[Message]:
-    """What is in a channel's queue, left as it is."""
+    """The content of a channel's queue, without changing it."""
     messages = channel.queue.take(len(channel.queue), 1 << 30)
     channel.queue.put(messages)
     return messages
 
 
 class World:
-    """A broker, its clock, and who got what."""
+    """A broker, its clock, and the deliveries."""
 
     def __init__(self, make_queue: QueueMaker | None = None, **options: float) -> None:
         self.now = 1000.0
@@ -52,7 +52,7 @@ class World:
         return consumer
 
     def work(self, seconds: float = 0.0) -> list[tuple[Consumer, bytes]]:
-        """Move the clock and let the broker work; gives who gets which body."""
+        """Move the clock and let the broker work; returns which client gets which body."""
         self.now += seconds
         return [(consumer, message.body) for consumer, messages in self.broker.work(self.now) for message in messages]
 
@@ -259,7 +259,7 @@ def test_options_and_the_default_node_id() -> None:
 
 
 class Bookkeeping(RuleBasedStateMachine):
-    """Whatever happens, every message of a channel is in one place, and the counters say so."""
+    """In any sequence of calls, every message of a channel is in exactly one place, and the counters agree."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class Bookkeeping(RuleBasedStateMachine):
     make_queue: QueueMaker | None = None
 
     def _settle(self) -> None:
-        """Take over what the topics have moved to their channels, before anything can leave them."""
+        """Record what the topics have moved to their channels, before anything can leave them."""
         for topic in self.world.broker.topics.values():
             for channel in topic.channels.values():
                 known = self.alive.setdefault(channel, set())

@@ -17,7 +17,7 @@ ALL = 1 << 30
 
 
 class Disk:
-    """Makes queues with little memory, and hears how their disk does."""
+    """Makes queues with little memory, and records their reports about the disk."""
 
     def __init__(self, directory: Path, bound: int = 3) -> None:
         self._directory = directory

@@ -287,7 +287,7 @@ SUB = b"SUB %b %b\n"
         (entry("^t", [".*"], "publish"), PUB % b"xt", b'PUB on "xt" ""'),
         (entry("t", [".*"], "publish"), PUB % b"xtx", b""),
         (entry("", [""], "publish"), PUB % b"any", b""),
-        # 34: publishing needs a channel that matches the empty name.
+        # Statement 34: publishing needs a channel expression that matches the empty name.
         (entry("t", [], "publish"), PUB % b"t", b'PUB on "t" ""'),
         (entry("t", ["^bar$"], "publish"), PUB % b"t", b'PUB on "t" ""'),
         (entry("t", ["^bar$", "^$"], "publish"), PUB % b"t", b""),
@@ -438,7 +438,7 @@ def test_an_answer_that_points_to_https_is_followed_once(kind: Kind, auth: AuthS
             client.send(b"AUTH\n", sized(b"s3cret"))
             assert client.frame()[0] == (RESPONSE if asked else 1)
         assert len(secure.asked) == asked
-    # Not from there to where it points, too.
+    # A second redirection is not followed.
     secure.status, secure.answer = auth.status, auth.answer
     secure.asked.clear()
     options = {"auth_http_addresses": [auth.address], "tls_root_ca_file": write_ca(tmp_path)}

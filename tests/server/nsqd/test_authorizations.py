@@ -1,4 +1,4 @@
-"""An auth server's answer, whatever it is: an Access or a ValueError, nothing else."""
+"""Any response of an auth server gives an Access or a ValueError."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ def test_whatever_its_expressions_are(entries: list[dict[str, Any]], topic: str,
 @pytest.mark.parametrize(
     ("pattern", "fit"),
     [
-        (r"^[^(?=]$", False),  # nobody writes that; it is refused rather than misread
+        (r"^[^(?=]$", False),  # unusual; refused rather than misread
         (r"\(?=x", True),
         (r"\\1", True),
         (r"a\10", False),

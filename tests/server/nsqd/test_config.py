@@ -1,4 +1,4 @@
-"""/config, by ours and the real one (docs/internals 3.5), and what of Go's /debug ours has."""
+"""/config of ours and the real one (docs/internals 3.5), and the part of Go's /debug that ours has."""
 
 import json
 import logging

@@ -180,7 +180,7 @@ def test_19_a_client_without_a_complete_line_is_closed_after_two_heartbeat_inter
         client.identify(heartbeat_interval=1000)
         assert client.frame(heartbeats=True) == (RESPONSE, b"_heartbeat_")
         assert monotonic() - begin >= 1.0 - TOLERANCE
-        client.send(b"NO")  # a trickle that is no line
+        client.send(b"NO")  # bytes, but no complete line
         ended = False
         while not ended:  # the second heartbeat races with the end
             data = client.sock.recv(100)
@@ -237,7 +237,7 @@ def test_28_an_ephemeral_channel_goes_with_its_last_consumer_and_takes_its_topic
 
 
 def latencies(nsqd: Running, topic: str, rdy: int, count: int, **fields: int) -> list[float]:
-    """Seconds from each publish to its message, one after the other."""
+    """Publish messages one after the other; returns the seconds from each publish to its delivery."""
     found = []
     with Client(nsqd.tcp_address) as consumer, Client(nsqd.tcp_address) as publisher:
         consumer.identify(**fields)
@@ -283,7 +283,7 @@ def test_29_what_does_not_fit_the_buffer_goes_out(nsqd: Running) -> None:
         while received < 8192:
             received += len(client.sock.recv(65536))
         assert received < 10340
-        client.send(b"RDY 0\n")  # now it is not ready for more: the rest follows
+        client.send(b"RDY 0\n")  # with no room for more, the rest is flushed
         while received < 10340:
             received += len(client.sock.recv(65536))
 
@@ -406,7 +406,7 @@ def test_57_a_client_that_reads_nothing_is_cut_off(kind: Kind) -> None:
             publisher.publish("t57", *[b"x" * 1_000_000] * 4)
 
         def is_gone() -> bool:
-            if kind == "ours":  # it lives, it only does not read; the real one goes on for as long as commands come
+            if kind == "ours":  # it sends but does not read; the real one keeps it for as long as commands come
                 with contextlib.suppress(ConnectionError):
                     client.send(b"NOP\n")
             return bool(channel_stats(nsqd.http_address, "t57")["client_count"] == 0)

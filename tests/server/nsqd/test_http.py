@@ -1,4 +1,4 @@
-"""nsqd's HTTP face: docs/internals 3, and the statements of docs/internals 8 about it by their numbers."""
+"""nsqd's HTTP API: docs/internals 3, and the statements of docs/internals 8 about it by their numbers."""
 
 import json
 import struct
@@ -241,7 +241,7 @@ def test_mpub_binary_refuses(nsqd: Running, body: bytes, text: str) -> None:
 )
 def test_48_what_the_topic_and_channel_endpoints_refuse(nsqd: Running, target: str, status: int, text: str) -> None:
     post(nsqd.http_address, "/topic/create?topic=known")
-    answer = post(nsqd.http_address, target, b"topic=known&channel=c")  # a form body is never looked at
+    answer = post(nsqd.http_address, target, b"topic=known&channel=c")  # a form in the body is ignored
     assert (answer.status, answer.body) == (status, problem(text))
 
 
@@ -322,7 +322,7 @@ def test_producers_are_connections_that_published(nsqd: Running, kind_of_publish
 
 
 def test_stats_as_text(nsqd: Running) -> None:
-    """Compared line by line: what is not a figure or a version must be the same for ours and the real one."""
+    """Line by line, everything but figures and versions must be the same for ours and the real one."""
     with running_nsqd("ours" if nsqd.daemon else "real") as fresh:
         empty = get(fresh.http_address, "/stats?include_mem=false").body.decode().split("\n")
         assert empty[0].startswith("nsqd v1.3.0 (built w/")

@@ -142,7 +142,7 @@ def test_a_slow_client_does_not_keep_the_others_waiting() -> None:
             command = b"MPUB flood#ephemeral\n" + sized(b"\0\0\0\x64" + sized(b"x" * 200) * 100)
             while True:
                 flood.send(command * 10)
-                gevent.sleep(0)  # gevent's sockets let others run only when they are full
+                gevent.sleep(0)  # gevent's sockets switch only when they are full
 
         def read_answers() -> None:
             while flood.sock.recv(65536):

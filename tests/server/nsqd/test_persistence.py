@@ -1,4 +1,4 @@
-"""What an nsqd keeps on disk: through restarts, kills, full disks, and when another nsqd takes over."""
+"""What an nsqd keeps on disk through restarts, kills, full disks, and when another nsqd takes over."""
 
 import json
 import os
@@ -29,7 +29,7 @@ ANYWHERE: dict[str, Any] = {"tcp_address": "127.0.0.1:0", "http_address": "127.0
 
 @contextmanager
 def nsqd_at(path: Path, kind: Kind, **options: Any) -> Iterator[Running]:
-    """An nsqd on a data path that outlasts it; stopped in good order."""
+    """An nsqd on a data path that outlasts it, which is stopped properly."""
     with running_nsqd(kind, data_path=str(path), **options) as running:
         yield running
         running.stop()
@@ -40,7 +40,7 @@ def bodies(count: int, first: int = 0) -> list[bytes]:
 
 
 def take(client: Client, count: int) -> list[Message]:
-    """Receive and finish so many messages."""
+    """Receive and finish this many messages."""
     messages = []
     for _ in range(count):
         messages.append(client.message())
@@ -49,7 +49,7 @@ def take(client: Client, count: int) -> list[Message]:
 
 
 def consume(nsqd: Running, count: int, topic: str = "t", channel: str = "c") -> list[Message]:
-    """Receive and finish so many messages over a connection of its own."""
+    """Receive and finish this many messages over a new connection."""
     with Client(nsqd.tcp_address) as client:
         client.subscribe(topic, channel, rdy=min(count, 2000))
         messages = take(client, count)
@@ -70,7 +70,7 @@ def data_files(path: Path) -> list[str]:
 
 
 def fill(nsqd: Running) -> None:
-    """Messages in every place there is: at a topic, in a channel's memory and disk, in flight, deferred."""
+    """Put messages everywhere: at a topic, in a channel's memory and on its disk, in flight, deferred."""
     make_channel(nsqd)
     make_channel(nsqd, channel="paused")
     make_channel(nsqd, channel="gone%23ephemeral")
@@ -93,7 +93,7 @@ def fill(nsqd: Running) -> None:
 
 
 def check_filled(nsqd: Running) -> None:
-    """All of it is there, and may be delivered at once."""
+    """Check that all of them exist and can be delivered."""
     wait_for(lambda: channel_stats(nsqd.http_address, "t")["depth"] == 102)
     names = {topic["topic_name"]: topic for topic in stats(nsqd.http_address)["topics"]}
     assert {name: topic["paused"] for name, topic in names.items()} == {"backlog": False, "p": True, "t": False}
@@ -162,7 +162,7 @@ def test_nothing_is_left_behind_by_a_stopped_daemon(tmp_path: Path) -> None:
         with Client(nsqd.tcp_address) as client:
             client.publish("t", b"x")
         nsqd.stop()
-        for name in ("nsqd.dat.7.tmp", "t.diskqueue.meta.dat.123.tmp"):  # of one that was killed
+        for name in ("nsqd.dat.7.tmp", "t.diskqueue.meta.dat.123.tmp"):  # left by one that was killed
             (tmp_path / name).touch()
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
         for _ in range(3):
@@ -209,7 +209,7 @@ def test_without_memory_everything_waits_on_disk(kind: Kind, tmp_path: Path) -> 
 def test_the_order_is_kept_through_memory_and_disk(tmp_path: Path) -> None:
     with nsqd_at(tmp_path, "ours", mem_queue_size=10, max_bytes_per_file=20_000) as nsqd:
         with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(6000))  # more than flows to a channel in one go
+            client.publish("t", *bodies(6000))  # more than moves to a channel at once
         with Client(nsqd.tcp_address) as client, Client(nsqd.tcp_address) as publisher:
             client.subscribe("t", rdy=50)
             found = take(client, 3000)
@@ -302,8 +302,8 @@ def test_a_kill_in_the_middle_of_overflow_loses_what_was_in_memory_only(tmp_path
             publisher.get()
         nsqd.start()
         depth = channel_stats(nsqd.http_address, "t")["depth"]
-        assert confirmed - 100 <= depth <= confirmed - 50  # what was not confirmed any more may be there
-        # In memory were the first hundred.
+        assert confirmed - 100 <= depth <= confirmed - 50  # the last ones may be there without having been confirmed
+        # The first hundred were in memory.
         assert [message.body for message in consume(nsqd, depth)] == bodies(depth, first=100)
 
 

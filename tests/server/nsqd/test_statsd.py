@@ -1,4 +1,4 @@
-"""What is pushed to a statsd, to the byte, by ours and the real one (docs/internals 3.6)."""
+"""The bytes that ours and the real one push to a statsd (docs/internals 3.6)."""
 
 import re
 from contextlib import closing
@@ -15,7 +15,7 @@ TIMEOUT = 10.0
 
 
 def pushed(sock: socket.socket, last: str) -> list[bytes]:
-    """Packets, up to the one that has the line of that name."""
+    """Packets, up to the one with the line of that name."""
     found: list[bytes] = []
     while not found or f".{last}:".encode() not in found[-1]:
         found.append(sock.recv(65536))

@@ -31,7 +31,7 @@ NOT_TLS = b"E_IDENTIFY_FAILED IDENTIFY failed tls: first record does not look li
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The options that give an nsqd its certificate."""
+    """The options for an nsqd with a certificate."""
     cert, key = write_certificate(tmp_path_factory.mktemp("certificates"))
     return {"tls_cert": cert, "tls_key": key}
 
@@ -43,7 +43,7 @@ def nsqd(kind: Kind, files: dict[str, str]) -> Iterator[Running]:
 
 
 def https(address: str, target: str, context: ssl.SSLContext | None = None) -> bytes:
-    """The whole answer of a GET over TLS."""
+    """The whole response to a GET over TLS."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), TIMEOUT) as plain:
         sock = TLS(plain, context or client_context())
@@ -201,7 +201,7 @@ def test_stats_tell_of_tls(nsqd: Running, kind: Kind) -> None:
             shown.append({name: value for name, value in found.items() if name.startswith("tls")})
         wait_for(lambda: not stats(nsqd.http_address, "topic=tlsstats")["producers"])
     same = {"tls": True, "tls_negotiated_protocol": "", "tls_negotiated_protocol_is_mutual": True}
-    # nsqd knows the names of the suites of TLS 1.2 only.
+    # nsqd has names only for the suites of TLS 1.2.
     suites = [one.pop("tls_cipher_suite") for one in shown]
     assert shown == [{**same, "tls_version": "TLS1.3"}, {**same, "tls_version": "TLS1.2"}]
     assert suites[0].startswith("TLS_" if kind == "ours" else "Unknown ")
@@ -224,14 +224,14 @@ def test_heartbeats_come_through_all_layers(nsqd: Running) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"PUB t\n\x00\x00\x00\x01a", b"\x00" * 100])
-def test_what_is_no_handshake_is_told_in_plain_text(nsqd: Running, garbage: bytes) -> None:
+def test_bytes_that_are_no_handshake_get_an_error_in_plain_text(nsqd: Running, garbage: bytes) -> None:
     with Client(nsqd.tcp_address) as client:
         assert negotiate(client, tls_v1=True)["tls_v1"] is True
         client.send(garbage)
         client.expect_fatal(NOT_TLS)
 
 
-def test_a_broken_handshake_is_told_in_plain_text_behind_tlss_own_word(nsqd: Running) -> None:
+def test_a_broken_handshake_gets_an_error_in_plain_text_after_tlss_alert(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         negotiate(client, tls_v1=True)
         client.send(b"\x16\x03\x01\x00\x05hello")
@@ -248,7 +248,7 @@ def test_a_handshake_has_five_seconds(nsqd: Running, kind: Kind) -> None:
         negotiate(client, tls_v1=True, heartbeat_interval=1000)
         frame_type, payload = client.frame(heartbeats=True)
         if kind == "real" and payload == b"_heartbeat_":
-            # NSQ's own may send a heartbeat that was due meanwhile, before or behind the error.
+            # NSQ's own may send a heartbeat that was due meanwhile, before or after the error.
             frame_type, payload = client.frame(heartbeats=True)
         assert monotonic() - asked >= HANDSHAKE_TIMEOUT - 0.02  # clocks of two processes
         assert frame_type == ERROR
@@ -295,7 +295,7 @@ def test_a_fatal_error_comes_through_all_layers(nsqd: Running) -> None:
 
 
 def test_tls_ends_with_a_goodbye_behind_a_fatal_error(files: dict[str, str]) -> None:
-    # Without it, TLS libraries take the end for an attack, and may drop what came before.
+    # Without it, TLS libraries report the end as a possible attack, and may drop what came before.
     with running_nsqd("ours", **files) as nsqd, Client(nsqd.tcp_address) as client:
         upgrade(client, client_context())
         tls = client.sock
@@ -305,7 +305,7 @@ def test_tls_ends_with_a_goodbye_behind_a_fatal_error(files: dict[str, str]) -> 
 
 
 def peak_memory(nsqd: Running) -> int:
-    """Bytes that the process has held at most."""
+    """The process's peak memory in bytes."""
     assert isinstance(nsqd, Process) and nsqd.process is not None
     for line in Path(f"/proc/{nsqd.process.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -314,15 +314,15 @@ def peak_memory(nsqd: Running) -> int:
 
 
 @pytest.mark.parametrize("codec", ["snappy", "deflate"])
-def test_few_bytes_that_stand_for_many_are_never_unpacked_at_once(codec: str) -> None:
-    """100 MB through each codec: as messages, which go one by one, and as a line that never ends."""
+def test_a_decompression_bomb_is_never_unpacked_at_once(codec: str) -> None:
+    """100 MB through each codec: as messages, which are handled one by one, and as a line without an end."""
     packer = Snappy(None) if codec == "snappy" else Deflate(None, 9)
     wire = packer.encode((b"PUB bomb#ephemeral\n" + sized(bytes(1_000_000))) * 100)
     line = packer.encode(bytes(20_000_000))
     assert len(wire) < 6_000_000
     with running_nsqd("process", mem_queue_size=1) as nsqd, Client(nsqd.tcp_address) as client:
         upgrade(client, None, codec)
-        client.publish("bomb#ephemeral", b"a")  # what a first message costs
+        client.publish("bomb#ephemeral", b"a")  # the memory that a first message needs
         before = peak_memory(nsqd)
         client.sock.sock.sendall(wire)
         for _ in range(100):
@@ -334,7 +334,7 @@ def test_few_bytes_that_stand_for_many_are_never_unpacked_at_once(codec: str) ->
 
 
 @pytest.mark.parametrize("codec", ["snappy", "deflate"])
-def test_others_have_their_turn_while_few_bytes_that_stand_for_many_are_executed(codec: str) -> None:
+def test_others_have_their_turn_while_a_decompression_bomb_is_executed(codec: str) -> None:
     packer = Snappy(None) if codec == "snappy" else Deflate(None, 9)
     bomb = packer.encode(b"NOP\n" * 1_000_000 + b"PUB last\n" + sized(b"x"))
     with running_nsqd("ours") as nsqd, Client(nsqd.tcp_address) as busy, Client(nsqd.tcp_address) as other:

@@ -18,7 +18,7 @@ INTRODUCTION = {
 
 
 class Producer(Client):
-    """Somebody who pretends to be an nsqd."""
+    """A client that pretends to be an nsqd."""
 
     def __init__(self, lookupd: Running, **facts: object) -> None:
         super().__init__(lookupd.tcp_address, magic=b"  V1")
@@ -168,7 +168,7 @@ def test_44_unregister_removes_ephemeral_names_only(lookupd: Running) -> None:
         assert len(lookup(lookupd, "t")["producers"]) == 1
         producer.ok(b"UNREGISTER e#ephemeral\n")
         assert topics(lookupd) == ["t"]
-        # UNREGISTER of a topic drops no channel's name, be it ephemeral; nsqd names each channel too.
+        # UNREGISTER of a topic keeps the channels' names, even ephemeral ones; nsqd unregisters each channel too.
         assert channels(lookupd, "e#ephemeral") == ["c#ephemeral"]
         producer.ok(b"UNREGISTER e#ephemeral c#ephemeral\n")
         assert channels(lookupd, "e#ephemeral") == []
@@ -292,7 +292,7 @@ def test_43_an_nsqd_registers_everything_again_after_a_reconnect(kind: Kind, loo
         wait_for(lambda: channels(lookupd, "t") == ["c"])
         lookupd.kill()
         lookupd.start()
-        # The real one notices at its next ping or command, and connects again at the one after that.
+        # The real one notices at its next ping or command, and reconnects at the one after that.
         post(nsqd.http_address, "/topic/create?topic=v")
         post(nsqd.http_address, "/topic/create?topic=w")
         wait_for(lambda: topics(lookupd) == ["t", "u", "v", "w"])

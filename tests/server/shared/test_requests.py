@@ -1,4 +1,4 @@
-"""The way back from commands: requests(commands(x)) == x, however the bytes are split."""
+"""Parsing commands reverses building them, however the bytes are split."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from gnsq_like.server.shared.requests import MAX_LINE_BYTES, BadBodySize, LineTo
 from gnsq_like.wire import commands
 
 names = st.from_regex(r"[.a-zA-Z0-9_-]{1,40}(#ephemeral)?", fullmatch=True)
-# nsqd's own ids are hex; it takes any 16 bytes that can stand in a line as one word.
+# nsqd's own ids are hex; it accepts any 16 bytes that form one word of a line.
 message_ids = st.one_of(
     st.from_regex(rb"[0-9a-f]{16}", fullmatch=True),
     st.lists(st.integers(0, 255).filter(lambda byte: byte not in b" \r\n"), min_size=16, max_size=16).map(bytes),
@@ -19,7 +19,7 @@ message_ids = st.one_of(
 bodies = st.binary(min_size=1, max_size=60)
 milliseconds = st.integers(0, 3_600_000)
 
-#: What a daemon makes of a command: its words, its number of messages or size, and what follows.
+#: A parsed command: its words, and its body or messages.
 Decoded = tuple[list[bytes], list[bytes]]
 
 
@@ -27,7 +27,7 @@ def encoded(text: str) -> bytes:
     return text.encode()
 
 
-#: A command's bytes, and what must come back.
+#: A command's bytes, and what parsing them must give.
 some_command = st.one_of(
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=3).map(
         lambda fields: (commands.identify(fields), ([b"IDENTIFY"], [commands.identify(fields)[13:]]))
@@ -59,7 +59,7 @@ some_command = st.one_of(
 
 
 class Decoder:
-    """Takes commands the way a daemon does, as far as the bytes fed go."""
+    """Takes commands as a daemon does, as far as the bytes fed reach."""
 
     def __init__(self, requests: Requests | None = None) -> None:
         self.requests = requests or Requests()

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: drafts that are overtaken, and disks that take a part."""
+"""Files that are replaced as a whole: drafts that are overtaken, and disks that accept a part."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_a_removed_file_does_not_come_back_by_a_draft(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_takes_a_part_only_leaves_the_old_content(tmp_path: Path) -> None:
-    """The first write to a disk that is all but full is a short one, not an error."""
+    """The first write to an almost full disk is short, not an error."""
     file = AtomicFile(str(tmp_path / "file"))
     file.replace(b"old", sync=True)
     with files_no_larger_than(1000), pytest.raises(OSError, match="File too large"):

@@ -153,7 +153,7 @@ batches = st.lists(st.binary(max_size=120), min_size=1, max_size=12)
 
 
 class AgainstADeque(RuleBasedStateMachine):
-    """Whatever happens, the queue has what the deque has; after a crash perhaps what was read last again."""
+    """In any sequence of calls, the queue equals the deque; after a crash, the last reads may come again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ TestAgainstADeque.settings = settings(max_examples=150, stateful_step_count=40, 
 
 
 def damaged(data: bytes, how: str, where: float) -> bytes | None:
-    """What became of a file; None if it is gone."""
+    """The state of a file; None if it is gone."""
     at = int(where * len(data))
     if how == "removed":
         return None
@@ -295,11 +295,11 @@ def test_of_a_damaged_file_only_what_comes_after_the_damage_is_lost(
 
     start = {"removed": 0, "longer": len(data)}.get(how, int(where * len(data)))
     for record, (in_file, position) in list(zip(written, places, strict=True))[read:]:
-        # A record is given out only if a record begins behind it.
+        # A record is returned only if another record begins after it.
         next_header_ends = position + 30 + len(record[3]) + 30
         assert record in found or (in_file == number and next_header_ends > start)
     strange = [record for record in found if record not in written]
-    # There is no checksum: what is changed within one message cannot be seen.
+    # There is no checksum: a change within one message cannot be detected.
     assert len(strange) <= (how in ("flipped", "zeroed"))
     assert len(found) <= len(written)
 
@@ -386,7 +386,7 @@ def test_a_sync_that_failed_is_made_good_for_by_the_next(tmp_path: Path) -> None
     sync = queue.begin_sync()
     assert sync is not None
     with files_no_larger_than(2), pytest.raises(OSError, match="File too large"):
-        sync.run()  # the data is there, the meta does not fit
+        sync.run()  # the data is written, the metadata does not fit
     queue.end_sync(sync)
     queue.close()
     queue = opened(tmp_path, max_bytes_per_file=ALL)
