@@ -33,7 +33,7 @@ def test_07_rdy_is_compared_with_what_is_in_flight_and_never_counted_down(nsqd: 
         client.publish("t07", *[b"%d" % n for n in range(6)])
         messages = [client.message(), client.message()]
         for number in range(2, 6):
-            assert counts(nsqd, "t07") == (6 - number, 2, 0)
+            wait_for_counts(nsqd, (6 - number, 2, 0), "t07")
             client.send(b"FIN %b\n" % messages.pop(0).id)
             messages.append(client.message())
             assert messages[-1].body == b"%d" % number
@@ -47,7 +47,7 @@ def test_07_rdy_0_stops_and_a_lowered_rdy_waits_for_answers(nsqd: Running) -> No
         ids = [client.message().id for _ in range(3)]
         client.send(b"RDY 1\nFIN %b\nFIN %b\n" % (ids[0], ids[1]))
         client.barrier()
-        assert counts(nsqd, "t07low") == (3, 1, 0)
+        wait_for_counts(nsqd, (3, 1, 0), "t07low")
         client.send(b"RDY 0\nFIN %b\n" % ids[2])
         client.barrier()
         assert counts(nsqd, "t07low") == (3, 0, 0)
