@@ -113,7 +113,7 @@ def test_a_connection_whose_identify_failed_does_not_dial_again(nsqd: ScriptedNs
     gevent.spawn(lambda: nsqd.accept().error("E_BAD_BODY IDENTIFY msg timeout (1) is invalid"))
     with pytest.raises(ConnectionFailed):
         connection.connect()
-    with pytest.raises(NotRunning, match="connects once"):
+    with pytest.raises(NotRunning, match="can connect only once"):
         connection.connect()
     with pytest.raises(Empty):
         nsqd.accept(timeout=0)

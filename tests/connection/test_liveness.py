@@ -26,14 +26,14 @@ def test_a_silent_peer_is_dead_after_two_heartbeat_intervals(nsqd: ScriptedNsqd,
     started = connection.last_received_at
     assert watcher.ended.wait(PATIENCE)
     assert time.monotonic() - started >= 2
-    assert "nothing came" in str(watcher.ends[0])
+    assert "nothing received" in str(watcher.ends[0])
 
 
 def test_a_peer_that_reads_nothing_is_dead_after_write_timeout(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
     connection, _ = connect(nsqd, watcher, write_timeout=0.1)
     reply = connection.publish(commands.mpub("t", [bytes(1_000_000)] * 20))
     assert watcher.ended.wait(PATIENCE)
-    assert "took no bytes" in str(watcher.ends[0])
+    assert "accepted no bytes" in str(watcher.ends[0])
     assert isinstance(reply.error, NotSent)
 
 
@@ -106,7 +106,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     assert reasons == []
     transport.receive()
     wait_for(lambda: reasons)
-    assert "nothing came for 360" in reasons[0]
+    assert "nothing received for 360" in reasons[0]
     liveness.close()
     liveness.close()
     assert broken == []

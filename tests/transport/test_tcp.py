@@ -29,7 +29,7 @@ def test_nothing_listens() -> None:
 
 
 def test_no_time_is_left() -> None:
-    with scripted_nsqd() as server, pytest.raises(ConnectionFailed, match="the time is up"):
+    with scripted_nsqd() as server, pytest.raises(ConnectionFailed, match="the time to connect is over"):
         dial(parse_address(server.address), 0.0)
 
 
@@ -84,7 +84,7 @@ def test_a_timeout_of_the_caller_passes_through_the_resolver(no_resolver: None) 
 
 
 def test_a_resolver_that_does_not_answer(no_resolver: None) -> None:
-    with pytest.raises(ConnectionFailed, match="not resolved in"):
+    with pytest.raises(ConnectionFailed, match="not resolved within"):
         dial(parse_address("localhost:1"), 0.05)
 
 
