@@ -31,8 +31,8 @@ _R = TypeVar("_R")
 _MOST_THREADS = 2**20
 #: Threads per hub for calls that block on sockets.
 BLOCKING_THREADS = 32
-#: Seconds after which an idle one of them ends: soon, because its hub may have ended; and no round number, so that
-#: calls at regular intervals do not meet threads that are just ending.
+#: Seconds after which one of them ends when idle: short, because its hub may have ended, and not a round number, so
+#: that calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
 
 #: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
