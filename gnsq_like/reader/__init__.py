@@ -1,8 +1,8 @@
 """Consuming: ``Reader`` and what it is made of.
 
-``reader`` holds the table of connections and the life cycle; a ``subscription`` is one connection and the messages it
-holds; ``flow_control`` alone decides RDY (by ``policy``); ``handlers`` calls handlers and answers for them, ``batch``
-gathers messages into lists; ``message`` is what handlers get.
+``reader`` holds the table of subscriptions and the life cycle; a ``subscription`` is one connection with its messages;
+``flow_control`` alone decides RDY, with ``policy``; ``handlers`` calls the handler and answers messages by its outcome;
+``batch`` collects messages into lists; ``stopping`` is the order of a stop.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Handlers that take many messages at a time.
 
-``Batch`` is what the user makes: a handler and its limits, nothing that lives. The Reader that is given
-one begins a ``BatchCollector`` at its start. Messages come to it one by one (after the Reader has sorted out
-those to be given up), and stay *pending* until a batch is due:
+A ``Batch`` is made by the user: a handler and its limits, without running parts. A started Reader makes a
+``BatchCollector`` of it. Messages reach it one by one (those to be given up are already sorted out) and stay *pending*
+until a batch is due:
 
 - ``size`` are pending;
-- the oldest has waited ``interval``, or a good part of what nsqd leaves us to answer it;
-- the Reader is starved: nsqd sends no more before some are answered, so waiting would be for nothing.
+- the oldest has waited ``interval``, or half of the time left until its deadline;
+- the Reader is starved: nsqd sends nothing until messages are answered, so waiting is pointless.
 
-A batch that is due is a token in the queue of the BatchCollector's own ``Workers``. Which messages it holds is
-settled when a worker begins it: when all workers are busy, batches grow up to ``size`` meanwhile.
+A due batch is a token in the queue of the collector's own ``WorkerPool``. A worker picks its messages when it begins,
+so while all workers are busy, batches grow up to ``size``.
 
-Rules for editors: calling the BatchCollector, and ``_check``, never switch; ``_check`` runs in the hub, when all
-messages of one pass have come, or a pass of many would look starved at its first message.
+Rules for editors: calling the collector, and ``_check``, never switch. ``_check`` runs in the hub, after all messages
+of one read have been added; otherwise a large read would look starved at its first message.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
-#: The part of the time until a message's deadline that it may wait for its batch; the rest is the handler's.
+#: The part of the time until its deadline that a message may wait for its batch; the rest is for the handler.
 _WAITING_SHARE = 0.5
 
 Handler = Callable[[list[Message]], object]
 
 
 class Batch:
-    """Given to a :class:`Reader` as its handler, has ``handler`` called with lists of messages.
+    """A handler for a :class:`Reader` that is called with lists of messages.
 
     ::
 
@@ -49,26 +49,27 @@ class Batch:
 
         Reader("clicks", "archive", Batch(store, size=100, interval=1.0), max_in_flight=200)
 
-    The messages of a list are answered together: finished when the handler returns, requeued when it raises
-    or returns False; ``raise Requeue(delay=, backoff=)`` requeues them quietly. Those that the handler
-    answered itself, or called ``enable_async`` on, are left alone. A failing batch is one failure for backoff.
+    The messages of a list are answered together: finished when the handler returns, requeued when it raises or returns
+    False. ``raise Requeue(delay=, backoff=)`` requeues them without logging an error. Messages that the handler
+    answered itself, or called ``enable_async`` on, are left as they are. A failed batch counts as one failure for
+    backoff.
 
-    ``max_in_flight`` should be ``size`` or more, or batches cannot fill up: then they are as large as it
-    lets them be. ``concurrency`` is how many batches are handled at once.
+    With a ``max_in_flight`` below ``size``, batches cannot fill up and are as large as it allows. ``concurrency`` is
+    the number of batches handled at once.
 
     :param handler: called with a list of 1 to ``size`` :class:`Message`
-    :param size: messages in a batch at most
-    :param interval: seconds that a message waits for its batch to fill up, at most
-    :raises InvalidOption: for a size below 1 or an interval that is no positive number
+    :param size: maximum number of messages in a batch
+    :param interval: maximum seconds that a message waits for its batch to fill up
+    :raises InvalidOption: if size is below 1, or interval is not a positive number
     """
 
     def __init__(self, handler: Handler, size: int = 100, interval: float = 1.0) -> None:
         if not callable(handler):
             raise InvalidOption("handler", handler, "it must be callable")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise InvalidOption("size", size, "it must be a whole number, 1 or more")
+            raise InvalidOption("size", size, "it must be an integer, 1 or more")
         if not isinstance(interval, int | float) or isinstance(interval, bool) or not 0 < interval < float("inf"):
-            raise InvalidOption("interval", interval, "it must be seconds, more than 0")
+            raise InvalidOption("interval", interval, "it must be seconds, above 0")
         self.handler = handler
         self.size = size
         self.interval = interval
@@ -82,16 +83,16 @@ class Batch:
         is_starved: Callable[[], bool],
         call: Callable[[Handler, list[Message]], object],
     ) -> BatchCollector:
-        """For the Reader, at its start.
+        """Make a collector, for a Reader that starts.
 
-        :param is_starved: whether no message can come before some are answered, and none is on its way here
+        :param is_starved: whether no message can arrive before some are answered
         :param call: calls a handler with a list of messages, here or in a thread
         """
         return BatchCollector(self, concurrency, is_starved, call)
 
 
 class BatchCollector:
-    """A Batch at work for a started Reader; called with each message."""
+    """Collects the messages of a started Reader for its Batch; called with each message."""
 
     def __init__(
         self,
@@ -107,19 +108,19 @@ class BatchCollector:
         self._loop = get_hub().loop
         #: Messages that wait for their batch, the oldest first.
         self._pending: deque[Message] = deque()
-        #: Seconds that a message may wait: the interval, or less where msg_timeout is short.
+        #: Seconds that a message may wait: the interval, or less if msg_timeout is short.
         self._patience = float(batch.interval)
         self._check_due = False
         self._timer = Timer(self._check)
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for their batch."""
+        """The number of messages that wait for their batch."""
         return len(self._pending)
 
     @property
     def busy(self) -> int:
-        """How many batches are being handled."""
+        """The number of batches being handled."""
         return self._workers.busy
 
     def is_worker(self, greenlet: object) -> bool:
@@ -127,27 +128,27 @@ class BatchCollector:
         return self._workers.is_worker(greenlet)
 
     def set_concurrency(self, concurrency: int) -> None:
-        """How many batches may be handled at once, from now on. Never switches."""
+        """Set how many batches may be handled at once. Never switches."""
         self._workers.concurrency = concurrency
         self._workers.put(())
 
     def take_waiting(self) -> list[Message]:
-        """Take back the messages that are in no batch yet. Never switches."""
+        """Remove and return the messages that are in no batch yet. Never switches."""
         taken = list(self._pending)
         self._pending.clear()
         self._timer.cancel()
         return taken
 
     def kill(self) -> None:
-        """End what runs, with GreenletExit. May switch."""
+        """Kill running handlers with GreenletExit. May switch."""
         self._timer.cancel()
         self._workers.kill()
 
-    # -- gathering ----------------------------------------------------------------------------------
+    # -- collecting ---------------------------------------------------------------------------------
 
     def __call__(self, message: Message) -> None:
-        """Take in a message. Never switches."""
-        message.is_async = True  # for the Reader: this call's end is not its answer
+        """Add a message. Never switches."""
+        message.is_async = True  # keeps Handlers from finishing it when this returns
         self._pending.append(message)
         left = (message.timeout_at - message._received_at) * _WAITING_SHARE
         self._patience = min(self._patience, left)
@@ -159,7 +160,7 @@ class BatchCollector:
             self._loop.run_callback(self._check)
 
     def _check(self) -> None:
-        """Have as many batches begun as are due."""
+        """Start the batches that are due."""
         self._check_due = False
         if not self._pending:
             return
@@ -192,7 +193,7 @@ class BatchCollector:
         return messages
 
     def _handle(self, messages: list[Message]) -> None:
-        """From the handler to the answers of its messages."""
+        """Call the handler and answer its messages."""
         handler = self._batch.handler
         try:
             if self._call(handler, list(messages)) is False:
@@ -205,7 +206,7 @@ class BatchCollector:
                 if message.answer is None and not message.is_async:
                     message.finish()
         except BaseException as exc:
-            # The answers first: writing the log may switch, and a timeout that the handler left may end it.
+            # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
                 message._requeue_for(exc)
             if isinstance(exc, Requeue | gevent.GreenletExit):

@@ -1,8 +1,8 @@
 """A Reader's flow control: from events to RDY.
 
-``policy`` decides, this carries out. Every event that can change the plan asks for one (``plan_soon``),
-the hub runs it, and one timer runs it again when time alone changes it: a settling time, a turn that
-ends, the end of a block, a handler that outlives its message's deadline, a burst that was not filled.
+``policy`` decides; this module carries it out. Every event that can change the plan requests one (``plan_soon``), which
+the hub runs. One timer runs it again when time alone changes the plan: the end of a settling time, of a turn or of a
+backoff block, a handler that outlives its message's deadline, a burst that was not filled.
 
 Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY.
 """
@@ -28,13 +28,13 @@ from gnsq_like.runtime.timer import Timer
 
 logger = logging.getLogger(__name__)
 
-#: How long before nsqd takes a message back RDY is lowered for it: nsqd looks every 0.1 s (docs/internals 2.5).
+#: Seconds before its deadline at which a message counts as overdue: nsqd checks every 0.1 s (docs/internals 2.5).
 _DEADLINE_MARGIN = 0.25
-#: Never more than this part of msg_timeout, for those who set it very short.
+#: At most this part of msg_timeout, which may be very short.
 _DEADLINE_MARGIN_SHARE = 0.1
 
 
-#: A Reader is starved when a connection holds so much of what its RDY may become (as go-nsq has it).
+#: A Reader is starved when a connection has this part of its share in flight, as in go-nsq.
 _STARVED_SHARE = 0.85
 
 
@@ -50,27 +50,27 @@ def _make_backoff(options: ReaderOptions) -> Backoff:
 
 
 def _strategy_failed(problem: str) -> None:
-    logger.error("backoff_strategy %s; the exponential strategy takes its place", problem)
+    logger.error("backoff_strategy %s; using the exponential strategy instead", problem)
 
 
 @dataclass(slots=True)
 class MessageCounts:
-    """Messages and their answers; every answer passes flow control once."""
+    """Messages and their answers; flow control sees every answer once."""
 
     received: int = 0
     finished: int = 0
-    #: Of those finished.
+    #: Of the finished ones.
     given_up: int = 0
     requeued: int = 0
-    #: Of those requeued, by a failure.
+    #: Of the requeued ones: with backoff.
     failed: int = 0
 
 
 class FlowControl:
     """RDY and backoff of all subscriptions of one Reader.
 
-    :param home: the hub in which all this happens
-    :param on_backoff: called with (level, seconds) when backoff begins, deepens, or ends (0, 0.0)
+    :param hub_handle: the hub in which all of this runs
+    :param on_backoff: called with (level, seconds) when a block begins, and with (0, 0.0) when backoff ends
     """
 
     def __init__(
@@ -96,20 +96,20 @@ class FlowControl:
         self._draw = draw
         self.max_in_flight = options.max_in_flight
         self.paused = False
-        #: Live subscriptions, and lost ones whose handlers still run: they count against max_in_flight.
+        #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
-        #: Called when a message was answered and none is left in flight, while somebody waits for that.
+        #: Called when the last message in flight was answered; set by ``stopping``.
         self.on_drained: Callable[[], object] | None = None
         self._stopped = False
         self._plan_due = False
-        #: Subscriptions whose level may want another RDY when this round of the hub is over.
+        #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub.
         self._unsettled: dict[Subscription, None] = {}
         self._adjust_due = False
-        #: Fires when handlers for what just came have begun.
-        self._begun = self.loop.timer(0)
+        #: Fires after the handlers of newly received messages have started.
+        self._after_handlers = self.loop.timer(0)
         self._timer = Timer(self._tick)
 
-    # -- what happens -------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------
 
     def add(self, subscription: Subscription) -> None:
         """A connection subscribed."""
@@ -117,7 +117,7 @@ class FlowControl:
         self.plan_soon()
 
     def lose(self, subscription: Subscription) -> None:
-        """A connection's socket is gone. Handlers that run for it stay charged until they end."""
+        """A connection is lost. Its messages with running handlers stay charged until they are answered."""
         now = time.monotonic()
         subscription.charge.lost(now)
         self.backoff.lost(subscription, now)
@@ -125,11 +125,11 @@ class FlowControl:
         self.plan_soon()
 
     def close(self, subscription: Subscription) -> None:
-        """CLS is about to be sent: this connection gets no more."""
+        """CLS is about to be sent: this connection gets no more RDY."""
         subscription.charge.close(time.monotonic())
 
     def stamps(self, subscription: Subscription, count: int) -> Iterable[int]:
-        """For backoff: the stamps of ``count`` messages that just came."""
+        """The backoff stamps of ``count`` messages that just arrived."""
         if self.backoff.mode is Mode.FLOWING:
             return repeat(self.backoff.epoch, count)
         granted = subscription.charge.rdy > 0
@@ -143,13 +143,13 @@ class FlowControl:
         if wants_plan:
             self.plan_soon()
         self._adjust_soon(subscription, after_handlers=True)
-        # Later messages have later deadlines, so this seldom finds anything to do.
+        # Seldom needed, because later messages have later deadlines.
         due = self._timer.due
         if due is None or due > subscription.connection.last_received_at + subscription.msg_timeout:
             self._arm((subscription,))
 
     def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None:
-        """Messages of one connection are about to be finished; ``handled`` is False for those that are given up."""
+        """Messages of one connection are about to be finished; ``handled`` is False if they are given up."""
         count = len(messages)
         self.counts.finished += count
         if not handled:
@@ -174,17 +174,17 @@ class FlowControl:
         self._answered(subscription, 1, int(message._is_overdue), now)
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
-        """A message is forgotten without an answer."""
+        """A message is dropped without an answer."""
         now = time.monotonic()
         self._changed(self.backoff.inconclusive(message._stamp, now))
         self._answered(subscription, 1, int(message._is_overdue), now)
 
     def requeue_delay(self, attempts: int) -> float:
-        """Seconds until a failed message comes again, unless its requeue says otherwise."""
+        """The default delay of a requeued message, in seconds."""
         return delays.requeue_delay(attempts, self._options.default_requeue_delay, self._options.max_requeue_delay)
 
     def written(self) -> None:
-        """Answers are with the connection."""
+        """Answers have been passed to the connection."""
         if self.on_drained is not None and not self.in_flight:
             self.on_drained()
 
@@ -195,10 +195,10 @@ class FlowControl:
         if charge.closing:
             self._forget_if_done(subscription)
         elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
-            self._adjust_soon(subscription)  # not in a flood, where RDY is the share whatever is in flight
+            self._adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
 
     def _changed(self, changed: bool) -> None:
-        """Backoff changed: RDY goes out before the answer that changed it."""
+        """If backoff changed, send RDY before the answer that changed it."""
         if not changed:
             return
         self.plan_now()
@@ -214,27 +214,27 @@ class FlowControl:
 
     @property
     def is_starved(self) -> bool:
-        """Whether some connection holds nearly all it may: more comes only when messages are answered."""
+        """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
         return any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
 
-    # -- what follows -------------------------------------------------------------------------------
+    # -- reactions ----------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """Messages received and not answered, on all connections. From any thread."""
+        """Unanswered messages of all connections. From any thread."""
         return sum(subscription.charge.in_flight for subscription in list(self.subscriptions))
 
     def plan_soon(self) -> None:
-        """Plan when the hub comes round."""
+        """Plan in the hub's next iteration."""
         if not self._plan_due and not self._stopped:
             self._plan_due = True
             self.loop.run_callback(self.plan_now)
 
     def plan_now(self) -> None:
-        """Ask the policy, and send what it says."""
+        """Make a plan and send its changes."""
         self._plan_due = False
         if self._stopped:
             return
@@ -256,7 +256,7 @@ class FlowControl:
         """Send no more RDY; twice is fine."""
         self._stopped = True
         self._timer.cancel()
-        self._begun.close()
+        self._after_handlers.close()
 
     def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
         if subscription.adaptive_rdy is None and subscription.renewal is None:
@@ -266,9 +266,9 @@ class FlowControl:
             return
         self._adjust_due = True
         if after_handlers:
-            # Workers begin in the hub's callbacks or, a round later, in its timers: this comes behind both, so
-            # that a message which is answered without blocking costs no RDY at all.
-            self._begun.start(self.loop.run_callback, self._adjust)
+            # Workers start in the hub's callbacks or in its timers after that; this runs after both, so that a
+            # message answered without blocking needs no RDY command at all.
+            self._after_handlers.start(self.loop.run_callback, self._adjust)
         else:
             self.loop.run_callback(self._adjust)
 
@@ -284,9 +284,9 @@ class FlowControl:
         self._arm(unsettled)
 
     def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
-        """Have the timer fire at ``at`` and when the next deadline or level of these is due; early is fine.
+        """Set the timer to ``at``, or to the next deadline or ``due`` of these subscriptions; too early is harmless.
 
-        What is due for the others was armed before, and the timer looks at all when it fires.
+        The other subscriptions were armed before, and the timer checks all of them when it fires.
         """
         due = at
         if self.backoff.until is not None:
@@ -312,7 +312,7 @@ class FlowControl:
                 self.backoff.inconclusive(message._stamp, now)
             if overdue:
                 logger.warning(
-                    "messages of %s/%s are not answered within msg_timeout=%g s: nsqd delivers them again",
+                    "messages of %s/%s were not answered within msg_timeout=%g s; nsqd delivers them again",
                     subscription.topic,
                     subscription.channel,
                     subscription.msg_timeout,
@@ -322,7 +322,7 @@ class FlowControl:
                 adaptive.quiet(now)
                 subscription.adjust(now)
         if self.backoff.time_is_up(now):
-            logger.info("backoff: testing the water")
+            logger.info("backoff: testing with one message")
         self.plan_now()
 
     @staticmethod

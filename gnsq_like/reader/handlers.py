@@ -1,8 +1,7 @@
-"""From messages to answers: what a Reader does with what came.
+"""Calls the handler for each message, and answers the message by the handler's outcome.
 
-Messages wait here until a worker has its handler called, or, in the pulled form, until somebody takes
-them. How the handler ends decides the answer: every way to end is met here, and nothing that a handler
-does reaches a connection's greenlet.
+Messages wait here until a worker calls the handler or, if the Reader is iterated over, until a loop takes them. Every
+outcome of a handler is dealt with here; no exception of a handler reaches a connection's greenlet.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
-#: What a Reader is given to handle messages; None for the pulled form.
+#: A Reader's handler; None if it is iterated over.
 Handler = Callable[[Message], object] | Batch | None
 
 
@@ -33,16 +32,16 @@ def _call(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 class Handlers:
-    """The messages of one started Reader that are not answered by a handler yet.
+    """Runs the handlers of one started Reader.
 
     :param handler: called with each message
     :param name: "topic/channel", for the log
-    :param concurrency: handlers that run at once
-    :param in_threads: whether they run in threads of their own
+    :param concurrency: maximum number of handlers running at once
+    :param in_threads: whether they run in native threads
     :param max_attempts: deliveries after which a message is given up; 0 for never
-    :param on_giving_up: called with such a message, in place of the handler
-    :param on_error: called with (nsqd's address, error) when that fails
-    :param is_starved: whether nsqd sends nothing more before something is answered
+    :param on_giving_up: called with such a message, instead of the handler
+    :param on_error: called with (nsqd's address, error) if ``on_giving_up`` raises
+    :param is_starved: whether nsqd sends nothing more until messages are answered
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class Handlers:
         self._on_error = on_error
         self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
         self._threads = ThreadPool(concurrency) if in_threads else None
-        #: With a Batch: what gathers messages for it.
+        #: Only with a Batch.
         self._collector: BatchCollector | None = None
-        #: What a worker calls with a message; None for the pulled form.
+        #: Called by a worker with each message; None if the Reader is iterated over.
         self._handle: Callable[[Message], object] | None
         if isinstance(handler, Batch):
             self._collector = self._handle = handler.begin(
@@ -76,31 +75,31 @@ class Handlers:
             self._handle = handler
         else:
             self._handle = partial(self._threads.call, handler)
-        # What is called in place of the handler may block as it may, and needs what its thread has.
+        # Like the handler, it may block and use thread-locals, so it runs in the same threads.
         self._on_giving_up = on_giving_up
         if on_giving_up is not None and self._threads is not None:
             self._on_giving_up = partial(self._threads.call, on_giving_up)
         #: Whether the Reader is stopping.
         self._closed = False
-        #: For the pulled form: messages to hand out, and the loops that wait for one.
+        #: For iteration: messages to hand out, and the loops that wait for one.
         self._pulled: deque[Message] = deque()
         self._pulling: deque[PendingReply] = deque()
 
-    # -- what waits ---------------------------------------------------------------------------------
+    # -- waiting messages ---------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """How many messages no handler has begun."""
-        gathered = 0 if self._collector is None else self._collector.waiting
-        return len(self._pulled) + self._workers.waiting + gathered
+        """The number of messages whose handler has not started."""
+        collected = 0 if self._collector is None else self._collector.waiting
+        return len(self._pulled) + self._workers.waiting + collected
 
     @property
     def busy(self) -> int:
-        """How many handlers run."""
+        """The number of running handlers."""
         return self._workers.busy + (0 if self._collector is None else self._collector.busy)
 
     def put(self, messages: list[Message]) -> None:
-        """Have these handled; after :meth:`close` they go back to nsqd at once. Never switches."""
+        """Queue messages for the handler; after :meth:`close`, requeue them at once. Never switches."""
         if self._closed:
             for message in messages:
                 message.requeue(0, backoff=False)
@@ -111,7 +110,7 @@ class Handlers:
             self.wake()
 
     def pull(self) -> Message | None:
-        """For the pulled form: the next message, after waiting for one; None after a :meth:`wake`. May switch."""
+        """For iteration: the next message, or None after waiting for :meth:`wake`. May switch."""
         while self._pulled:
             message = self._pulled.popleft()
             if not message._is_overdue:
@@ -123,36 +122,36 @@ class Handlers:
         return None
 
     def close(self) -> list[Message]:
-        """Begin no further handler; what comes from now on is requeued at once. Never switches.
+        """Start no more handlers; messages that still arrive are requeued at once. Never switches.
 
-        :returns: the messages that no handler has begun
+        :returns: the messages whose handler has not started
         """
         self._closed = True
-        unbegun = self.take_unbegun()
+        waiting = self.take_waiting()
         self.wake()
-        return unbegun
+        return waiting
 
     def wake(self) -> None:
-        """Let those who wait in :meth:`pull` look again. Never switches."""
+        """Wake the loops that wait in :meth:`pull`. Never switches."""
         while self._pulling:
             self._pulling.popleft().settle()
 
-    def take_unbegun(self) -> list[Message]:
-        """Take back the messages that no handler has begun. Never switches."""
-        gathered = [] if self._collector is None else self._collector.take_waiting()
-        taken = [*gathered, *self._workers.take_waiting(), *self._pulled]
+    def take_waiting(self) -> list[Message]:
+        """Remove and return the messages whose handler has not started. Never switches."""
+        collected = [] if self._collector is None else self._collector.take_waiting()
+        taken = [*collected, *self._workers.take_waiting(), *self._pulled]
         self._pulled.clear()
         return taken
 
     def drop(self, lost: Source) -> None:
-        """Forget the unbegun messages of a lost connection: nsqd delivers them again. Never switches."""
-        unbegun = self.take_unbegun()
-        for message in unbegun:
+        """Drop the waiting messages of a lost connection, which nsqd delivers again. Never switches."""
+        waiting = self.take_waiting()
+        for message in waiting:
             if message._source is lost:
                 lost.drop(message)
-        self.put([message for message in unbegun if message._source is not lost])
+        self.put([message for message in waiting if message._source is not lost])
 
-    # -- who works ----------------------------------------------------------------------------------
+    # -- workers ------------------------------------------------------------------------------------
 
     def is_worker(self, greenlet: object) -> bool:
         """Whether a handler runs in this greenlet."""
@@ -161,7 +160,7 @@ class Handlers:
         )
 
     def set_concurrency(self, concurrency: int) -> None:
-        """How many handlers may run at once, from now on. Never switches."""
+        """Set how many handlers may run at once. Never switches."""
         self._workers.concurrency = concurrency
         self._workers.put(())
         if self._collector is not None:
@@ -170,19 +169,19 @@ class Handlers:
             self._threads.width = concurrency
 
     def kill(self) -> None:
-        """End the handlers that run, with GreenletExit; threads cannot be ended. May switch."""
+        """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
         self._workers.kill()
         if self._collector is not None:
             self._collector.kill()
         if self._threads is not None and (running := self._threads.close()):
-            logger.warning("%d handlers of %s still run in their threads", running, self._name)
+            logger.warning("%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------
 
     def _work(self, message: Message) -> None:
-        """In a worker greenlet: one message, from its handler to its answer."""
+        """In a worker greenlet: handle and answer one message."""
         if message._is_overdue:
-            message._source.drop(message)  # nsqd delivers it again: handling it now would be once too often
+            message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
             return
         try:
             if self._max_attempts and message.attempts > self._max_attempts:
@@ -194,12 +193,12 @@ class Handlers:
             elif message.answer is None and not message.is_async:
                 message.finish()
         except BaseException as exc:
-            # The answer first: writing the log may switch, and a timeout that the handler left may end it.
+            # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             message._requeue_for(exc)
             if isinstance(exc, Requeue | gevent.GreenletExit):
                 return
             if not isinstance(exc, Exception | gevent.Timeout):
-                raise  # SystemExit, KeyboardInterrupt: they end more than this
+                raise  # SystemExit, KeyboardInterrupt
             logger.warning("the handler of %s failed with message %s", self._name, message.id, exc_info=exc)
 
     def _give_up(self, message: Message) -> None:
@@ -209,7 +208,7 @@ class Handlers:
             except (Exception, gevent.Timeout) as exc:
                 if message.answer is None:
                     message.requeue(backoff=False)
-                logger.exception("on_giving_up raised: message %s is requeued, not lost", message.id)
+                logger.exception("on_giving_up raised; message %s is requeued, not lost", message.id)
                 error = NSQError(f"on_giving_up failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)

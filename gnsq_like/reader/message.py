@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where a message came from and its answer goes; each method may be called from any thread and never switches."""
+    """The origin of a message, which takes its answers. Methods may be called from any thread and never switch."""
 
     topic: str
     channel: str
     #: The nsqd's address.
     address: str
-    #: Seconds in which nsqd wants an answer, and for how long TOUCH can put that off (None: for ever).
+    #: Seconds within which nsqd expects an answer, and up to which TOUCH can extend that (None: without limit).
     msg_timeout: float
     max_msg_timeout: float | None
 
@@ -35,14 +35,14 @@ class Source(Protocol):
 
 
 class Message:
-    """One delivery of a message; made by a Reader.
+    """One delivery of a message from nsqd.
 
-    A message is told from all others by (nsqd_address, topic, id): ids alone collide between nsqds.
-    It is answered once, by :meth:`finish` or :meth:`requeue`; a later answer is logged and does nothing.
-    All methods may be called from any thread.
+    A message is identified by (``nsqd_address``, ``topic``, ``id``); ids alone collide between nsqds. It is answered
+    once, with :meth:`finish` or :meth:`requeue`; later answers are logged and ignored. All methods may be called from
+    any thread.
 
-    As a context manager it finishes itself at the end of the block, and requeues itself when the block
-    raises (unless it was answered inside, or :meth:`enable_async` was called)::
+    As a context manager, it is finished at the end of the block, or requeued if the block raises (unless it was
+    answered inside or :meth:`enable_async` was called)::
 
         for message in reader:
             with message:
@@ -64,66 +64,66 @@ class Message:
     )
 
     def __init__(self, raw: RawMessage, source: Source, received_at: float, stamp: int = 0) -> None:
-        #: When it was published, in ns since the epoch; nsqd keeps it over all deliveries.
+        #: Time of publishing, in ns since the epoch; the same for all deliveries.
         self.timestamp_ns: int
-        #: How often nsqd has delivered it on this channel, this time included.
+        #: Number of deliveries on this channel, including this one.
         self.attempts: int
-        #: What was published.
+        #: The published bytes.
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
-        #: None until it is answered; then "FIN" or "REQ". "LOST" when its connection was lost before a handler began.
+        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost before its handler started.
         self.answer: str | None = None
-        #: Whether the end of the handler leaves it unanswered; see :meth:`enable_async`.
+        #: Whether the handler's return leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
-        # What begins with an underscore is for this room alone.
+        # Attributes that begin with an underscore are for this room only.
         self._source = source
         #: Monotonic time of its arrival, and of the last TOUCH.
         self._received_at = received_at
         self._touched_at = received_at
-        #: For backoff: the test that this message's result belongs to.
+        #: For backoff; see ``policy.backoff``.
         self._stamp = stamp
-        #: Whether nsqd has given up waiting for its answer, or is about to.
+        #: Whether its time at nsqd is over, or almost.
         self._is_overdue = False
 
     @property
     def id(self) -> str:
-        """Its 16 characters of id."""
+        """nsqd's id of the message, 16 characters."""
         return self._id.decode("latin-1")
 
     @property
     def timestamp(self) -> float:
-        """When it was published, in seconds since the epoch."""
+        """Time of publishing, in seconds since the epoch."""
         return self.timestamp_ns / 1e9
 
     @property
     def topic(self) -> str:
-        """The topic it was published to."""
+        """The topic."""
         return self._source.topic
 
     @property
     def channel(self) -> str:
-        """The channel it came through."""
+        """The channel."""
         return self._source.channel
 
     @property
     def nsqd_address(self) -> str:
-        """The nsqd it came from."""
+        """The address of the nsqd that delivered it."""
         return self._source.address
 
     @property
     def has_responded(self) -> bool:
-        """Whether it was finished or requeued."""
+        """Whether it has been answered."""
         return self.answer is not None
 
     @property
     def timeout_at(self) -> float:
-        """The monotonic time at which nsqd gives up waiting and delivers it again (docs/internals 1.7, 2.5)."""
+        """Monotonic time at which nsqd delivers it again unless it is answered (docs/internals 1.7, 2.5)."""
         deadline = self._touched_at + self._source.msg_timeout
         longest = self._source.max_msg_timeout
         return deadline if longest is None else min(deadline, self._received_at + longest)
 
     def finish(self) -> None:
-        """FIN: it is done, and nsqd forgets it. Never switches."""
+        """FIN: the message is done, and nsqd removes it from the channel. Never switches."""
         if self.answer is not None:
             self._late("finish")
             return
@@ -131,10 +131,11 @@ class Message:
         self._source.finish(self)
 
     def requeue(self, delay: float | None = None, backoff: bool = True) -> None:
-        """REQ: have nsqd deliver it again. Never switches.
+        """REQ: nsqd delivers the message again. Never switches.
 
-        :param delay: seconds until then; None for the Reader's delay, which grows with the attempts
+        :param delay: seconds until then; None for ``default_requeue_delay`` times the attempts
         :param backoff: whether this counts as a failure for the Reader's backoff
+        :raises ValueError: if delay is not a number of seconds
         """
         if self.answer is not None:
             self._late("requeue")
@@ -145,14 +146,14 @@ class Message:
         self._source.requeue(self, delay, backoff)
 
     def touch(self) -> None:
-        """TOUCH: have nsqd's timeout for it start anew, up to its max-msg-timeout in all. Never switches."""
+        """TOUCH: restart nsqd's timeout for the message, up to max-msg-timeout in total. Never switches."""
         if self.answer is not None:
             self._late("touch")
             return
         self._source.touch(self)
 
     def enable_async(self) -> None:
-        """Leave it unanswered when the handler returns: finish or requeue is called later."""
+        """Leave the message unanswered when the handler returns. Next: :meth:`finish` or :meth:`requeue`, later."""
         self.is_async = True
 
     def _late(self, what: str) -> None:
@@ -171,10 +172,10 @@ class Message:
         return isinstance(exc, Requeue)
 
     def _requeue_for(self, exc: BaseException) -> None:
-        """Answer what its handler raised, unless it is answered; also after :meth:`enable_async`. Never switches.
+        """Requeue unless answered, because its handler raised; also after :meth:`enable_async`. Never switches.
 
-        Requeue says how; an Exception or a gevent.Timeout counts as a failure; what else there is
-        (GreenletExit, SystemExit …) says nothing about the message, and requeues it at once.
+        A Requeue carries its own parameters; an Exception or a gevent.Timeout counts as a failure; others
+        (GreenletExit, SystemExit) have nothing to do with the message, and requeue it without delay.
         """
         if self.answer is not None:
             return

@@ -1,9 +1,8 @@
-"""Consuming: ``Reader`` wires connections, discovery, handlers and flow control together.
+"""``Reader`` wires connections, discovery, handlers and flow control together.
 
-``LookupdPoller`` reports which nsqds there are, ``Redialer`` says when each is tried, a ``Subscription`` is one
-connection and the messages it holds, ``Handlers`` has them handled and answered, ``FlowControl`` alone decides
-RDY, ``Stop`` is the order in which all that ends. The Reader keeps the table of subscriptions, one for an address
-at most. A message does not pass through it.
+``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, a ``Subscription`` is one connection with its
+messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides RDY, ``Stop`` is the order of a
+stop. The Reader keeps the table of subscriptions, at most one per address. Messages do not pass through it.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock.
 """
@@ -48,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Running:
-    """What a start makes; kept after the stop, for its counts."""
+    """The parts of a started Reader; kept after the stop for its statistics."""
 
     hub_handle: HubHandle
     flow: FlowControl
@@ -58,34 +57,34 @@ class _Running:
     poller: LookupdPoller | None
     #: Settled when the Reader has stopped.
     stopped: PendingReply
-    #: The stop, once it has begun.
+    #: Set when the stop begins.
     stop: Stop | None = None
 
 
 class Reader:
-    """Consumes a topic through a channel; calls a handler for each message, or is iterated over.
+    """Consumes a topic through a channel: calls a handler for each message, or is iterated over.
 
-    The handler runs in a greenlet, may block, and up to ``concurrency`` run at once. When it returns the
-    message is finished; when it raises, requeued. ``raise Requeue(delay=, backoff=)`` requeues quietly; a
-    return value of False requeues and logs an error, for other clients mean that by it. Without a handler,
-    iterate: ``for message in reader: with message: ...``.
+    The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
+    message is finished; when it raises, the message is requeued. ``raise Requeue(delay=, backoff=)`` requeues without
+    logging an error. Returning False requeues too and logs an error, because other clients use it for that. Without a
+    handler, iterate: ``for message in reader: with message: ...``.
 
     :param topic: topic name
     :param channel: channel name
-    :param handler: called with each :class:`Message`; a :class:`Batch` is called with lists of them
-    :param nsqd_tcp_addresses: nsqds to connect to: "host:port", "[ipv6]:port" or "unix:/path", or several
-    :param lookupd_http_addresses: nsqlookupds that say which nsqds have the topic: "host:port" or URLs
+    :param handler: called with each :class:`Message`; or a :class:`Batch`, for lists of messages
+    :param nsqd_tcp_addresses: one or several nsqds: "host:port", "[ipv6]:port" or "unix:/path"
+    :param lookupd_http_addresses: one or several nsqlookupds, polled for nsqds with the topic: "host:port" or URL
     :param on_connect: hook, called with (address) when a connection has subscribed
-    :param on_disconnect: hook, called with (address, error) when it is gone; error is None after a stop
-    :param on_error: hook, called with (address, error) for what went wrong and ends nothing: a failed try to
-        connect, a nsqlookupd without an answer, a FIN, REQ or TOUCH that nsqd refused
-    :param on_auth: hook, called with (address, authorized) when nsqd took the ``auth_secret``; authorized has
+    :param on_disconnect: hook, called with (address, error) when it has ended; error is None after a stop
+    :param on_error: hook, called with (address, error) for errors after which the Reader continues: a failed try to
+        connect, an nsqlookupd that does not answer, a FIN, REQ or TOUCH that nsqd refused
+    :param on_auth: hook, called with (address, authorized) when nsqd accepted the ``auth_secret``; authorized has
         ``identity``, ``identity_url`` and ``permission_count``
-    :param on_backoff: hook, called with (level, seconds) when backoff begins or changes; (0, 0.0) at its end
-    :param on_giving_up: called with a message that was delivered more than ``max_attempts`` times, in place of
-        the handler; when it returns the message is finished, when it raises, requeued without backoff
+    :param on_backoff: hook, called with (level, seconds) when backoff begins or changes, (0, 0.0) when it ends
+    :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
+        it returns, the message is finished; when it raises, the message is requeued without backoff
     :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
-    :raises InvalidName, InvalidAddress, InvalidOption: for what is wrong
+    :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid
 
     Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block, or iteration.
     """
@@ -118,7 +117,7 @@ class Reader:
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
-            raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
+            raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._hooks = HookRunner(
             on_connect=on_connect,
             on_disconnect=on_disconnect,
@@ -131,17 +130,17 @@ class Reader:
         #: "new", "running", "stopping" or "stopped".
         self._state = "new"
         self._paused = False
-        #: What run() raises: every nsqd refuses in a way that repeating cannot cure.
+        #: See ``error``.
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
-        #: Addresses that were connected since the start, and how often such a one was connected again.
+        #: Addresses connected since the start, and the number of reconnects.
         self._were_connected: set[Address] = set()
         self._reconnect_count = 0
-        #: Since the Reader was made, over all its starts.
+        #: Over all starts of this Reader.
         self._counts = MessageCounts()
-        #: Made by start().
+        #: Set by start().
         self._running: _Running | None = None
-        #: For the pulled form: greenlets that are inside the loop's body.
+        #: For iteration: greenlets inside the body of the loop.
         self._pullers: set[Any] = set()
 
     def __repr__(self) -> str:
@@ -153,17 +152,17 @@ class Reader:
     # -- life ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect and consume, and return. Never switches. Next: :meth:`stop`, :meth:`wait`.
+        """Start connecting and consuming, and return. Never switches. Next: :meth:`stop`, :meth:`wait`.
 
         A stopped Reader can be started again.
 
-        :raises NotRunning: when it is running already
+        :raises NotRunning: if it is already running
         """
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
         options = self.options
         hub_handle = handle_here()
-        # What can fail comes first, so that a start that fails leaves nothing behind.
+        # Steps that can fail come first, so that a failed start leaves nothing behind.
         poller = self._make_poller() if self._lookupds else None
         flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed)
         flow.max_in_flight = self._max_in_flight
@@ -201,20 +200,19 @@ class Reader:
             poller.start()
 
     def _make_poller(self) -> LookupdPoller:
-        # At first use: the HTTP client must not be loaded before an application has patched.
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
         from gnsq_like.discovery.lookupd_poller import make_poller
 
         return make_poller(self._lookupds, self.topic, self.options, self._found, self._report)
 
     def run(self, *, stop_timeout: float = 30.0) -> None:
-        """Start, and block until stopped, by :meth:`stop` or by SIGTERM or SIGINT. May switch.
+        """Start, and block until stopped by :meth:`stop`, SIGTERM or SIGINT. May switch.
 
-        The signals are handled only where this is called in the main thread. A second SIGINT, of somebody at a
-        keyboard, ends the wait for handlers.
+        Signals are handled only in the main thread. A second SIGINT ends the wait for running handlers.
 
-        :param stop_timeout: seconds for the running handlers, when a signal stops it
-        :raises ConnectionFailed: when every nsqd there is refuses in a way that repeating cannot cure: AUTH, TLS,
-            a name; its cause is nsqd's error, a TLSError or a NegotiationFailed
+        :param stop_timeout: seconds for running handlers after a signal
+        :raises ConnectionFailed: if all nsqds refuse in a way that a retry cannot cure (AUTH, TLS, a name); its cause
+            is nsqd's error, a TLSError or a NegotiationFailed
         """
         self.start()
         handlers: list[Any] = []
@@ -241,18 +239,18 @@ class Reader:
         return running is None or running.hub_handle.wait(running.stopped, timeout)
 
     def stop(self, timeout: float = 30.0) -> int:
-        """Stop in good order; twice is fine. May switch.
+        """Stop in order; twice is fine. May switch.
 
-        1. RDY 0 and CLS everywhere, so that nothing new comes. 2. Messages that no handler has begun are
-        requeued at once, without backoff. 3. Handlers that run may answer until ``timeout``. 4. What is left
-        is requeued, its handlers are killed, and the connections are closed.
+        1. RDY 0 and CLS on all connections, so that no new messages arrive. 2. Messages whose handler has not started
+        are requeued without delay and backoff. 3. Running handlers may answer until ``timeout``. 4. The remaining
+        messages are requeued, their handlers are killed, and the connections are closed.
 
-        Called by a handler, inside ``for message in reader``, or from another OS thread, it only begins the
-        stop; :meth:`wait` waits for its end. A caller who is interrupted stops waiting; the stop goes on. Called
-        again while it goes on, it can only bring the end forward.
+        Called by a handler, inside ``for message in reader``, or from another OS thread, this only begins the stop and
+        returns 0; :meth:`wait` waits for its end. If the caller is interrupted, the stop continues. A second call can
+        only shorten the timeout.
 
-        :param timeout: seconds for the running handlers
-        :returns: how many messages were still unanswered when the time was up
+        :param timeout: seconds for running handlers
+        :returns: the number of messages unanswered after that time
         """
         running = self._running
         if running is None:
@@ -266,7 +264,7 @@ class Reader:
         return 0 if running.stop is None else running.stop.left
 
     def _begin_to_stop(self, timeout: float) -> None:
-        # In a greenlet of its own, which the caller of stop() may wait for, or not.
+        # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
         running = self._running
         assert running is not None
         deadline = time.monotonic() + timeout
@@ -294,7 +292,7 @@ class Reader:
             running.stopped.settle()
 
     def forked_child(self) -> None:
-        """For ``at_fork``: this process is a child, where this Reader is stopped until started. Never switches."""
+        """For ``at_fork``: in the child, this Reader is stopped until started. Never switches."""
         if self._state not in ("running", "stopping"):
             return
         self._state = "stopped"
@@ -305,9 +303,8 @@ class Reader:
         if running.poller is not None:
             running.poller.forked_child()
         running.redialer.forked_child()
-        running.handlers.take_unbegun()
+        running.handlers.take_waiting()
         running.watchdog.stop()
-        # What was counted was the parent's.
         self._counts = MessageCounts()
         self._reconnect_count = 0
         self._subscriptions.clear()
@@ -324,7 +321,7 @@ class Reader:
 
     @property
     def error(self) -> NSQError | None:
-        """Why it stopped by itself: every nsqd refuses in a way that repeating cannot cure. Else None."""
+        """Why it stopped by itself: all nsqds refused in a way that a retry cannot cure. Otherwise None."""
         return self._fatal
 
     # -- connections --------------------------------------------------------------------------------
@@ -334,7 +331,7 @@ class Reader:
             self._running.redialer.found(addresses, complete)
 
     def _connect(self, address: Address) -> NSQError | None:
-        """Connect and subscribe once; why it failed, or None. May switch."""
+        """Connect and subscribe once; returns the error, or None. May switch."""
         running = self._running
         assert running is not None
         subscription = Subscription(
@@ -359,7 +356,7 @@ class Reader:
             connection.close()
             raise
         if not connection.alive:
-            # nsqd's OK to SUB and its reason to hang up came in one piece.
+            # nsqd's OK to SUB and the end of the connection came in one read.
             return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
         self._subscriptions[address] = subscription
         self._reconnect_count += address in self._were_connected
@@ -373,7 +370,7 @@ class Reader:
         # In the connection's greenlet, at its end.
         running = self._running
         if running is None or self._subscriptions.get(subscription.target) is not subscription:
-            return  # it never got as far as a subscription
+            return  # it had not subscribed
         del self._subscriptions[subscription.target]
         running.handlers.drop(subscription)
         running.flow.lose(subscription)
@@ -384,11 +381,11 @@ class Reader:
             running.poller.hurry()
 
     def _all_refused(self, error: NSQError) -> None:
-        """Every known nsqd refuses for good."""
+        """Every known nsqd refuses in a way that a retry cannot cure."""
         if self._subscriptions:
             return
         if self._were_connected and isinstance(error.__cause__, NsqdError) and error.__cause__.code == "E_AUTH_FAILED":
-            # nsqd says the same of a secret that is wrong and of an auth server that is away; this one was good.
+            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
             return
         self._fatal = error
         self._begin_to_stop(0.0)
@@ -397,14 +394,14 @@ class Reader:
         logger.warning("%s", error)
         self._hooks.call("on_error", address, error)
 
-    # -- messages, pulled ---------------------------------------------------------------------------
+    # -- iteration ----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they come, until the Reader is stopped; starts it if need be. May switch.
+        """Messages as they arrive, until the Reader is stopped; starts it unless it is running. May switch.
 
-        Each message must be answered: ``with message:`` does that.
+        Each message must be answered; ``with message:`` does that.
 
-        :raises NotRunning: when it has a handler
+        :raises NotRunning: if it has a handler
         """
         if self._handler is not None:
             raise NotRunning("a Reader with a handler cannot be iterated over")
@@ -425,7 +422,7 @@ class Reader:
 
     @property
     def max_in_flight(self) -> int:
-        """Messages in flight at once, over all connections; may be changed at any time, from any thread."""
+        """The limit of messages in flight on all connections; may be changed at any time, from any thread."""
         return self._max_in_flight
 
     @max_in_flight.setter
@@ -435,7 +432,7 @@ class Reader:
         self._steer()
 
     def pause(self) -> None:
-        """Receive no further messages, until :meth:`resume`; those in flight go on. From any thread."""
+        """Receive no new messages until :meth:`resume`; those in flight are still handled. From any thread."""
         self._paused = True
         self._steer()
 
@@ -445,7 +442,7 @@ class Reader:
         self._steer()
 
     def _steer(self) -> None:
-        """Have the Reader's hub follow what was set."""
+        """Apply the settings in the Reader's hub."""
         running = self._running
         if running is None or self._state != "running":
             return
@@ -465,11 +462,11 @@ class Reader:
 
     @property
     def is_starved(self) -> bool:
-        """Whether some connection holds nearly all it may: more comes only when messages are answered."""
+        """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
         return self._running is not None and self._running.flow.is_starved
 
     def stats(self) -> dict[str, Any]:
-        """MessageCounts, in this process, since it was made; and what each connection holds now. From any thread."""
+        """Counts since this Reader was made, in this process, and the state of each connection. From any thread."""
         running = self._running
         return {
             "state": self._state,
@@ -496,5 +493,5 @@ class Reader:
 
 
 def _busy(reader: Reader) -> int:
-    """How many handlers run."""
+    """The number of running handlers."""
     return 0 if reader._running is None else reader._running.handlers.busy

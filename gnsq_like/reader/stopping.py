@@ -1,10 +1,10 @@
 """How a Reader stops: the order in which connections, messages and handlers end.
 
-1. RDY 0 and CLS everywhere, so that nothing new comes.
-2. After nsqd's CLOSE_WAIT, messages that no handler has begun are requeued at once, without backoff. Before it,
-   nsqd might deliver them to the Reader that is closing.
-3. Handlers that run may answer until the deadline.
-4. What is left is requeued, and its handlers are killed.
+1. RDY 0 and CLS on all connections, so that no new messages arrive.
+2. After nsqd's CLOSE_WAIT, messages whose handler has not started are requeued without delay and backoff. Before it,
+   nsqd might deliver them to this Reader again.
+3. Running handlers may answer until the deadline.
+4. The remaining messages are requeued, and their handlers are killed.
 
 The Reader closes the connections afterwards.
 """
@@ -25,8 +25,8 @@ from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that CLS and its answer get in any case. What nsqd sends meanwhile is given back; what it sends to a
-#: connection that is closed without CLS comes again only when its timeout is over.
+#: Seconds allowed for CLS and its reply in any case. Messages that arrive meanwhile are requeued; on a connection
+#: closed without CLS they would be delivered again only after their timeout.
 _MIN_CLS_TIMEOUT = 0.5
 
 
@@ -34,7 +34,7 @@ class Stop:
     """The stop of one started Reader: :meth:`end_delivery`, then :meth:`finish`.
 
     :param name: "topic/channel", for the log
-    :param deadline: monotonic time at which the stop waits no longer for handlers
+    :param deadline: monotonic time until which running handlers may answer
     """
 
     def __init__(self, name: str, flow: FlowControl, handlers: Handlers, deadline: float) -> None:
@@ -42,7 +42,7 @@ class Stop:
         self._flow = flow
         self._handlers = handlers
         self._deadline = deadline
-        #: How many messages were unanswered at the deadline.
+        #: Messages unanswered at the deadline.
         self.left = 0
 
     def hasten(self, deadline: float) -> None:
@@ -50,7 +50,7 @@ class Stop:
         if deadline < self._deadline:
             self._deadline = deadline
             if self._flow.on_drained is not None:
-                self._flow.on_drained()  # to look at the time anew
+                self._flow.on_drained()  # wakes finish(), which checks the deadline
 
     def end_delivery(self, subscriptions: list[Subscription]) -> None:
         """Steps 1 and 2. May switch."""
@@ -58,17 +58,17 @@ class Stop:
         for subscription in subscriptions:
             self._flow.close(subscription)
             subscription.connection.set_rdy(0)
-        unbegun = self._handlers.close()
-        gevent.joinall([gevent.spawn(self._unsubscribe, each, unbegun) for each in subscriptions])
+        waiting = self._handlers.close()
+        gevent.joinall([gevent.spawn(self._unsubscribe, each, waiting) for each in subscriptions])
 
-    def _unsubscribe(self, subscription: Subscription, unbegun: list[Message]) -> None:
+    def _unsubscribe(self, subscription: Subscription, waiting: list[Message]) -> None:
         patience = max(_MIN_CLS_TIMEOUT, self._deadline - time.monotonic())
         patience = min(patience, subscription.connection.options.connect_timeout)
         try:
             subscription.connection.close_subscription(patience)
         except NSQError as exc:
             logger.info("%s", exc)
-        for message in unbegun:
+        for message in waiting:
             if message._source is subscription:
                 message.requeue(0, backoff=False)
 
@@ -82,7 +82,7 @@ class Stop:
         flow.on_drained = None
         self.left = flow.in_flight
         if self.left:
-            logger.warning("stopping with %d messages of %s unanswered", self.left, self._name)
+            logger.warning("stopping %s with %d messages unanswered", self._name, self.left)
         for subscription in list(flow.subscriptions):
             for message in list(subscription.in_flight):
                 if message.answer is None:

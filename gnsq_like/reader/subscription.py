@@ -1,15 +1,15 @@
-"""One connection of a Reader: the messages it holds, their answers, and its RDY.
+"""One connection of a Reader: its messages, their answers, and its RDY.
 
-A message's way: the connection's reader greenlet calls :meth:`Subscription.receive` with each pass over what
-came; the messages go to ``handlers``; their answers come back here. ``in_flight`` is the one record of which
-messages are unanswered, and ``charge.in_flight`` their count: an answer counts once, when its message is taken out.
+The connection's reader greenlet calls :meth:`Subscription.receive` with the messages of each read; they go to
+``handlers``, and their answers come back here. ``in_flight`` is the only record of unanswered messages, and
+``charge.in_flight`` their count: an answer counts once, when its message is removed.
 
-Answers may come from any thread; one from elsewhere is handed over to the Reader's hub. FINs are gathered
-(``finish`` only notes them) and accounted and written together, in one callback of the hub, because what has
-to be done for an answer costs several times what noting it costs. The callback runs before the hub looks at its
-sockets again, so that no FIN waits longer than one that was written by itself.
+Answers may come from any thread; those from other threads are passed to the Reader's hub. ``finish`` only notes the
+message; FINs are accounted and written together in one callback of the hub, because the work per answer costs several
+times as much as noting it. The callback runs before the hub polls its sockets again, so no FIN leaves later than if it
+were written alone.
 
-``flow_control`` and ``policy`` decide RDY; here it is sent and noted.
+``flow_control`` and ``policy`` decide RDY; it is sent here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
 
-#: nsqd's default of output-buffer-timeout in seconds, for one that does not say (docs/internals 7.1).
+#: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
 
 
 class SubscriptionFlow(Protocol):
-    """The Reader's flow control, as its subscriptions see it."""
+    """The part of the Reader's flow control that subscriptions use."""
 
     hub_handle: HubHandle
     settings: Settings
@@ -51,11 +51,11 @@ class SubscriptionFlow(Protocol):
 
 
 class Subscription:
-    """One nsqd's part of a Reader; made before its connection, and subscribed once :meth:`begin` was called.
+    """One connection of a Reader with its messages; made before the connection. Next: :meth:`begin`.
 
-    :param flow: decides RDY, and is given every answer
-    :param deliver: called with the messages of each pass; must not switch
-    :param adaptive: whether RDY follows the traffic below its share
+    :param flow: decides RDY; every answer is reported to it
+    :param deliver: called with the messages of each read; must not switch
+    :param adaptive: the option ``adaptive_rdy``
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Subscription:
         self.max_msg_timeout: float | None = None
         #: Unanswered messages, the oldest first (a dict as an ordered set).
         self.in_flight: dict[Message, None] = {}
-        #: From here on: set by begin().
+        #: The following four are set by begin().
         self.connection: Connection
         self.charge: Charge
-        #: None where RDY is simply the share.
+        #: None if RDY is always the share.
         self.adaptive_rdy: AdaptiveRdy | None = None
-        #: For an nsqd that counts RDY down; then there is no level.
+        #: For an nsqd that counts RDY down; then ``adaptive_rdy`` is None.
         self.renewal: Renewal | None = None
         self._adaptive = adaptive
         self._flow = flow
         self._deliver = deliver
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
-        #: Messages whose FIN is due, and which are in flight until it is accounted.
+        #: Messages whose FIN is noted; in flight until it is accounted.
         self._finished: list[Message] = []
 
     def __repr__(self) -> str:
@@ -100,11 +100,11 @@ class Subscription:
         return self.connection.alive
 
     def begin(self, connection: Connection) -> None:
-        """The connection is made; what was negotiated holds from now on. Before SUB. Never switches."""
+        """Use this connection, which is connected and not subscribed yet. Never switches."""
         self.connection = connection
         negotiated = connection.negotiated
         self.msg_timeout = negotiated.msg_timeout
-        # nsqd caps only what TOUCH gives (docs/internals 1.7): a cap below msg_timeout does not shorten a delivery.
+        # max_msg_timeout limits only TOUCH (docs/internals 1.7): a lower value than msg_timeout has no effect.
         longest = negotiated.max_msg_timeout
         self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
         self.charge = Charge(
@@ -123,7 +123,7 @@ class Subscription:
             )
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
-        """Take in one pass over what came: the connection's ``on_messages``. Never switches."""
+        """The connection's ``on_messages``: the messages of one read. Never switches."""
         now = connection.last_received_at
         count = len(raw_messages)
         stamps = self._flow.stamps(self, count)
@@ -144,15 +144,15 @@ class Subscription:
     # -- RDY ----------------------------------------------------------------------------------------
 
     def grant(self, rdy: int, now: float) -> None:
-        """The plan's word: this is the share from now on. Never switches."""
+        """Apply the plan: ``rdy`` is the share from now on. Never switches."""
         self.charge.sent(rdy, now)
         self.adjust(now)
 
     def adjust(self, now: float) -> None:
-        """Send the RDY that is right for what is in flight, if it differs from the last one. Never switches."""
+        """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
         share = self.charge.rdy
         if self.adaptive_rdy is not None:
-            # Overdue ones too: nsqd may count them yet. An RDY that is too high costs its buffer's time at most.
+            # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
             rdy = self.adaptive_rdy.target(self.charge.in_flight, share, now)
             if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
                 self.adaptive_rdy.sent(rdy, now)
@@ -173,15 +173,15 @@ class Subscription:
     # -- deadlines ----------------------------------------------------------------------------------
 
     def reserve_overdue(self, now: float, margin: float) -> list[Message]:
-        """Note the messages that nsqd is about to take back; their handlers keep their places.
+        """Mark the messages that nsqd is about to requeue as overdue; their handlers keep their places.
 
         :param margin: seconds before the deadline at which a message counts as overdue
-        :returns: those that are newly noted
+        :returns: the newly marked messages
         """
         overdue: list[Message] = []
         for message in self.in_flight:
             if message._received_at + self.msg_timeout - margin > now:
-                break  # those behind it came later, and a TOUCH only adds time
+                break  # the others arrived later, and TOUCH only adds time
             if not message._is_overdue and message.timeout_at - margin <= now:
                 message._is_overdue = True
                 overdue.append(message)
@@ -190,19 +190,19 @@ class Subscription:
         return overdue
 
     def next_deadline(self) -> float | None:
-        """When the first message that is not overdue yet becomes so; None if there is none."""
+        """The earliest deadline of the messages that are not overdue, or None."""
         due: float | None = None
         for message in self.in_flight:
             if not message._is_overdue:
                 due = message.timeout_at if due is None else min(due, message.timeout_at)
                 if message._touched_at == message._received_at:
-                    break  # those behind it came later
+                    break  # the others arrived later
         return due
 
     # -- answers, from any thread -------------------------------------------------------------------
 
     def finish(self, message: Message) -> None:
-        """FIN, with all others of this round of the hub. Never switches."""
+        """FIN, in one write with all others of this iteration of the hub. Never switches."""
         if thread_id() != self._thread:
             self._flow.hub_handle.call(self.finish, message)
             return
@@ -211,7 +211,7 @@ class Subscription:
         self._finished.append(message)
 
     def give_up(self, message: Message) -> None:
-        """FIN for a message that is given up, which says nothing about the handler. Never switches."""
+        """FIN for a message that is given up, which is no success for backoff. Never switches."""
         self._finish([message], handled=False)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
@@ -221,7 +221,7 @@ class Subscription:
             return
         if not self._take(message):
             return
-        # RDY first: when this answer changes the flow, nsqd must not send another message for it.
+        # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
         self._flow.requeued(self, message, backoff)
         if delay is None:
             delay = self._flow.requeue_delay(message.attempts)
@@ -236,7 +236,7 @@ class Subscription:
             return
         now = time.monotonic()
         if message not in self.in_flight or now >= message.timeout_at:
-            logger.debug("touch of message %s: too late, nsqd delivers it again", message.id)
+            logger.debug("touch of message %s is too late; nsqd delivers it again", message.id)
         elif self.connection.touch(message._id):
             message._touched_at = now
             if message._is_overdue:
@@ -245,20 +245,20 @@ class Subscription:
                 self._flow.plan_soon()
 
     def drop(self, message: Message) -> None:
-        """Forget a message without an answer: its connection is gone, and nsqd delivers it again."""
+        """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""
         message.answer = "LOST"
         if self._take(message):
             self._flow.dropped(self, message)
             self._flow.written()
 
     def _write_finished(self) -> None:
-        # In the hub, once for all that were finished since it last came round.
+        # In the hub, once for all messages finished since its last iteration.
         finished, self._finished = self._finished, []
         self._finish(finished, handled=True)
 
     def _finish(self, messages: list[Message], *, handled: bool) -> None:
         take = self.in_flight.pop
-        # Two threads may have answered the same message: the first of the two counts.
+        # Two threads may have answered the same message; the first one counts.
         messages = [message for message in messages if take(message, self) is None]
         if not messages:
             return
@@ -274,7 +274,7 @@ class Subscription:
     def _late(self, messages: list[Message]) -> None:
         for message in messages:
             logger.info(
-                "%s of message %s came after the connection to %s was lost: nsqd delivers it again",
+                "%s of message %s came after the connection to %s was lost; nsqd delivers it again",
                 message.answer,
                 message.id,
                 self.address,
