@@ -76,11 +76,11 @@ def _run(quiet: bool, options: dict[str, Any]) -> int:
     from gnsq_like.errors import HTTPError
     from gnsq_like.server.daemon_process import DaemonFailed
 
-    with Recorder() as recorder:
-        try:
-            verdict = Demo(DemoPlan(**options), make_view(DemoLayout(), quiet=quiet)).run()
-        except (DaemonFailed, HTTPError) as exc:
-            raise CannotRun(f"{exc}.") from exc
+    recorder = Recorder()
+    try:
+        verdict = Demo(DemoPlan(**options), make_view(DemoLayout(), quiet=quiet)).run()
+    except (DaemonFailed, HTTPError) as exc:
+        raise CannotRun(f"{exc}.") from exc
     if any(verdict.lost.values()) or any(verdict.twice.values()):
         for line in recorder.lines:
             click.echo(line, err=True)

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import gevent
 from gevent.event import Event
@@ -348,30 +347,24 @@ class _Rate:
 
 
 class Recorder(logging.Handler):
-    """Keeps the library's last warnings while it is entered, except those about planned failures.
+    """Keeps the library's last warnings from now on, except those about planned failures.
 
-    They are printed at the end of a run that went wrong; before, they would break the table.
+    They are printed at the end of a run that went wrong; before, they would break the table. After a signal they are
+    dropped: the Readers still run while their daemons end.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: deque[str] = deque(maxlen=10)
-        self._log = logging.getLogger("gnsq_like")
+        log = logging.getLogger("gnsq_like")
+        log.addHandler(self)
+        log.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if not (record.exc_info and isinstance(record.exc_info[1], PlannedFailure)):
             line = record.getMessage()
             if line not in self.lines:
                 self.lines.append(line)
-
-    def __enter__(self) -> Self:
-        self._log.addHandler(self)
-        self._log.propagate = False
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._log.removeHandler(self)
-        self._log.propagate = True
 
 
 def _counted(count: int, noun: str, plural: str = "s") -> str:
