@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from gevent import get_hub, monkey
 from gevent.event import AsyncResult
@@ -372,7 +372,7 @@ class Producer:
             return True
         return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _GRACE))
 
-    def __enter__(self) -> Producer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
