@@ -1,4 +1,4 @@
-"""A headless Chromium, driven as a person would; skipped where there is none."""
+"""A headless Chromium, driven like a person would; tests are skipped where it is not installed."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.web import ROOT, running
 
-#: A bare browser: what it fetches on its own account would only fail in a closed network, and tell of errors.
+#: A bare browser: its own requests would fail in a closed network, and be logged as errors.
 FLAGS = [
     "--headless=new",
     "--disable-gpu",
@@ -38,7 +38,7 @@ def driver():
 
 @pytest.fixture
 def browser(driver):
-    """The browser; a test that leaves anything in its console, an error or a failed request, has failed."""
+    """The browser; a test fails if it leaves anything in the console, such as an error or a failed request."""
     driver.get("about:blank")
     driver.get_log("browser")
     yield driver
@@ -47,7 +47,7 @@ def browser(driver):
 
 @pytest.fixture
 def example(tmp_path):
-    """Starts an application of examples/ by its one command; gives a context manager of the server, with its port."""
+    """A function that starts an application of examples/, and returns a context manager for its server."""
 
     def start(name, **environment):
         command = [str(ROOT / "examples" / name / "run.py"), "0"]

@@ -1,4 +1,4 @@
-"""What the fixture ``browser`` looks at after each test is really what goes wrong in a page."""
+"""Errors in a page really appear in the log that the fixture ``browser`` checks after each test."""
 
 import pytest
 
@@ -6,10 +6,10 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("script", ["console.error('meant')", "nothing.there", "fetch('http://127.0.0.1:1/')"])
-def test_the_console_tells_of_errors(driver, script):
+def test_errors_are_in_the_log(driver, script):
     driver.get(f"data:text/html,<title>page</title><script>{script}</script>")
     assert driver.title == "page"
-    entries = []
+    entries: list[dict[str, object]] = []
     while not entries:
         entries = driver.get_log("browser")
     assert entries[0]["level"] == "SEVERE"

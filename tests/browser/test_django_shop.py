@@ -1,4 +1,4 @@
-"""The shop's page: an order is placed by a click, and the list follows it through the readers."""
+"""The shop's page: an order is placed by a click, and the list shows its states."""
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -39,17 +39,17 @@ def test_orders_are_placed_by_clicks_and_followed_to_the_end(browser, example, t
         )
         assert not browser.find_element(By.ID, "none").is_displayed()
         order(browser, "tea", 1, "Ada")
-        # Without a reload: the page asks, the readers have packed and shipped meanwhile.
+        # Without a reload: the page polls, and the readers have packed and shipped meanwhile.
         WebDriverWait(browser, 30).until(lambda _: [state for _, state in orders(browser)] == ["on its way"] * 2)
         assert orders(browser)[0][0] == "#21 × Darjeeling, first flush for Ada"
         browser.save_screenshot(str(tmp_path / "shop.png"))
-        # As long as the page is open it asks; it must not while the server goes.
+        # An open page polls, and would log errors while the server ends.
         browser.get("about:blank")
         server.end()
         wait_for(lambda: server.process.poll() == 0)
 
 
-def test_what_is_filled_in_wrongly_is_told_in_the_page(browser, example, tmp_path):
+def test_a_wrong_field_is_reported_in_the_page(browser, example, tmp_path):
     with example("django_shop", SHOP_DATABASE=str(tmp_path / "shop.sqlite3")) as server:
         browser.get(f"http://127.0.0.1:{server.port}/")
         browser.execute_script("document.getElementById('order-form').noValidate = true")

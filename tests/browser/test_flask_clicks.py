@@ -31,7 +31,7 @@ def test_clicks_come_back_to_every_open_page(browser, example, tmp_path):
             until(browser, lambda: browser.find_element(By.ID, "state").text.lower() == "live")
         assert shown(browser) == []
         browser.find_element(By.NAME, "name").send_keys("Ada <i>")
-        clicked = []
+        clicked: list[tuple[str, str]] = []
         for colour in ("sky", "mint", "sky"):
             browser.find_element(By.CSS_SELECTOR, f"button[value={colour}]").click()
             clicked.insert(0, ("Ada <i>", colour))
@@ -43,7 +43,7 @@ def test_clicks_come_back_to_every_open_page(browser, example, tmp_path):
             assert browser.find_element(By.CSS_SELECTOR, "[data-count=sky]").text == "2"
             assert not browser.find_element(By.ID, "problem").is_displayed()
         browser.save_screenshot(str(tmp_path / "clicks.png"))
-        # The streams end before the server does: what is refused then would be told in the console.
+        # The streams end before the server does, because refused connections would be logged in the console.
         for window in (second, first):
             browser.switch_to.window(window)
             browser.get("about:blank")

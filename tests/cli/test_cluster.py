@@ -1,16 +1,14 @@
 """``gnsq-like cluster`` as a process of its own: what it starts, what it shows, and how it ends."""
 
-import fcntl
 import os
 import random
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,23 +16,29 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
-from tests.cli.test_demo import daemons_of, needs_proc, runs
+from tests.support.commands import (
+    PATIENCE,
+    daemons_of,
+    gnsq_like,
+    needs_proc,
+    open_terminal,
+    runs,
+    terminal_environment,
+)
 
 CLUSTER = [sys.executable, "-m", "gnsq_like", "cluster"]
-#: Seconds for what must happen on a busy machine.
-PATIENCE = 30.0
 
 
 class Run:
-    """A cluster whose output is read as it comes, from a pipe or a terminal of a size."""
+    """A cluster whose output is read as it is written, from a pipe or a terminal."""
 
-    def __init__(self, process, descriptor):
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self.written = ""
         self._descriptor = descriptor
         os.set_blocking(descriptor, False)
 
-    def read(self):
+    def read(self) -> str:
         """All that it has written so far."""
         try:
             while data := os.read(self._descriptor, 65536):
@@ -42,25 +46,25 @@ class Run:
         except BlockingIOError:
             pass
         except OSError:
-            pass  # how a terminal says that the last one has left
+            pass  # the end of a terminal that no process has open any more
         return self.written
 
-    def wait_for(self, pattern):
-        """Wait until it has written what matches."""
-        return wait_until(lambda: re.search(pattern, self.plain()), PATIENCE, f"{pattern!r} in what it writes")
+    def wait_for(self, pattern: str) -> None:
+        """Wait until it has written a match."""
+        wait_until(lambda: re.search(pattern, self.plain()), PATIENCE, f"{pattern!r} in what it writes")
 
-    def plain(self):
-        """All that it has written so far, without what moves and colours."""
+    def plain(self) -> str:
+        """All that it has written so far, without escape sequences."""
         return re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", self.read())
 
-    def addresses(self):
+    def addresses(self) -> dict[str, tuple[str, str]]:
         """By the daemons' names, (TCP, HTTP)."""
         self.wait_for("nsqadmin ")
         found = re.findall(r"(nsq\w+(?: \d)?) +TCP (\S+) +HTTP (\S+)", self.written)
         return {name: (tcp, http) for name, tcp, http in found}
 
-    def end(self, number=signal.SIGINT):
-        """End it; its exit status and what it wrote to stderr."""
+    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        """End it; returns its exit status and its stderr."""
         self.process.send_signal(number)
         _, stderr = self.process.communicate(timeout=PATIENCE)
         self.read()
@@ -68,17 +72,18 @@ class Run:
 
 
 @contextmanager
-def running(*arguments, terminal=None, cwd=None, command=CLUSTER):
+def running(
+    *arguments: str, terminal: tuple[int, int] | None = None, cwd: Path | None = None, command: list[str] = CLUSTER
+) -> Iterator[Run]:
     """A cluster in a process group of its own; ``terminal`` is (columns, lines), or None for a pipe."""
-    if terminal is None:
-        ours, theirs = os.pipe()
-    else:
-        ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *reversed(terminal), 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    environment["TERM"] = "xterm"
+    ours, theirs = os.pipe() if terminal is None else open_terminal(*terminal)
     with subprocess.Popen(
-        [*command, *arguments], stdout=theirs, stderr=subprocess.PIPE, env=environment, process_group=0, cwd=cwd
+        [*command, *arguments],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=terminal_environment(),
+        process_group=0,
+        cwd=cwd,
     ) as process:
         os.close(theirs)
         try:
@@ -88,8 +93,8 @@ def running(*arguments, terminal=None, cwd=None, command=CLUSTER):
             os.close(ours)
 
 
-def free_ports(count):
-    """The first of so many ports that nobody listens on, below those that the system gives to clients."""
+def free_ports(count: int) -> int:
+    """The first of this many consecutive free ports, below those that the system gives to clients."""
     for first in random.sample(range(10_000, 32_000, count), 100):
         with ExitStack() as stack:
             try:
@@ -101,14 +106,8 @@ def free_ports(count):
     pytest.fail("no free ports")
 
 
-def fails(*arguments):
-    done = subprocess.run([*CLUSTER, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
 @needs_proc
-def test_what_it_starts_says_and_ends():
+def test_what_it_starts_says_and_ends() -> None:
     with running("--nsqds", "3", "--lookupds", "2", "--", "--max-msg-size", "10") as cluster:
         addresses = cluster.addresses()
         assert list(addresses) == ["nsqlookupd 1", "nsqlookupd 2", "nsqd 1", "nsqd 2", "nsqd 3"]
@@ -137,7 +136,7 @@ def test_what_it_starts_says_and_ends():
 
 
 @needs_proc
-def test_a_terminal_has_a_table_and_a_child_that_dies_is_told():
+def test_a_terminal_has_a_table_and_a_daemon_that_ends_is_reported() -> None:
     with running("--nsqds", "2", terminal=(130, 40)) as cluster:
         addresses = cluster.addresses()
         cluster.wait_for("Ctrl-C ends it")
@@ -157,7 +156,7 @@ def test_a_terminal_has_a_table_and_a_child_that_dies_is_told():
         assert cluster.written.rindex("\x1b[?25h") > cluster.written.rindex("\x1b[?25l")
 
 
-def test_a_narrow_terminal_has_a_narrow_table():
+def test_a_narrow_terminal_has_a_narrow_table() -> None:
     with running("--nsqds", "1", terminal=(80, 24)) as cluster:
         cluster.wait_for("Ctrl-C ends it")
         assert "node id" not in cluster.written
@@ -168,7 +167,7 @@ def test_a_narrow_terminal_has_a_narrow_table():
 
 
 @needs_proc
-def test_it_ends_when_no_nsqd_is_left():
+def test_it_ends_when_no_nsqd_is_left() -> None:
     with running("--nsqds", "1") as cluster:
         cluster.addresses()
         os.kill(daemons_of(cluster.process.pid)["nsqd 1"], signal.SIGKILL)
@@ -177,7 +176,7 @@ def test_it_ends_when_no_nsqd_is_left():
         assert "nsqd 1 is gone: it was killed by SIGKILL." in cluster.read()
 
 
-def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path):
+def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path) -> None:
     port = free_ports(20) + 10
     arguments = ["--nsqd-port", str(port), "--lookupd-port", str(port - 10), "--data-path", str(tmp_path / "data")]
     for count in (0, 1):
@@ -192,7 +191,7 @@ def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path)
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["nsqd-1", "nsqd-2"]
 
 
-def test_paths_in_nsqds_flags_are_relative_to_where_the_command_was_given(tmp_path: Path):
+def test_paths_in_nsqds_flags_are_relative_to_where_the_command_was_given(tmp_path: Path) -> None:
     (tmp_path / "nsqd.cfg").write_text("max_rdy_count = 7")
     (tmp_path / "gevent.py").write_text("raise SystemExit('this is not the place for modules')")
     command = [sys.executable, "-P", *CLUSTER[1:]]
@@ -203,10 +202,10 @@ def test_paths_in_nsqds_flags_are_relative_to_where_the_command_was_given(tmp_pa
         assert cluster.end()[0] == 0
 
 
-def test_a_wrong_flag_of_nsqd_is_a_sentence():
-    status, stderr = fails("--", "--no-such-flag")
-    assert status == 2
-    assert re.fullmatch(r"Error: nsqd 1 did not start: Error: No such option:? '?--no-such-flag'?.*\.\n", stderr)
+def test_a_wrong_flag_of_nsqd_is_a_sentence() -> None:
+    done = gnsq_like("cluster", "--", "--no-such-flag")
+    assert done.returncode == 2
+    assert re.fullmatch(r"Error: nsqd 1 did not start: Error: No such option:? '?--no-such-flag'?.*\.\n", done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,8 @@ def test_a_wrong_flag_of_nsqd_is_a_sentence():
         (["--nsqds", "6", "--nsqd-port", "4150", "--lookupd-port", "4160"], "4150 to 4161 and .* 4160 to 4161 overlap"),
     ],
 )
-def test_a_wrong_option_exits_2(arguments, reason):
-    status, stderr = fails(*arguments)
-    assert status == 2
-    assert re.search(reason, stderr)
+def test_a_wrong_option_exits_2(arguments: list[str], reason: str) -> None:
+    done = gnsq_like("cluster", *arguments)
+    assert done.returncode == 2
+    assert re.search(reason, done.stderr)
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -19,7 +20,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "nsqd.cfg"
 
 
-def options_of(command: click.Command, *args: str) -> dict[str, object]:
+def options_of(command: click.Command, *args: str) -> dict[str, Any]:
     """What the command would be called with."""
     return command.make_context(command.name, list(args)).params
 

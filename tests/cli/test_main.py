@@ -2,48 +2,21 @@
 
 import configparser
 import pkgutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gnsq_like._version import __version__
 from gnsq_like.cli import main
+from tests.support.commands import gnsq_like, gnsq_like_without, run_python
 
 #: In the order in which --help lists them.
 COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd"]
 
-# Runs `python -m gnsq_like` in a process where the module named first cannot be found.
-WITHOUT = """
-import runpy
-import sys
-
-missing = sys.argv.pop(1)
-
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name == missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-sys.meta_path.insert(0, Blocker())
-runpy.run_module("gnsq_like", run_name="__main__", alter_sys=True)
-"""
-
-
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=60, check=False)
-
-
-def gnsq_like(*args: str) -> subprocess.CompletedProcess[str]:
-    return run("-m", "gnsq_like", *args)
-
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
-    done = run("-c", WITHOUT, missing, "--version")
+    done = gnsq_like_without(missing, "--version")
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -52,7 +25,7 @@ def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
 
 
 def test_a_broken_click_is_not_taken_for_a_missing_one() -> None:
-    done = run("-c", WITHOUT, "click.core", "--version")
+    done = gnsq_like_without("click.core", "--version")
     assert done.returncode == 1
     assert "No module named 'click.core'" in done.stderr
     assert "pip install" not in done.stderr
@@ -91,7 +64,7 @@ def test_help_and_version_load_neither_gevent_nor_a_command() -> None:
         "    print(*sorted(sys.modules), file=sys.stderr)\n"
     )
     for option in ("--help", "--version"):
-        loaded = set(run("-c", code, option).stderr.split())
+        loaded = set(run_python("-c", code, option).stderr.split())
         assert "gnsq_like.cli.app" in loaded
         assert not loaded & {"gevent", "requests", "gnsq_like.cli.demo", "gnsq_like.cli.daemons"}
 

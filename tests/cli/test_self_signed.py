@@ -2,8 +2,6 @@
 
 import ssl
 import stat
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from gnsq_like.cli.self_signed import SelfSigned, how_to_trust, names_for, self_
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.server.daemon_process import DaemonProcess
 from gnsq_like.transport.tls import Tls
-from tests.cli.test_main import WITHOUT, run
+from tests.support.commands import gnsq_like, gnsq_like_without
 
 
 def names_of(made: SelfSigned) -> set[str]:
@@ -101,21 +99,14 @@ def test_clients_trust_the_nsqd_by_the_file_it_names(tmp_path: Path) -> None:
 
 
 def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path) -> None:
-    done = run("-c", WITHOUT, "cryptography", "nsqd", "--tls-self-signed", f"--data-path={tmp_path}")
+    done = gnsq_like_without("cryptography", "nsqd", "--tls-self-signed", f"--data-path={tmp_path}")
     assert done.returncode == 1
     assert 'pip install "gnsq-like[tls]"' in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_it_is_instead_of_other_certificates(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gnsq_like", "nsqd", "--tls-self-signed", "--tls-cert=x", "--tls-key=y"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = gnsq_like("nsqd", "--tls-self-signed", "--tls-cert=x", "--tls-key=y", cwd=tmp_path)
     assert done.returncode == 2
     assert "leave --tls-cert and --tls-key out" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -1,21 +1,24 @@
 """Flask in the real gunicorn: publishing from requests, and readers in the workers."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from gnsq_like import Producer, Reader
-from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
 
 NAMES = [f"n{number}" for number in range(5000)]
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def nsqd(request):
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as running:
         yield running
 
 
-def test_every_request_answered_200_is_a_message_consumed_once(tmp_path, nsqd):
+def test_every_request_answered_200_is_a_message_consumed_once(tmp_path: Path, nsqd: Running) -> None:
     consumed = Consumed()
     with (
         gunicorn(tmp_path, *WORKERS["gevent"], NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
@@ -31,7 +34,7 @@ def test_every_request_answered_200_is_a_message_consumed_once(tmp_path, nsqd):
 
 
 @pytest.mark.parametrize("kind", WORKER_KINDS[1:])
-def test_unpatched_workers_publish_too(tmp_path, kind):
+def test_unpatched_workers_publish_too(tmp_path: Path, kind: str) -> None:
     consumed = Consumed()
     with (
         running_nsqd("process") as nsqd,
@@ -45,7 +48,7 @@ def test_unpatched_workers_publish_too(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["gevent", "gthread"])
-def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path, kind):
+def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path: Path, kind: str) -> None:
     with (
         running_nsqlookupd("process") as lookupd,
         running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
@@ -71,14 +74,14 @@ def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path, k
         assert "Traceback" not in server.log
 
 
-def test_a_worker_without_readers_says_what_to_do(tmp_path):
+def test_a_worker_without_readers_says_what_to_do(tmp_path: Path) -> None:
     with gunicorn(tmp_path, conf=CONF, app="wsgiref.simple_server:demo_app") as server:
         wait_for(lambda: server.process.poll() is not None, "the end", 30)
         assert 'WorkerReaders("module:function")' in server.log
 
 
 @pytest.mark.parametrize("source", ["tests.support.clicks_app:nsq", "tests.support.clicks_app:readers_of_one_channel"])
-def test_readers_from_a_place_of_their_own(tmp_path, source):
+def test_readers_from_a_place_of_their_own(tmp_path: Path, source: str) -> None:
     conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
     with (
         running_nsqd("process") as nsqd,

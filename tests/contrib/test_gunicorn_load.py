@@ -1,23 +1,34 @@
 """SIGTERM and SIGHUP of gunicorn under load: what was answered is a message, and what was begun is answered."""
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
-import gevent
 import pytest
 
 from gnsq_like import Reader
-from tests.support.daemons import running_nsqd, wait_for
-from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, Load, gunicorn
+from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.web import (
+    CONF,
+    WORKER_KINDS,
+    WORKERS,
+    Consumed,
+    Load,
+    gunicorn,
+    wait_until_all_is_finished,
+)
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def nsqd(request):
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as running:
         yield running
 
 
 @pytest.mark.parametrize("kind", WORKER_KINDS)
-def test_sigterm_under_load_loses_nothing_and_drops_no_accepted_request(tmp_path, nsqd, kind):
+def test_sigterm_under_load_loses_nothing_and_drops_no_accepted_request(
+    tmp_path: Path, nsqd: Running, kind: str
+) -> None:
     consumed = Consumed()
     with (
         gunicorn(tmp_path, *WORKERS[kind], conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
@@ -28,15 +39,15 @@ def test_sigterm_under_load_loses_nothing_and_drops_no_accepted_request(tmp_path
         assert server.end() == 0
         answers = load.join()
         assert answers.other == []
-        # A request that was in the listen backlog is reset by the kernel: that one no worker ever saw.
+        # A request that was in the listen backlog is reset by the kernel: no worker has seen it.
         assert sorted(server.noted("began")) == sorted(answers.ok)
         wait_for(lambda: len(consumed) >= len(answers.ok), "all messages")
-        gevent.sleep(0.1)
+        wait_until_all_is_finished(nsqd, "clicks")
     assert consumed == dict.fromkeys(answers.ok, 1)
 
 
 @pytest.mark.parametrize("kind", WORKER_KINDS)
-def test_sighup_under_load_loses_nothing_and_answers_all(tmp_path, nsqd, kind):
+def test_sighup_under_load_loses_nothing_and_answers_all(tmp_path: Path, nsqd: Running, kind: str) -> None:
     consumed = Consumed()
     with (
         gunicorn(tmp_path, *WORKERS[kind], conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
@@ -51,5 +62,5 @@ def test_sighup_under_load_loses_nothing_and_answers_all(tmp_path, nsqd, kind):
         answers = load.stop()
         assert (answers.other, answers.refused, answers.broken) == ([], [], [])
         wait_for(lambda: len(consumed) >= len(answers.ok), "all messages")
-        gevent.sleep(0.1)
+        wait_until_all_is_finished(nsqd, "clicks")
     assert consumed == dict.fromkeys(answers.ok, 1)

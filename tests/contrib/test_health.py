@@ -1,4 +1,4 @@
-"""Which Readers are healthy: real ones in each state."""
+"""Which Readers are healthy: real Readers in each state."""
 
 import json
 from contextlib import contextmanager
@@ -15,9 +15,10 @@ NOWHERE = "127.0.0.1:1"
 
 def problem(reader: Reader) -> str | None:
     healthy, answer = report([reader])
-    [told] = answer["readers"]
-    assert healthy == (told["problem"] is None) == (answer["status"] == "ok")
-    return told["problem"]
+    [reported] = answer["readers"]
+    assert healthy == (reported["problem"] is None) == (answer["status"] == "ok")
+    found: str | None = reported["problem"]
+    return found
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def test_one_nsqd_of_two_is_enough():
         assert report([reader])[1]["readers"][0]["nsqds"] == [nsqd.tcp_address]
 
 
-def test_a_topic_that_nobody_has_is_nothing_to_connect_to():
+def test_a_topic_without_nsqds_needs_no_connection():
     with running_nsqlookupd() as lookupd, reading(lookupd_http_addresses=lookupd.http_address) as reader:
         wait_for(lambda: problem(reader) is None, "an answer")
         assert report([reader])[1]["readers"][0]["nsqds"] == []
@@ -59,7 +60,7 @@ def test_no_nsqlookupd_answers():
         assert problem(reader) == "no nsqlookupd has answered yet"
 
 
-def test_backoff_is_told_and_is_no_illness():
+def test_backoff_is_reported_and_healthy():
     def fail(message):
         raise ValueError("the database is away")
 
@@ -71,8 +72,8 @@ def test_backoff_is_told_and_is_no_illness():
         producer.publish("t", b"x")
         wait_for(lambda: reader.stats()["backoff_level"] == 1, "backoff")
         assert problem(reader) is None
-        told = report([reader])[1]["readers"][0]
-        assert (told["backoff_level"], told["failed"], told["requeued"]) == (1, 1, 1)
+        reported = report([reader])[1]["readers"][0]
+        assert (reported["backoff_level"], reported["failed"], reported["requeued"]) == (1, 1, 1)
 
 
 def test_every_nsqd_refuses_for_good():
@@ -82,13 +83,15 @@ def test_every_nsqd_refuses_for_good():
         peer.line()
         peer.error("E_UNAUTHORIZED AUTH failed for SUB")
         wait_for(lambda: reader.stats()["state"] == "stopped", "the end")
-        assert problem(reader).startswith("stopped: ")
-        assert "E_UNAUTHORIZED" in problem(reader)
+        found = problem(reader)
+        assert found is not None
+        assert found.startswith("stopped: ")
+        assert "E_UNAUTHORIZED" in found
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_the_wsgi_application(method):
-    started = []
+    started: list[tuple[str, list[tuple[str, str]]]] = []
     reader = Reader("t", "c", print, nsqd_tcp_addresses=NOWHERE)
     application = Health(lambda: [reader])
     body = b"".join(application({"REQUEST_METHOD": method}, lambda status, headers: started.append((status, headers))))

@@ -3,16 +3,17 @@
 import os
 import re
 import signal
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from gnsq_like import Batch, Producer, Reader, Requeue
+from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.errors import NotSent
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.web import CONF, UP, get, gunicorn, publish_from
+from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
 #: Serves what is counted in all workers, and forgets the gauges of a worker that went.
 METRICS_CONF = (
@@ -29,6 +30,14 @@ def child_exit(server, worker):
 def values(text: str) -> dict[str, float]:
     """The samples of an exposition: "name{labels}" to value."""
     return {name: float(value) for name, value in re.findall(r"^(nsq_[^ ]+) (\S+)$", text, re.MULTILINE)}
+
+
+def has_finished(reader: Reader, count: int) -> bool:
+    return bool(reader.stats()["finished"] == count)
+
+
+def has_handled(server: Server, count: int) -> bool:
+    return len(server.noted("handled")) == count
 
 
 @pytest.fixture
@@ -92,7 +101,7 @@ def test_a_reader_started_again_goes_on_counting(registry, metrics):
         for count in (1, 2, 3):
             with reader:
                 producer.publish("t", b"x")
-                wait_for(lambda count=count: reader.stats()["finished"] == count, "the message")
+                wait_for(partial(has_finished, reader, count), "the message")
             assert scrape(registry)['nsq_reader_finished_messages_total{channel="c",topic="t"}'] == count
 
 
@@ -135,12 +144,12 @@ def test_reconnects_and_two_readers_of_one_channel(registry, metrics):
 
 
 def test_a_batch_is_timed_as_one(registry, metrics):
-    batches = []
+    batches: list[list[Message]] = []
     with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
         handler = Batch(metrics.timed(batches.append), size=10, interval=0.1)
         with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=20):
             producer.multi_publish("t", [b"1", b"2", b"3"])
-            wait_for(lambda: sum(map(len, batches)) == 3, "all")
+            wait_for(lambda: sum(len(batch) for batch in batches) == 3, "all")
     assert scrape(registry)['nsq_reader_handler_seconds_count{channel="c",topic="t"}'] == len(batches)
 
 
@@ -164,14 +173,14 @@ def test_two_workers_count_together(tmp_path, kind, preload):
             PROMETHEUS_MULTIPROC_DIR=str(directory),
         ) as server,
     ):
-        # A worker that came up late may have had nothing to do yet.
+        # A worker that started late may not have handled anything yet.
         count = 0
         while not (len(server.pids("handled")) == len(server.pids("began")) == 2):
             names = [f"0-{number}" for number in range(count, count + 100)]
             answers = publish_from(20, server.port, names, topic="work")
             assert sorted(answers.ok) == sorted(names)
             count += 100
-            wait_for(lambda count=count: len(server.noted("handled")) == count, "all messages", 30)
+            wait_for(partial(has_handled, server, count), "all messages", 30)
         labels = '{channel="workers",topic="work"}'
 
         def complete():
@@ -191,7 +200,7 @@ def test_two_workers_count_together(tmp_path, kind, preload):
             ),
             "both Producers' counts",
         )
-        # Of a worker that dies the counts stay, and its connections go.
+        # When a worker dies, its counts stay and its connections are gone.
         os.kill(int(server.pids("handled").pop()), signal.SIGKILL)
         wait_for(lambda: server.log.count(UP) == 3, "another worker", 30)
 

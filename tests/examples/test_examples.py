@@ -1,4 +1,4 @@
-"""The examples, run as their readers run them: as processes, against daemons that are processes, too."""
+"""The examples, run as processes against daemons that are processes too."""
 
 import ast
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gnsq_like import LookupdClient
-from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import Kind, running_nsqd, running_nsqlookupd, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Those that the README shows.
+#: The examples in the README.
 EXAMPLES = [ROOT / "examples" / name for name in ("producer.py", "reader.py")]
 
 
-#: The examples are no part of the package: they find it beside them even where it is not installed.
+#: With it the examples, which are not in the package, find the package even if it is not installed.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -35,7 +35,7 @@ def statements(path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def test_the_reader_prints_what_the_producer_published(kind):
+def test_the_reader_prints_the_published_messages(kind: Kind) -> None:
     with (
         running_nsqlookupd(kind) as lookupd,
         running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
@@ -55,13 +55,14 @@ def test_the_reader_prints_what_the_producer_published(kind):
             command("reader.py", lookupd.http_address), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
         ) as reader:
             try:
+                assert reader.stdout is not None
                 lines = [reader.stdout.readline() for _ in range(10)]
                 reader.send_signal(signal.SIGINT)
                 rest, _ = reader.communicate(timeout=30)
             finally:
                 reader.kill()
         assert sorted(line.split(maxsplit=2)[2] for line in lines) == [
-            f"{f'click {number}'.encode()} {nsqd.tcp_address}\n" for number in range(10)
+            f"b'click {number}' {nsqd.tcp_address}\n" for number in range(10)
         ]
         assert (reader.returncode, rest) == (0, "")
 

@@ -1,6 +1,8 @@
-"""examples/flask_clicks, started by its one command: what is clicked comes back in the stream of every worker."""
+"""examples/flask_clicks, started by its one command: every click comes back in the stream of every worker."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import gevent
 from gevent import socket
@@ -23,7 +25,7 @@ class Page:
     """Listens to the stream, as an open page does."""
 
     def __init__(self, port: int) -> None:
-        self.clicks: list[dict] = []
+        self.clicks: list[dict[str, Any]] = []
         self._sock = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._sock.sendall(b"GET /stream HTTP/1.1\r\nHost: test\r\n\r\n")
         self._greenlet = gevent.spawn(self._listen)
@@ -33,8 +35,8 @@ class Page:
             if line.startswith(b"data: "):
                 self.clicks.append(json.loads(line.removeprefix(b"data: ")))
 
-    def named(self, name: str) -> list[dict]:
-        """What somebody of this name clicked."""
+    def named(self, name: str) -> list[dict[str, Any]]:
+        """The clicks with this name."""
         return [click for click in self.clicks if click["name"] == name]
 
     def close(self) -> None:
@@ -42,13 +44,13 @@ class Page:
         self._sock.close()
 
 
-def test_a_click_comes_to_the_pages_of_every_worker(tmp_path):
+def test_a_click_comes_to_the_pages_of_every_worker(tmp_path: Path) -> None:
     with running(COMMAND, tmp_path, r"http://127\.0\.0\.1:(\d+)", PYTHONUNBUFFERED="1") as server:
-        status, page = get(server.port, "/")
-        assert (status, "Clicks on Flask and NSQ" in page) == (200, True)
+        status, html = get(server.port, "/")
+        assert (status, "Clicks on Flask and NSQ" in html) == (200, True)
         pages = [Page(server.port) for _ in range(8)]
         try:
-            # A worker that comes up late misses what was clicked before it had its channel.
+            # A worker that starts late misses the clicks before it has its channel.
             while not all(page.clicks for page in pages):
                 assert post(server.port, "colour=plum") == 204
                 gevent.sleep(0.1)
@@ -57,7 +59,7 @@ def test_a_click_comes_to_the_pages_of_every_worker(tmp_path):
             wait_for(lambda: all(page.named("Ada") for page in pages), "the click in every page", 30)
             assert [[each["colour"] for each in page.named("Ada")] for page in pages] == [["mint"]] * 8
             late = Page(server.port)
-            wait_for(lambda: late.named("Ada"), "what was before")
+            wait_for(lambda: late.named("Ada"), "an earlier click")
             late.close()
             assert get(server.port, "/healthz")[0] == 200
         finally:

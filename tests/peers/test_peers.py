@@ -1,8 +1,8 @@
-"""Other people's clients against our nsqd: each publishes, consumes and requeues, with every feature it has.
+"""Other people's clients against our nsqd: each publishes, consumes and requeues, with every feature it supports.
 
-Run by ``make test-peers``. Each peer lives in an environment of its own below ``.venv/peers``, made at first
-use, and is left out only where its language is missing. A client is a script that is called with a role, an
-nsqd's address, a topic, features ("plain", or IDENTIFY's names with "+" between), a CA file and a count:
+Run by ``make test-peers``. Each peer has an environment of its own below ``.venv/peers``, made at first use, and is
+left out only if its language is not installed. A client is a script that is called with a role, an nsqd's address, a
+topic, features ("plain", or IDENTIFY's names with "+" between), a CA file and a count:
 
 - ``publish``: publishes the numbers below the count, prints "published" and ends with status 0;
 - ``consume``: prints "<body> <attempts>" for each message of the channel "channel" and finishes it, but requeues
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
@@ -35,7 +35,7 @@ CODECS = ("snappy", "deflate")
 
 
 class Peer(NamedTuple):
-    """A client, what installs it, and which features it has."""
+    """A client, its packages, and its features."""
 
     name: str
     requirements: tuple[str, ...]
@@ -47,19 +47,19 @@ class Peer(NamedTuple):
 
 
 PEERS = [
-    # With a codec it now and then takes "nothing to read yet" for the connection's end; with TLS too, always.
+    # With a codec it sometimes takes "nothing to read yet" for the connection's end; with TLS and a codec always.
     Peer("pynsq", ("pynsq==0.9.1",), ("plain", "tls_v1")),
     Peer("gnsq", ("gnsq==1.0.2", "python-snappy"), ("plain", *CODECS, *TLS)),
     # It negotiates, but has neither TLS nor codecs ("not implemented yet").
     Peer("ansq", ("ansq==0.3.0",)),
-    # Its TLS calls asyncio as no Python since 3.10 allows.
+    # Its TLS calls asyncio in a way that no Python since 3.10 allows.
     Peer("asyncnsq", ("asyncnsq==1.2.1", "python-snappy"), ("plain", *CODECS)),
     Peer("nsqjs", ("nsqjs@0.13.0",), ("plain", *CODECS, *TLS)),
 ]
 
 
 def command_of(peer: Peer) -> list[str]:
-    """The command that runs the peer's client, in its environment, made if it is not there."""
+    """The command that runs the peer's client, in its environment, which is made if necessary."""
     home = ENVIRONMENTS / peer.name
     stamp = home / f"installed {' '.join(peer.requirements)}"
     if peer.is_javascript and not (shutil.which("node") and shutil.which("npm")):
@@ -76,7 +76,7 @@ def command_of(peer: Peer) -> list[str]:
             install([str(home / "bin" / "pip"), "install", "--quiet", *peer.requirements])
         stamp.touch()
     if peer.is_javascript:
-        # Node looks for modules beside the script.
+        # Node looks for modules next to the script.
         script = home / "client.js"
         shutil.copy(CLIENTS / "nsqjs_client.js", script)
         return ["node", str(script)]
@@ -98,7 +98,7 @@ class Certificate(NamedTuple):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """One for the loopback address."""
+    """A certificate for the loopback address."""
     folder = tmp_path_factory.mktemp("certificates")
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1", "localhost")
@@ -112,7 +112,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(scope="module", params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def nsqd(request: pytest.FixtureRequest, certificate: Certificate) -> Iterator[Running]:
-    """Ours; and the real one, which shows what a peer itself cannot do."""
+    """Ours; and the real one, which shows the peers' own limits."""
     with running_nsqd(request.param, tls_cert=certificate.certificate, tls_key=certificate.key) as running:
         yield running
 
@@ -150,7 +150,7 @@ def test_a_peer_publishes_consumes_and_requeues(
 
 @contextmanager
 def consuming(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """The running client, and the file into which it prints."""
+    """The running client, and the file with its output."""
     output, errors = folder / "output", folder / "errors"
     with output.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err)
@@ -169,9 +169,9 @@ def lines_of(output: Path) -> list[tuple[str, int]]:
     return [(body, int(attempts)) for body, attempts in words]
 
 
-def channel_without_messages(nsqd: Running, topic: str) -> dict[str, object] | None:
-    """The channel's figures, once all its messages are finished."""
+def channel_without_messages(nsqd: Running, topic: str) -> dict[str, Any]:
+    """The channel's figures if all its messages are finished, else nothing."""
     with urlopen(f"http://{nsqd.http_address}/stats?format=json&topic={topic}") as answer:
         (found,) = json.load(answer)["topics"]
     (channel,) = found["channels"]
-    return None if channel["depth"] or channel["in_flight_count"] or channel["deferred_count"] else channel
+    return {} if channel["depth"] or channel["in_flight_count"] or channel["deferred_count"] else channel

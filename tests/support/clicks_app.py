@@ -1,7 +1,4 @@
-"""The application under test: run by gunicorn, by Flask's own server, by ``flask nsq``, as processes.
-
-What it does it notes, a line each, in the file NOTES: those lines are what the tests count.
-"""
+"""The Flask application under test, run as processes by gunicorn, by Flask's own server and by ``flask nsq``."""
 
 import os
 import time
@@ -9,25 +6,23 @@ import time
 from flask import Flask, request
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
-from gnsq_like import Reader
+from gnsq_like import Message, Reader
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.prometheus import Metrics
+from tests.support import notes
+from tests.support.notes import note
 
 nsq = NSQ(metrics=Metrics())
-
-_notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-
-def note(what: str, name: str) -> None:
-    os.write(_notes, f"{what} {os.getpid()} {name}\n".encode())
 
 
 def create_app() -> Flask:
     app = Flask("clicks")
     nsq.init_app(app)
     app.register_blueprint(nsq.health_blueprint())
-    app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/metrics": nsq.metrics_app})
-    note("loaded", str(time.monotonic()))
+    metrics = nsq.metrics_app
+    assert metrics is not None
+    app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/metrics": metrics})  # type: ignore[method-assign]
+    note("loaded", app.name)
 
     @app.post("/publish/<topic>/<name>")
     def publish(topic: str, name: str) -> str:
@@ -42,22 +37,21 @@ def create_app() -> Flask:
 
 
 @nsq.reader("work", "workers", max_in_flight=int(os.environ.get("WORK_MAX_IN_FLIGHT", "50")))
-def work(message):
-    """Its name says how many seconds the work takes: "0.5-something"."""
+def work(message: Message) -> None:
     name = message.body.decode()
     note("handling", name)
-    time.sleep(float(name.partition("-")[0]))
+    notes.work(name)
     note("handled", name)
 
 
-def readers_of_one_channel():
+def readers_of_one_channel() -> list[Reader]:
     return [Reader("work", "workers", work, nsqd_tcp_addresses=os.environ["NSQ_NSQD_TCP_ADDRESSES"])]
 
 
 if os.environ.get("SLOW_SERVER"):
 
     @nsq.reader("fetch", "fetchers", max_in_flight=100)
-    def fetch(message):
+    def fetch(message: Message) -> None:
         import requests
 
         assert requests.get(os.environ["SLOW_SERVER"], timeout=30).text == "slow"

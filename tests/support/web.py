@@ -6,17 +6,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
 from gevent import socket
 from gevent.pool import Pool
 
-from gnsq_like import NsqdHTTPClient
-from tests.support.daemons import wait_for
+from gnsq_like import Message, NsqdHTTPClient
+from tests.support.daemons import Running, wait_for
+from tests.support.notes import Note, open_gate, read_notes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Seconds for a server to come up, and to end, on a busy machine.
@@ -36,7 +39,7 @@ WORKERS = {
     "sync": ["-k", "sync", "-w", "2"],
 }
 
-#: For parameters: gevent, the rule, and gthread, for all that are not patched; sync differs little from that.
+#: For parameters: gevent, and gthread for all kinds that are not patched; sync differs little from it.
 WORKER_KINDS = ["gevent", "gthread", pytest.param("sync", marks=thorough)]
 
 CONF = """
@@ -49,14 +52,14 @@ worker_exit = readers.worker_exit
 
 
 class Server:
-    """A process that notes what it does; its output is in ``log``."""
+    """A Python process that takes notes of what it does; its output is in ``log``."""
 
-    def __init__(self, command, directory: Path, **environment: str) -> None:
-        self.notes = directory / "notes"
-        self.notes.touch()
+    def __init__(self, command: Sequence[str], directory: Path, **environment: str) -> None:
+        self._notes = directory / "notes"
+        self._notes.touch()
         self._log = directory / "log"
         self.command = command
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self.notes), **environment}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self._notes), **environment}
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command], cwd=directory, stdout=log, stderr=log, env=environment
@@ -68,24 +71,40 @@ class Server:
         return self._log.read_text()
 
     def listening(self, pattern: str) -> None:
-        def look():
+        """Wait until it has logged its port."""
+
+        def look() -> int:
             assert self.process.poll() is None, self.log
-            found = re.search(pattern, self.log)
+            # Of a line that is half written the port may be, too.
+            found = re.search(pattern, self.log.rpartition("\n")[0])
             return int(found[1]) if found else 0
 
         self.port = wait_for(look, "the server to listen", START_TIMEOUT)
 
+    @property
+    def notes(self) -> list[Note]:
+        """All that it has noted so far."""
+        return read_notes(self._notes)
+
     def noted(self, what: str) -> list[str]:
-        """The names noted with this word."""
-        return [parts[2] for parts in map(str.split, self.notes.read_text().splitlines()) if parts[0] == what]
+        """The names in its notes of this kind."""
+        return [note.name for note in self.notes if note.what == what]
 
     def pids(self, what: str) -> set[str]:
-        """The processes that noted it."""
-        return {parts[1] for parts in map(str.split, self.notes.read_text().splitlines()) if parts[0] == what}
+        """The processes that have taken notes of this kind."""
+        return {note.pid for note in self.notes if note.what == what}
+
+    def open_gate(self) -> None:
+        """Let its work end that waits for the gate."""
+        open_gate(self._notes)
 
     def end(self, number: int = signal.SIGTERM, timeout: float = STOP_TIMEOUT) -> int:
-        """Send a signal, and give the process's return code."""
+        """Send a signal, wait for the end, and return the process's status."""
         self.process.send_signal(number)
+        return self.wait_for_end(timeout)
+
+    def wait_for_end(self, timeout: float = STOP_TIMEOUT) -> int:
+        """Wait for the end, and return the process's status."""
         try:
             wait_for(lambda: self.process.poll() is not None, "the end", timeout)
         except AssertionError as exc:
@@ -93,6 +112,7 @@ class Server:
         return self.process.returncode
 
     def close(self) -> None:
+        """End it if it runs."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -103,7 +123,11 @@ class Server:
 
 
 @contextmanager
-def running(command, directory: Path, listening: str = "", **environment: str):
+def running(command: Sequence[str], directory: Path, listening: str = "", **environment: str) -> Iterator[Server]:
+    """Context manager: a Python process, ended after the block.
+
+    :param listening: pattern of the log with the port in its group, which is waited for; "" to wait for nothing
+    """
     server = Server(command, directory, **environment)
     try:
         if listening:
@@ -113,8 +137,8 @@ def running(command, directory: Path, listening: str = "", **environment: str):
         server.close()
 
 
-#: Before a worker has its signal handlers it has the master's, and a SIGTERM is lost on it. Those are gunicorn's ways;
-#: so who sends signals waits until all workers say this.
+#: A worker that boots still has the master's signal handlers, and ignores a SIGTERM. So tests that send signals wait
+#: until all workers have logged this.
 UP = "This worker is up"
 
 UP_CONF = f"""
@@ -128,7 +152,7 @@ def post_worker_init(worker):
 
 
 @contextmanager
-def gunicorn(directory: Path, *flags: str, conf: str = "", app: str = APP, **environment: str):
+def gunicorn(directory: Path, *flags: str, conf: str = "", app: str = APP, **environment: str) -> Iterator[Server]:
     """Context manager: gunicorn on a free port, with all its workers up, or ended."""
     (directory / "conf.py").write_text(conf + UP_CONF)
     command = ["-m", "gunicorn", "-c", "conf.py", "-b", "127.0.0.1:0", *flags, app]
@@ -140,7 +164,9 @@ def gunicorn(directory: Path, *flags: str, conf: str = "", app: str = APP, **env
         yield server
 
 
-def flask(directory: Path, *arguments: str, listening: str = "", patched: bool = False, **environment: str):
+def flask(
+    directory: Path, *arguments: str, listening: str = "", patched: bool = False, **environment: str
+) -> AbstractContextManager[Server]:
     """Context manager: a flask command."""
     patch = ["-m", "gevent.monkey", "--module"] if patched else ["-m"]
     return running([*patch, "flask", "--app", APP, *arguments], directory, listening, **environment)
@@ -148,18 +174,18 @@ def flask(directory: Path, *arguments: str, listening: str = "", patched: bool =
 
 @dataclass
 class Answers:
-    """What clients got: names by what became of their request."""
+    """The names in clients' requests, by outcome."""
 
     ok: list[str] = field(default_factory=list)
-    #: Answered, but not with 200: (name, status line).
+    #: Answered, but not with 200: (name, answer).
     other: list[tuple[str, str]] = field(default_factory=list)
     #: Not connected.
     refused: list[str] = field(default_factory=list)
-    #: Connected, and no answer, or only a part of one: (name, why).
+    #: Connected, but not answered, or only in part: (name, reason).
     broken: list[tuple[str, str]] = field(default_factory=list)
 
     def ask(self, port: int, name: str, path: str, method: str = "POST") -> None:
-        """One request with Connection: close; its name goes to where it belongs."""
+        """One request with Connection: close; its name is added to the list for its outcome."""
         try:
             sock = socket.create_connection(("127.0.0.1", port), timeout=60)
         except OSError:
@@ -195,24 +221,35 @@ def get(port: int, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-def channel_of(nsqd, topic: str) -> dict:
-    """What nsqd's stats say of the topic's only channel."""
+def channel_of(nsqd: Running, topic: str) -> dict[str, Any]:
+    """nsqd's stats of the topic's only channel."""
     with NsqdHTTPClient(nsqd.http_address) as client:
+        channel: dict[str, Any]
         [channel] = client.stats(topic=topic)["topics"][0]["channels"]
     return channel
 
 
-#: What nsqd's stats say of a client that has sent CLS.
+def wait_until_all_is_finished(nsqd: Running, topic: str) -> None:
+    """Wait until the topic's only channel holds nothing: no message can be delivered again."""
+
+    def is_empty() -> bool:
+        channel = channel_of(nsqd, topic)
+        return not (channel["depth"] or channel["in_flight_count"] or channel["deferred_count"])
+
+    wait_for(is_empty, f"the end of all messages of {topic}", 30)
+
+
+#: The state, in nsqd's stats, of a client that has sent CLS.
 CLOSING = 4
 
 
-def client_states(nsqd, topic: str) -> list[int]:
-    """Of those that are subscribed to the topic's only channel."""
+def client_states(nsqd: Running, topic: str) -> list[int]:
+    """The states of the consumers of the topic's only channel."""
     return [client["state"] for client in channel_of(nsqd, topic)["clients"]]
 
 
-def publish_from(clients: int, port: int, names, topic: str = "clicks", query: str = "") -> Answers:
-    """Have so many clients POST the names, each as soon as it has an answer to its last."""
+def publish_from(clients: int, port: int, names: Iterable[str], topic: str = "clicks", query: str = "") -> Answers:
+    """POST the names from this many clients, each of which sends its next when the last is answered."""
     answers = Answers()
     pool = Pool(clients)
     for name in names:
@@ -222,16 +259,16 @@ def publish_from(clients: int, port: int, names, topic: str = "clicks", query: s
 
 
 class Load:
-    """Clients that go on until :meth:`stop`, or until nobody listens any more."""
+    """Clients that send requests until :meth:`stop`, or until a connection is refused."""
 
     def __init__(self, clients: int, port: int, topic: str = "clicks") -> None:
         self.answers = Answers()
         self._port = port
         self._topic = topic
         self._stopped = False
-        self._clients = [gevent.spawn(self._go_on, number) for number in range(clients)]
+        self._clients = [gevent.spawn(self._ask, number) for number in range(clients)]
 
-    def _go_on(self, client: int) -> None:
+    def _ask(self, client: int) -> None:
         number = 0
         while not self._stopped and not self.answers.refused:
             number += 1
@@ -239,16 +276,18 @@ class Load:
             self.answers.ask(self._port, name, f"/publish/{self._topic}/{name}")
 
     def stop(self) -> Answers:
+        """Send no more requests, and wait for the answers."""
         self._stopped = True
         return self.join()
 
     def join(self) -> Answers:
+        """Wait for the end of all clients."""
         gevent.joinall(self._clients, timeout=60)
         return self.answers
 
 
-class Consumed(Counter):
-    """How often each body came."""
+class Consumed(Counter[str]):
+    """How many times each body was delivered."""
 
-    def handle(self, message) -> None:
+    def handle(self, message: Message) -> None:
         self[message.body.decode()] += 1

@@ -1,4 +1,4 @@
-"""The pytest plugin as users have it: their own tests, run by pytest in a process of its own."""
+"""The pytest plugin in use: users' tests, run by pytest in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest_plugins = ["pytester"]
 #: Where setup.cfg and the package are.
 ROOT = Path(gnsq_like.__file__).resolve().parents[1]
 
-#: Run before the tests of a file: what a gevent application's test suite does.
+#: The beginning of a gevent application's test file.
 PATCH = "from gevent import monkey\nmonkey.patch_all()\n"
 
 
@@ -34,7 +34,7 @@ def suite(pytester, monkeypatch):
     return run
 
 
-# What a user's suite may do, blocking on plain sockets and threads; the same where all is patched, and with
+# A user's tests, which block on plain sockets and threads; the same tests run where everything is patched, and with
 # daemons of every kind.
 EVERYTHING = """
 import socket, threading, time
@@ -162,7 +162,7 @@ def test_through_a_proxy(nsqd, nsq_proxy):
     nsqd.wait_until("clicks", messages=1)
 
 
-def test_what_was_seen_is_told(nsqd):
+def test_the_last_counts_are_reported(nsqd):
     nsqd.publish("clicks", b"a")
     with pytest.raises(AssertionError) as failed:
         nsqd.wait_until("clicks", "archive", depth=1, timeout=0.05)
@@ -293,7 +293,7 @@ def test_where_the_clock_cannot_be_moved_the_test_is_skipped(suite):
     result.stdout.fnmatch_lines(["*--nsq=process: its clock cannot be moved"])
 
 
-# -- what goes wrong is said ------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------
 
 
 def test_a_wrong_option_is_named(suite):
@@ -324,7 +324,7 @@ def test_a_real_one_that_is_not_there(suite, pytester):
     result.stderr.fnmatch_lines(["*nsq = imaginary: it must be one of auto, thread, hub, process, real"])
 
 
-# -- for those who do not use it --------------------------------------------------------------------
+# -- for tests that do not use it -------------------------------------------------------------------
 
 
 def entry_point():
@@ -334,7 +334,7 @@ def entry_point():
 
 
 def test_installing_installs_it_and_it_loads_next_to_nothing(pytester, monkeypatch):
-    """With the metadata that pip writes for setup.cfg, and tests that use none of it."""
+    """With the metadata that pip writes for setup.cfg, and a test that does not use the plugin."""
     info = pytester.mkdir("site") / "gnsq_like-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gnsq-like\nVersion: 0\n")
@@ -384,8 +384,8 @@ def test_using_it_patches_nothing_and_leaves_no_thread(suite):
             from gevent import monkey
             assert [socket.socket, threading.Thread, time.sleep] == before
             assert monkey.saved == {}
-            assert threading.enumerate() == [threading.main_thread()]
             from gnsq_like.testing import wait_until
+            wait_until(lambda: threading.enumerate() == [threading.main_thread()])
             wait_until(lambda: len(os.listdir("/proc/self/task")) == 1)
     """
     if sys.platform != "linux":

@@ -1,4 +1,4 @@
-"""A RecordingProducer is a Producer to whoever publishes, and keeps what it is given."""
+"""A RecordingProducer is used like a Producer, and keeps the published messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""System checks: each wrong setting and reader has an id, says what is wrong, and what to do."""
+"""System checks: each error has an id, a text and a hint."""
 
 import pytest
 from django.core.checks import run_checks
@@ -30,7 +30,7 @@ def declare(*arguments, name="first", **options):
     return reader(*(arguments or ("orders", "mail")), name=name, **options)(handler)
 
 
-def test_what_is_right_gives_nothing():
+def test_right_settings_and_readers_pass():
     declare(max_in_flight=50)
     declare("orders", "books", name="second", batch={"size": 10}, spawn="greenlet")
     assert found(LOOKUPD_HTTP_ADDRESSES=["127.0.0.1:4161"], MAX_IN_FLIGHT=1, PRODUCER_TIMEOUT=2.5) == []
@@ -60,11 +60,11 @@ def test_a_wrong_setting(settings, text, hint):
     assert hint in said
 
 
-def test_every_wrong_key_is_told_at_once():
+def test_every_wrong_key_is_reported_at_once():
     assert len(found(MAX_IN_FLIGTH=1, MAX_ATTEMPTS="x", NSQD_TCP_ADRESSES="127.0.0.1:4150")) == 3
 
 
-def test_no_dictionary():
+def test_a_setting_that_is_not_a_dictionary():
     with override_settings(NSQ="127.0.0.1:4150"):
         [error] = checks.check_settings()
     assert (error.id, error.msg) == ("gnsq_like.E001", "NSQ must be a dictionary, not '127.0.0.1:4150'")

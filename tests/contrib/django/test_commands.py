@@ -10,7 +10,7 @@ import pytest
 
 from gnsq_like import Producer
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.web import channel_of, get
+from tests.support.web import CLOSING, channel_of, client_states, get
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
@@ -82,18 +82,21 @@ def test_of_two_handlers_one_rolls_back_and_the_other_commits(project, nsqd, pat
 
 @pytest.mark.parametrize(("number", "patched"), [(signal.SIGTERM, ""), (signal.SIGINT, ""), (signal.SIGTERM, "1")])
 def test_a_signal_lets_running_handlers_end(project, nsqd, number, patched):
-    publish(nsqd, "work", b"0.5", b"0.6")
-    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched}
+    publish(nsqd, "work", b"gate-1", b"gate-2")
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched, "NSQ_STOP_TIMEOUT": "1000"}
     with project.running("nsq_run", "work", **environment) as server:
         wait_for(lambda: len(server.noted("began")) == 2)
-        assert server.end(number) == 0
-    assert sorted(server.noted("ended")) == ["0.5", "0.6"]
+        server.process.send_signal(number)
+        wait_for(lambda: client_states(nsqd, "work") == [CLOSING], "CLS")
+        server.open_gate()
+        assert server.wait_for_end() == 0
+    assert sorted(server.noted("ended")) == ["gate-1", "gate-2"]
     channel = channel_of(nsqd, "work")
     assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
 
 
 def test_handlers_that_take_too_long_give_their_messages_back(project, nsqd):
-    publish(nsqd, "work", b"1000")
+    publish(nsqd, "work", b"gate")
     with project.running("nsq_run", "work", "--stop-timeout", "0.1", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
         wait_for(lambda: server.noted("began"))
         assert server.end() == 0
@@ -130,7 +133,7 @@ def test_health_and_metrics_are_served_where_the_readers_run(project, nsqd):
 
 
 def test_setting_django_up_loads_no_gevent(project):
-    """So that an application may still patch, in wsgi.py say."""
+    """So that an application may still patch, for example in wsgi.py."""
     code = """
 import sys, django
 django.setup()
@@ -151,7 +154,7 @@ print(sorted({"gevent", "greenlet", "requests"} & set(sys.modules)))
 
 
 class Listening:
-    """An nsqd's address, where nobody answers; tells whether somebody came."""
+    """An address that accepts connections and never answers; knows whether one was made."""
 
     def __enter__(self):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -184,5 +187,5 @@ def test_commands_that_need_no_connection_make_none(project):
         assert not nsqd.was_called
         assert not lookupd.was_called
         assert project.manage("nsq_publish", "orders", "x", **environment).returncode == 1
-        assert nsqd.was_called  # this is what a connection looks like
+        assert nsqd.was_called  # so a connection would have been seen
         assert not lookupd.was_called

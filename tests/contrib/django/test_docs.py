@@ -1,4 +1,4 @@
-"""docs/django.rst says what is so; and the example shop's own tests."""
+"""docs/django.rst is right; and the example shop's own tests pass."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ def test_the_code_compiles(source):
 
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"^ *(from gnsq_like.* import .*)$", "\n".join(BLOCKS), re.M))))
 def test_what_it_imports_is_there(line):
-    names = {}
+    names: dict[str, object] = {}
     exec(line, names)
     assert len(names) > 1
 

@@ -1,4 +1,4 @@
-"""publish: what is sent, and when."""
+"""publish: which messages are sent, and when."""
 
 import datetime
 import decimal
@@ -19,6 +19,7 @@ from gnsq_like.contrib.django.testing import recording
 from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.django_project import recorded
 
 
 @pytest.fixture(params=KINDS)
@@ -49,8 +50,8 @@ def test_without_a_transaction_the_database_is_left_alone(nsqd):
         publish("orders", b"x")
         found.append(connections["default"].connection)
 
-    found = []
-    thread = threading.Thread(target=work)  # which has no connection yet
+    found: list[object] = []
+    thread = threading.Thread(target=work)  # has no connection yet
     thread.start()
     wait_for(lambda: found)
     thread.join()
@@ -114,7 +115,7 @@ def test_on_commit_may_be_left_out(nsqd):
     assert held(nsqd) == 1
 
 
-def test_of_several_databases_one_is_meant(nsqd):
+def test_the_transaction_of_one_of_several_databases(nsqd):
     with transaction.atomic(using="other"):
         publish("orders", b"x")
         assert held(nsqd) == 1
@@ -127,9 +128,15 @@ def test_dead_letters_go_through_the_module(nsqd):
     def fail(message):
         raise Requeue(delay=0, backoff=False)
 
-    options = {"max_attempts": 1, "on_giving_up": ToTopic(nsq, "orders.dead")}
     publish("orders", b"x")
-    with Reader("orders", "c", fail, nsqd_tcp_addresses=nsqd.tcp_address, **options):
+    with Reader(
+        "orders",
+        "c",
+        fail,
+        nsqd_tcp_addresses=nsqd.tcp_address,
+        max_attempts=1,
+        on_giving_up=ToTopic(nsq, "orders.dead"),
+    ):
         wait_for(lambda: held(nsqd, "orders.dead") == 1, "the dead letter")
 
 
@@ -142,7 +149,7 @@ def test_dead_letters_go_through_the_module(nsqd):
         (("orders", b"x"), {"defer": -1}, InvalidOption),
     ],
 )
-def test_what_is_wrong_raises_in_the_transaction(nsqd, arguments, options, error):
+def test_a_wrong_argument_raises_in_the_transaction(nsqd, arguments, options, error):
     with transaction.atomic():
         with pytest.raises(error):
             publish(*arguments, **options)
@@ -179,7 +186,7 @@ def test_objects_become_json_as_django_makes_it():
 def test_another_encoder():
     with override_settings(NSQ={"ENCODER": lambda value: repr(value).encode(), "RECORD": True}):
         publish("orders", {1: 2})
-        assert [each.body for each in producer().outbox] == [b"{1: 2}"]
+        assert [each.body for each in recorded()] == [b"{1: 2}"]
 
 
 def test_all_threads_share_one_producer(nsqd):

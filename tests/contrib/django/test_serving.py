@@ -1,64 +1,71 @@
 """Django in real servers, publishing in transactions: what is answered, committed and consumed is the same."""
 
+import signal
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
 from gnsq_like import Producer
-from tests.support.daemons import running_nsqd, wait_for
-from tests.support.web import CONF, IS_THOROUGH, WORKERS, gunicorn, publish_from
+from tests.support.daemons import Kind, running_nsqd, wait_for
+from tests.support.django_project import Project
+from tests.support.web import CLOSING, CONF, IS_THOROUGH, WORKERS, Server, client_states, gunicorn, publish_from
 
-#: Requests of one test: enough for both workers and all clients to be at it at once; with the thorough profile, many.
+#: Requests of one test: enough for both workers and all clients to be busy at once; with the thorough profile, many.
 REQUESTS = 5000 if IS_THOROUGH else 250
 CLIENTS = 50
 
-#: Every tenth is rolled back after its publish.
+#: Every tenth request is rolled back after its publish.
 NAMES = [f"{'bad' if number % 10 == 0 else 'good'}{number}" for number in range(REQUESTS)]
 GOOD = [name for name in NAMES if name.startswith("good")]
 BAD = [name for name in NAMES if name.startswith("bad")]
 
-#: What a request that was not rolled back leads to.
+#: Each name of a request that was not rolled back, once.
 ONCE = dict.fromkeys(GOOD, 1)
 
 
 has_asgi = pytest.mark.skipif("asgi" not in SUPPORTED_WORKERS, reason="this gunicorn has no asgi workers")
 
 
-def runserver(project, **environment):
+Serve = Callable[..., AbstractContextManager[Server]]
+
+
+def runserver(project: Project, **environment: str) -> AbstractContextManager[Server]:
     return project.running(
         "runserver", "--noreload", "127.0.0.1:0", listening=r"http://127\.0\.0\.1:(\d+)/", **environment
     )
 
 
-def gevent_workers(project, **environment):
+def gevent_workers(project: Project, **environment: str) -> AbstractContextManager[Server]:
     return gunicorn(project.path, *WORKERS["gevent"], app="wsgi:application", **environment)
 
 
-#: What docs/web.rst says of gevent workers and --preload: Django's connections are then of a greenlet, not of a thread.
+#: From docs/web.rst, for gevent workers with --preload: Django's connections then belong to greenlets, not to threads.
 PATCHED_CONF = """
 from gevent import monkey
 monkey.patch_all()
 """
 
 
-def preloaded_gevent_workers(project, **environment):
+def preloaded_gevent_workers(project: Project, **environment: str) -> AbstractContextManager[Server]:
     return gunicorn(
         project.path, *WORKERS["gevent"], "--preload", conf=PATCHED_CONF, app="wsgi:application", **environment
     )
 
 
-def preloaded_threaded_workers(project, **environment):
+def preloaded_threaded_workers(project: Project, **environment: str) -> AbstractContextManager[Server]:
     return gunicorn(project.path, *WORKERS["gthread"], "--preload", app="wsgi:application", **environment)
 
 
 @pytest.mark.parametrize("serve", [runserver, gevent_workers, preloaded_gevent_workers, preloaded_threaded_workers])
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def test_every_request_answered_200_is_a_message_consumed_once(project, serve, kind):
+def test_every_request_answered_200_is_a_message_consumed_once(project: Project, serve: Serve, kind: Kind) -> None:
     with running_nsqd(kind) as nsqd:
         environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
         with serve(project, **environment) as server:
-            # Beside the requests, as in life: both write into one database.
+            # The readers run beside the requests, and both write into one database.
             with project.running("nsq_run", "book", **environment) as reader:
                 answers = publish_from(CLIENTS, server.port, NAMES, "orders")
                 assert (answers.refused, answers.broken) == ([], []), server.log
@@ -69,13 +76,13 @@ def test_every_request_answered_200_is_a_message_consumed_once(project, serve, k
         assert sorted(name for name, _ in answers.other) == sorted(BAD)
         assert Counter(project.lines("request")) == ONCE
         assert Counter(project.lines("book")) == ONCE
-        # Each message was sent when its row was there to be found.
+        # Each message was sent when its row could be found.
         assert reader.noted("missed") == []
         assert len(reader.noted("found")) == len(GOOD)
 
 
 @pytest.mark.parametrize("kind", ["gevent", "gthread", pytest.param("asgi", marks=has_asgi)])
-def test_readers_in_gunicorns_workers(project, kind):
+def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
     conf = CONF.replace("WorkerReaders()", 'WorkerReaders("gnsq_like.contrib.django:make_readers")')
     with (
         running_nsqd("process") as nsqd,
@@ -88,14 +95,18 @@ def test_readers_in_gunicorns_workers(project, kind):
             NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
         ) as server,
     ):
-        # gunicorn loses a SIGTERM that comes while a gevent worker boots, so both must be at work before it.
+        # A gevent worker that boots ignores SIGTERM, so both must be at work before.
         count = 0
         while len(server.pids("ended")) < 2:
             count += 20
             producer.multi_publish("work", [b"0.01"] * 20)
             wait_for(lambda: len(server.noted("ended")) >= count, "the first messages", 30)  # noqa: B023
-        producer.multi_publish("work", [b"0.3"] * 5)
-        wait_for(lambda: server.noted("began").count("0.3") == 5, "the handlers", 30)
-        assert server.end() == 0
-        assert server.noted("ended").count("0.3") == 5
+        producer.multi_publish("work", [b"gate"] * 5)
+        wait_for(lambda: server.noted("began").count("gate") == 5, "the handlers", 30)
+        server.process.send_signal(signal.SIGTERM)
+        busy = {note.pid for note in server.notes if note[::2] == ("began", "gate")}
+        wait_for(lambda: client_states(nsqd, "work").count(CLOSING) == len(busy), "CLS", 30)
+        server.open_gate()
+        assert server.wait_for_end() == 0
+        assert server.noted("ended").count("gate") == 5
         assert "Traceback" not in server.log

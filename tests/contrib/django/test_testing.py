@@ -1,4 +1,4 @@
-"""What applications use in their own tests, in test cases as they write them."""
+"""The helpers for applications' tests, in test cases as applications have them."""
 
 import io
 import unittest
@@ -8,8 +8,9 @@ from django.db import transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.test.runner import DiscoverRunner
 
-from gnsq_like.contrib.django import producer, publish, reader, readers
+from gnsq_like.contrib.django import publish, reader, readers
 from gnsq_like.contrib.django.testing import NSQTestMixin, deliver, recording
+from tests.support.django_project import recorded
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def test_on_commit_in_a_test_case():
 
 
 def test_readers_are_called():
-    calls = []
+    calls: list[object] = []
 
     @reader("orders", "mail")
     def mail(message):
@@ -122,7 +123,7 @@ def test_readers_are_called():
     assert run(Tests) == {}
 
 
-def test_what_a_handler_raises_comes_out():
+def test_an_exception_of_a_handler_is_not_caught():
     @reader("orders", "mail")
     def mail(message):
         raise RuntimeError("meant")
@@ -136,7 +137,7 @@ def test_what_a_handler_raises_comes_out():
 def test_record_keeps_a_whole_process_from_sending():
     with override_settings(NSQ={"RECORD": True}):
         publish("orders", b"x")
-        assert [(each.topic, each.body) for each in producer().outbox] == [("orders", b"x")]
+        assert [(each.topic, each.body) for each in recorded()] == [("orders", b"x")]
 
 
 def test_settings_may_change_while_publishes_are_recorded():
@@ -157,7 +158,7 @@ def test_settings_may_change_while_publishes_are_recorded():
     assert run(override_settings(NSQ={"MAX_MSG_BYTES": 100})(Tests)) == {}
 
 
-def test_what_is_published_before_the_tests_is_not_sent():
+def test_messages_published_before_the_tests_are_not_sent():
     class Tests(NSQTestMixin, TestCase):
         @classmethod
         def setUpClass(cls):
@@ -173,7 +174,7 @@ def test_what_is_published_before_the_tests_is_not_sent():
             publish("orders", b"3", on_commit=False)
             self.assertPublished("orders", b"3", count=1)
 
-    # Nobody listens there: what is sent fails.
+    # Nothing listens there, so sending would fail.
     with override_settings(NSQ={"NSQD_TCP_ADDRESSES": "127.0.0.1:1", "TIMEOUT": 0.1}):
         assert run(Tests) == {}
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 import uuid
 
 import pytest
@@ -31,7 +30,7 @@ def make_app(nsq: NSQ, name: str = "shop", **config) -> Flask:
 # -- recording --------------------------------------------------------------------------------------
 
 
-def test_recorded_publishes_stand_in_the_outbox():
+def test_recorded_messages_are_in_the_outbox():
     nsq = NSQ()
     app = make_app(nsq, NSQ_RECORD=True)
     assert app.test_client().post("/click").status_code == 204
@@ -66,7 +65,7 @@ def test_recording_refuses_what_a_producer_refuses():
     assert nsq.outbox == []
 
 
-def test_there_is_no_outbox_where_publishes_are_sent():
+def test_there_is_no_outbox_if_messages_are_sent():
     nsq = NSQ()
     make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     with pytest.raises(RuntimeError, match="NSQ_RECORD"):
@@ -76,7 +75,7 @@ def test_there_is_no_outbox_where_publishes_are_sent():
 # -- bodies -----------------------------------------------------------------------------------------
 
 
-def test_what_is_not_bytes_is_the_applications_json():
+def test_anything_but_bytes_becomes_the_applications_json():
     nsq = NSQ()
     make_app(nsq, NSQ_RECORD=True)
     number = uuid.UUID(int=7)
@@ -113,7 +112,7 @@ def test_several_applications_each_with_its_own_producer():
         nsq.publish("t", b"x")
 
 
-def test_outside_a_context_the_only_application_counts_in_any_thread():
+def test_outside_a_context_the_only_application_is_used_in_any_thread():
     nsq = NSQ()
     make_app(nsq, NSQ_RECORD=True)
     thread = threading.Thread(target=nsq.publish, args=("t", b"x"))
@@ -122,7 +121,7 @@ def test_outside_a_context_the_only_application_counts_in_any_thread():
     assert len(nsq.outbox) == 1
 
 
-def test_what_is_used_before_init_app_says_so():
+def test_use_before_init_app_is_an_error():
     nsq = NSQ()
     with pytest.raises(RuntimeError, match="no application: call nsq"):
         nsq.publish("t", b"x")
@@ -141,7 +140,7 @@ def test_wrong_settings_are_errors_of_init_app():
         make_app(NSQ(), NSQ_RECORD=3)
 
 
-def test_without_an_address_an_application_starts_and_a_publish_says_what_is_missing():
+def test_without_an_address_an_application_starts_and_a_publish_names_the_setting():
     nsq = NSQ()
     make_app(nsq)
     with pytest.raises(InvalidOption, match="NSQ_NSQD_TCP_ADDRESSES"):
@@ -189,7 +188,7 @@ def test_settings_and_options_of_readers():
         nsq.make_readers(["nobody"])
 
 
-def test_the_decorated_function_stays_what_it_is():
+def test_the_decorated_function_is_returned_unchanged():
     nsq = NSQ()
 
     def handler(message):
@@ -200,7 +199,8 @@ def test_the_decorated_function_stays_what_it_is():
 
 def test_handlers_run_in_a_context_of_their_own_each():
     nsq = NSQ()
-    seen, torn_down = [], []
+    seen: list[tuple[str, int]] = []
+    torn_down: list[BaseException | None] = []
 
     @nsq.reader("clicks", "archive", max_in_flight=5)
     def archive(message):
@@ -238,7 +238,7 @@ def test_a_handler_may_publish_and_batches_and_giving_up_have_a_context_too():
         nsq.publish("third", b"x")
         wait_for(lambda: sum(len(bodies) for _, bodies in batches) == 3 and given_up, "all")
     assert {name for name, _ in batches} | set(given_up) == {"shop"}
-    # Behind the block all is as it was.
+    # After the block the settings are as before.
     with pytest.raises(NotSent):
         nsq.publish("first", b"d", timeout=0.1)
     nsq.producer.close()
@@ -275,21 +275,23 @@ def test_consuming_goes_on_while_the_main_thread_blocks():
 
 def test_the_stop_waits_for_handlers():
     nsq = NSQ()
+    app = make_app(nsq)
     begun, ended = threading.Event(), []
 
     @nsq.reader("clicks", "archive")
     def slow(message):
         begun.set()
-        time.sleep(0.5)
+        [reader] = app.extensions["nsq"].readers
+        wait_for(lambda: reader.stats()["state"] != "running", "the stop", 30)
         ended.append(message.body)
 
-    with nsq.embedded(make_app(nsq)):
+    with nsq.embedded(app):
         nsq.publish("clicks", b"x")
         assert begun.wait(10)
     assert ended == [b"x"]
 
 
-def test_the_health_blueprint_speaks_for_the_readers_of_this_process():
+def test_the_health_blueprint_reports_the_readers_of_this_process():
     nsq = NSQ()
     nsq.reader("clicks", "archive")(print)
     app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
@@ -298,9 +300,9 @@ def test_the_health_blueprint_speaks_for_the_readers_of_this_process():
     assert client.get("/healthz").json == {"status": "ok", "readers": []}
     with nsq.embedded(app):
         wait_for(lambda: client.get("/healthz").status_code == 200, "a connection")
-        assert client.get("/healthz").json["readers"][0]["problem"] is None
+        assert json.loads(client.get("/healthz").text)["readers"][0]["problem"] is None
     answer = client.get("/healthz")
-    assert (answer.status_code, answer.json["readers"][0]["problem"]) == (503, "stopped")
+    assert (answer.status_code, json.loads(answer.text)["readers"][0]["problem"]) == (503, "stopped")
 
 
 def test_nothing_connects_before_the_first_publish():
@@ -372,7 +374,7 @@ def test_flask_nsq_list(command):
         (("publish", "t", "x"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1}, "Error: not sent"),
     ],
 )
-def test_what_is_wrong_is_said_without_a_traceback(command, arguments, config, error):
+def test_errors_are_printed_without_a_traceback(command, arguments, config, error):
     nsq = NSQ()
     nsq.reader("clicks", "archive")(print)
     done = command(*arguments, nsq=nsq, **config)

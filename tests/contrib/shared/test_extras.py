@@ -1,4 +1,4 @@
-"""Where a package is missing, the error says which extra brings it."""
+"""The error for a missing package names the extra that installs it."""
 
 import subprocess
 import sys
@@ -19,8 +19,8 @@ MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({
         ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
     ],
 )
-def test_what_is_missing_is_told_with_its_extra(package, code, extra):
-    # None there is how Python is told that a module cannot be imported.
+def test_a_missing_package_is_named_with_its_extra(package, code, extra):
+    # With None there Python reports that the module cannot be imported.
     program = f"import sys; sys.modules[{package!r}] = None; {code}"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

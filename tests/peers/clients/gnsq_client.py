@@ -5,7 +5,7 @@ import sys
 import gnsq
 
 role, address, topic, features, ca_file, count = sys.argv[1:]
-options = {feature: True for feature in features.split("+") if feature != "plain"}
+options: dict[str, object] = {feature: True for feature in features.split("+") if feature != "plain"}
 if "tls_v1" in options:
     options["tls_options"] = {"ca_certs": ca_file}
 

@@ -7,7 +7,7 @@ import nsq
 import tornado.ioloop
 
 role, address, topic, features, ca_file, count = sys.argv[1:]
-options = {feature: True for feature in features.split("+") if feature != "plain"}
+options: dict[str, object] = {feature: True for feature in features.split("+") if feature != "plain"}
 if "tls_v1" in options:
     options["tls_options"] = {"ca_certs": ca_file, "cert_reqs": ssl.CERT_REQUIRED}
 

@@ -1,0 +1,62 @@
+"""Notes of what processes under test do, for the tests that count them; and work that ends when a test wants.
+
+The processes append to one file, which the environment names in NOTES: a line for each note, in one write. A reader
+may still see the first half of a line, and so takes complete lines only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Note(NamedTuple):
+    """One line."""
+
+    what: str
+    pid: str
+    name: str
+
+
+def read_notes(path: Path) -> list[Note]:
+    """All notes so far, in their order."""
+    complete, _, _ = path.read_text().rpartition("\n")
+    return [Note(*line.split(maxsplit=2)) for line in complete.splitlines()]
+
+
+def open_gate(path: Path) -> None:
+    """Let all work end that waits for the gate, now and later.
+
+    :param path: the file with the notes
+    """
+    _gate(path).touch()
+
+
+# -- in the process under test ---------------------------------------------------------------------------
+
+
+def note(what: str, name: object) -> None:
+    """Append a note."""
+    os.write(_notes(), f"{what} {os.getpid()} {name}\n".encode())
+
+
+def work(name: str) -> None:
+    """Work for the seconds that the name begins with, "0.5-something"; or, "gate-something", until the gate is open."""
+    until = name.partition("-")[0]
+    if until != "gate":
+        time.sleep(float(until))
+        return
+    while not _gate(Path(os.environ["NOTES"])).exists():
+        time.sleep(0.01)
+
+
+@cache
+def _notes() -> int:
+    return os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _gate(path: Path) -> Path:
+    return path.with_name("gate-is-open")
