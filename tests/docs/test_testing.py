@@ -1,4 +1,4 @@
-"""docs/testing.rst says what is so: its code runs, and its tables name what there is."""
+"""docs/testing.rst is right: its code runs, and its tables are complete."""
 
 import re
 import textwrap
@@ -65,7 +65,7 @@ def test_what_the_page_says_of_a_proxy_is_there(name):
 
 
 def test_what_the_page_names_of_daemons_is_there():
-    section = PAGE.partition("What an nsqd can be asked\n")[2].partition("Without pytest\n")[0]
+    section = PAGE.partition("Members of an nsqd\n")[2].partition("Without pytest\n")[0]
     named = set(re.findall(r"``(\w+)\(", section)) - {"wait_until"}
     classes = (RunningNsqd, RunningNsqlookupd, RunningCluster)
     assert named
