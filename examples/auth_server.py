@@ -1,4 +1,4 @@
-"""An auth server for nsqd (--auth-http-address): who knows which secret may do what, and for how long.
+"""An auth server for nsqd (--auth-http-address): which permissions each secret grants, and for how long.
 
 Run:  python examples/auth_server.py [port]              needs Flask: pip install "gnsq-like[flask]"
       gnsq-like nsqd --auth-http-address=127.0.0.1:4180  or nsqd of NSQ
@@ -26,14 +26,14 @@ app = Flask(__name__)
 
 @app.get("/auth")
 def auth():
-    # Besides: remote_ip, tls ("true" or "false"), common_name (of the client's certificate).
+    # Other arguments: remote_ip, tls ("true" or "false"), common_name (of the client's certificate).
     identity, authorizations = USERS.get(request.args["secret"], ("nobody", []))
     return jsonify(ttl=TTL, identity=identity, identity_url="", authorizations=authorizations)
 
 
 class Quiet(WSGIRequestHandler):
     def log_request(self, *args):
-        """The URLs, which would be logged, have the secrets in them; tell whatever stands before this, too."""
+        """Log nothing, because the URLs contain the secrets; configure any proxy in front in the same way."""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The shop with all it needs, by one command: an nsqd, the database, the pages and the readers.
+"""Starts the whole shop: an nsqd, the database, the pages and the readers.
 
     pip install "gnsq-like[django]"
     python examples/django_shop/run.py [PORT]
 
-Then open http://127.0.0.1:8000/ and order something. Ctrl-C ends everything. The orders stay, in shop.sqlite3; what
-the nsqd held goes with it.
+Then open http://127.0.0.1:8000/ and order something. Ctrl-C ends everything. The orders stay in shop.sqlite3; messages
+still in the nsqd are lost.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""gunicorn reads this file where it is started."""
+"""gunicorn reads this file from the directory it is started in."""
 
 from gnsq_like.contrib.gunicorn import WorkerReaders
 
 worker_class = "gevent"
 workers = 2
-# The pages' streams have no end: a worker that goes need not wait for them as long as for a request.
+# The pages' streams never end, so a worker that stops need not wait long for its requests.
 graceful_timeout = 3
 
 readers = WorkerReaders()

@@ -1,4 +1,4 @@
-"""The clicks with all they need, by one command: an nsqd, and gunicorn with two gevent workers.
+"""Starts everything: an nsqd, and gunicorn with two gevent workers.
 
     pip install "gnsq-like[flask,gunicorn]"
     python examples/flask_clicks/run.py [PORT]

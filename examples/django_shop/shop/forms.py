@@ -1,4 +1,4 @@
-"""What a visitor may fill in."""
+"""The order form."""
 
 from typing import ClassVar
 

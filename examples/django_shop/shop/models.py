@@ -1,4 +1,4 @@
-"""What the shop remembers."""
+"""Orders."""
 
 from typing import ClassVar
 
@@ -7,17 +7,17 @@ from django.db import models
 
 
 class Order(models.Model):
-    """Somebody's order, and how far it is."""
+    """An order and its state."""
 
     class Item(models.TextChoices):
-        """What there is to buy."""
+        """The goods."""
 
         TEA = "tea", "Darjeeling, first flush"
         COFFEE = "coffee", "Coffee beans, dark"
         COCOA = "cocoa", "Drinking chocolate"
 
     class State(models.TextChoices):
-        """Each state is reached from the one before it, and once."""
+        """Each state is reached once, from the one before it."""
 
         PLACED = "placed", "placed"
         PACKED = "packed", "packed"

@@ -1,6 +1,7 @@
-"""What happens to orders; ``manage.py nsq_run`` has these functions called.
+"""The processing of orders: ``manage.py nsq_run`` calls these functions.
 
-A message may come twice. So each changes an order only if it is in the state before, and in one statement.
+A message may be delivered twice. So each function changes an order only if it is in the preceding state, and does so in
+one statement.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""The shop's settings: for development, and for the machine it runs on alone."""
+"""The shop's settings, for development on one machine."""
 
 import os
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
 
-SECRET_KEY = "this one is for development, and no secret"
+SECRET_KEY = "for development only"
 DEBUG = True
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
 
@@ -50,12 +50,12 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("SHOP_DATABASE", HOME / "shop.sqlite3"),
-        # The server and the readers write into one file: whoever comes second waits.
+        # Seconds to wait for a lock: the server and the readers write into the same file.
         "OPTIONS": {"timeout": 20},
     }
 }
 
-# One handler has a thread and a database connection: four of each for every reader.
+# Each handler has a thread and a database connection, so every reader has up to four of each.
 NSQ = {
     "NSQD_TCP_ADDRESSES": os.environ.get("NSQ_NSQD_TCP_ADDRESSES", "127.0.0.1:4150"),
     "MAX_IN_FLIGHT": 4,

@@ -1,4 +1,4 @@
-"""The shop without an nsqd: what pages publish is recorded, and handed to the readers."""
+"""The shop without an nsqd: published messages are recorded, and delivered to the readers."""
 
 from django.test import TestCase
 
@@ -23,7 +23,7 @@ class OrderTests(NSQTestMixin, TestCase):
             order.refresh_from_db()
             self.assertEqual((message.answer, order.state), ("FIN", state))
 
-    def test_a_wrong_order_is_none(self):
+    def test_a_wrong_order_is_not_stored(self):
         self.assertEqual(self.order(count=0).status_code, 200)
         self.assertNothingPublished()
         self.assertFalse(Order.objects.exists())

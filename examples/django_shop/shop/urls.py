@@ -1,4 +1,4 @@
-"""Where the pages are."""
+"""The URLs of the pages."""
 
 from django.contrib import admin
 from django.urls import path

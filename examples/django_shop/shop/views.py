@@ -1,4 +1,4 @@
-"""The page: takes orders, and shows how far they are."""
+"""The page: takes orders, and shows their states."""
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -16,7 +16,7 @@ def index(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with transaction.atomic():
             order = form.save()
-            # Sent when the block has committed: the reader will find the row.
+            # Sent when the block has committed, so the reader finds the row.
             publish("orders", {"order": order.pk})
         return redirect("index")
     return render(request, "shop/index.html", {"form": form})

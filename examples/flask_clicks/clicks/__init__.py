@@ -1,4 +1,4 @@
-"""Clicks: a page publishes them to NSQ, and every open page shows all of them as they come back."""
+"""Clicks: a page publishes them to NSQ, and every open page shows all clicks as they are consumed."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from flask import Flask, Response, abort, current_app, render_template, request
 from gnsq_like.contrib.flask import NSQ
 
 COLOURS = ("coral", "amber", "mint", "sky", "plum")
-#: Clicks that a page shows when it is opened.
+#: Number of clicks that a page shows when it is opened.
 RECENT = 20
-#: Seconds after which a stream says that it lives; that is also when it finds out that nobody listens any more.
+#: Seconds between two signs of life in a stream, by which it also notices a closed page.
 HEARTBEAT = 15
 
 nsq = NSQ()
@@ -21,7 +21,7 @@ nsq = NSQ()
 
 def create_app() -> Flask:
     app = Flask(__name__)
-    #: What came last, and a queue for each page that is open at this worker.
+    #: The last clicks, and a queue for each page that is connected to this worker.
     app.extensions["clicks"] = (deque(maxlen=RECENT), set())
     nsq.init_app(app)
     app.register_blueprint(nsq.health_blueprint())
@@ -48,7 +48,7 @@ def create_app() -> Flask:
 
         def events() -> Iterator[str]:
             try:
-                yield ": welcome\n\n"  # the headers leave with it: only then the page knows that it is connected
+                yield ": welcome\n\n"  # sends the headers, by which the page knows that it is connected
                 while True:
                     try:
                         yield f"data: {mine.get(timeout=HEARTBEAT)}\n\n"
@@ -62,10 +62,10 @@ def create_app() -> Flask:
     return app
 
 
-# A channel of its own for each worker, so that each gets every click for its pages; nsqd forgets it with the worker.
+# Each worker has its own channel, and so gets every click; nsqd drops the channel when the worker disconnects.
 @nsq.reader("clicks", f"page-{os.getpid()}#ephemeral", max_in_flight=100)
 def show(message) -> None:
-    """To all pages that are open at this worker."""
+    """Send a click to all pages that are connected to this worker."""
     event = json.dumps({"id": message.id, "at": message.timestamp, "worker": os.getpid(), **json.loads(message.body)})
     recent, pages = current_app.extensions["clicks"]
     recent.append(event)

@@ -4,7 +4,7 @@ const form = document.getElementById("form");
 const list = document.getElementById("clicks");
 const state = document.getElementById("state");
 const problem = document.getElementById("problem");
-// A stream that begins anew repeats what came last; and NSQ may deliver a message twice.
+// A new stream repeats the last clicks, and NSQ may deliver a message twice.
 const seen = new Set();
 
 form.addEventListener("submit", async (event) => {

@@ -1,6 +1,6 @@
 "use strict";
 
-// Shows the orders, and how far they are: asks once a second, and changes only what is different.
+// Shows the orders and their states: asks once a second, and redraws the list if something has changed.
 const list = document.getElementById("orders");
 
 function row(order) {
