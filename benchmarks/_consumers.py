@@ -1,9 +1,9 @@
-"""The clients that consume.py and latency.py compare, each behind the same call.
+"""The clients that consume.py and latency.py compare, all with the same interface.
 
 ``CONSUMERS[name](address, topic, max_in_flight, note, pause)`` subscribes and never returns: ``note`` is
-called with each body at the beginning of its handler and ends the process when it has seen enough. The
-handler then waits ``pause`` seconds, in the way of its client: cooperatively (gevent.sleep, asyncio.sleep),
-and with as many handlers at once as ``max_in_flight`` allows. gnsq alone has one handler a connection.
+called with each body at the beginning of its handler, and ends the process after enough messages. The handler
+then waits ``pause`` seconds, cooperatively (gevent.sleep, asyncio.sleep), and with as many handlers at once as
+``max_in_flight`` allows. Only gnsq has one handler per connection.
 
 Clients other than gnsq_like run in a Python of their own; nothing is imported before it is used.
 """
@@ -43,7 +43,7 @@ def gnsq_like_fixed(address: str, topic: str, max_in_flight: int, note: Note, pa
 
 
 def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
-    """The least that gevent can do: receive, cut, call, one write with the FINs of what came."""
+    """The minimum with gevent: receive, cut, call, one write with the FINs of the messages received."""
     from struct import Struct
 
     from gevent import socket

@@ -34,7 +34,7 @@ class Nsqd:
         self.pid = pid
 
     def make_topic(self, topic: str) -> None:
-        """Create the topic and the channel, so that what is published goes straight to the channel."""
+        """Create the topic and the channel, so that messages go straight to the channel."""
         self._post(f"/topic/create?topic={topic}")
         self._post(f"/channel/create?topic={topic}&channel={CHANNEL}")
 
@@ -42,7 +42,7 @@ class Nsqd:
         self._post(f"/topic/delete?topic={topic}")
 
     def fill(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """Publish, and wait until all of it is in the channel."""
+        """Publish, and wait until all messages are in the channel."""
         batch: list[bytes] = []
         total = 0
         with connect(self.tcp_address) as sock:
@@ -64,7 +64,7 @@ class Nsqd:
         self._wait(lambda channel: any(client["ready_count"] for client in channel["clients"] or []), topic)
 
     def channel(self, topic: str) -> Any:
-        """The figures of the topic's channel; None if there is none."""
+        """The figures of the topic's channel; None if it does not exist."""
         topics = json.loads(self._get(f"/stats?format=json&topic={topic}&channel={CHANNEL}"))["topics"]
         return topics[0]["channels"][0] if topics and topics[0]["channels"] else None
 

@@ -1,14 +1,14 @@
-"""How many messages a second a consumer takes from one nsqd, for gnsq_like and other clients.
+"""Messages a second that a consumer takes from one nsqd, for gnsq_like and other clients.
 
 An nsqd is started on free loopback ports. For each run a channel is filled; then one client, in a process of
 its own and with one connection, takes and finishes all messages with a handler that does nothing but count.
-The client measures itself, from its first message to the last that is counted; the channel holds some more,
-so that no client waits for nsqd's buffer timeout at the end. Rounds are interleaved (A B C A B C ...) and
-the table shows the median, the least and the most of the rounds, and the median of the ratios to gnsq_like
-in the same round, so that a machine that is busy for a while does not tilt it.
+The client measures itself, from its first message to the last counted one; the channel holds some more, so that
+no client waits for nsqd's buffer timeout at the end. Rounds are interleaved (A B C A B C ...) and the table shows
+the median, the least and the most of the rounds, and the median of the ratios to gnsq_like in the same round, so
+that a machine that is busy for a while does not distort it.
 
-"bare gevent loop" is the least that can be done with gevent and a socket, and so the upper bound: no Message,
-no flow control, no error met.
+"bare gevent loop" is the minimum with gevent and a socket, and so the upper bound: no Message, no flow control,
+no error handling.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What an nsqd carries and keeps: the one of gnsq_like, or any other given with --nsqd.
+"""Throughput, memory and durability of an nsqd: gnsq_like's, or another one given with --nsqd.
 
-Three things are measured, each on an nsqd of its own with a data path of its own, and all by plain sockets:
+Three measurements, each on an nsqd of its own with a data path of its own, and all with plain sockets:
 
 ``throughput``: one process publishes by MPUB while another consumes, over loopback: messages a second from the
-first publish to the last FIN, and how many of them were on disk at most. With ``--mem-queue-size 0`` every
+first publish to the last FIN, and the largest number of them on disk. With ``--mem-queue-size 0`` every
 message goes through the disk.
 
-``backlog``: messages are published while nobody consumes, then consumed: messages a second of both, and the
-resident memory of nsqd in MB before, with everything waiting, and at the most.
+``backlog``: messages are published without a consumer, then consumed: messages a second of both, and the
+resident memory of nsqd in MB before, with all messages waiting, and at its peak.
 
-``kill``: nsqd is killed (SIGKILL) while it is published to, and started again; how many of the messages that
-were confirmed come back, how many of them twice, how many never.
+``kill``: nsqd is killed (SIGKILL) during publishing, and started again: how many of the confirmed messages are
+delivered, how many of them twice, and how many are lost.
 """
 
 from __future__ import annotations

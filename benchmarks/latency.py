@@ -1,18 +1,17 @@
-"""How long a message takes from its publish to the beginning of its handler, and what that costs in a flood.
+"""The time from a message's publish to the beginning of its handler, and its cost in throughput.
 
-An nsqd is started on free loopback ports. For each cell (a rate of publishing and a time that the handler
-takes) every client in turn subscribes, in a process of its own, with one connection, default settings and
-max_in_flight 200; handlers wait cooperatively. Another process publishes by a plain socket on a schedule that
-is fixed beforehand (open loop): every body carries the time at which it should be sent, and the latency runs
-from that time to the handler's first line, both on CLOCK_MONOTONIC. So a consumer that slows the machine down
-is charged for it, and so is everything else on the machine: "publisher p99" is how late the publisher itself
-was, the noise floor of the cell.
+An nsqd is started on free loopback ports. For each cell (a publishing rate and a duration of the handler) every
+client in turn subscribes, in a process of its own, with one connection, default settings and max_in_flight 200;
+handlers wait cooperatively. Another process publishes with a plain socket on a schedule that is fixed beforehand
+(open loop): every body carries the time at which it should be sent, and the latency is measured from that time to
+the handler's first line, both on CLOCK_MONOTONIC. So it includes any slowing of the machine, by the consumer or by
+other processes: "publisher p99" is the lateness of the publisher itself, the noise floor of the cell.
 
-gnsq runs its handler inside the loop that reads: one at a time. Where rate x handler is 1 or more it cannot
-keep up, and the latency says only how long the queue had become; such cells, and all in which not every
-message came within two seconds after the last publish, are marked "behind".
+gnsq runs its handler inside its reading loop, one at a time. If rate x handler is 1 or more it cannot keep up, and the
+latency shows only the length of the queue; such cells, and all in which some messages did not arrive within two
+seconds after the last publish, are marked "behind".
 
-At the end, a flood: the throughput of gnsq_like with the adaptive level on and off, as consume.py measures it.
+At the end, a flood: the throughput of gnsq_like with adaptive RDY on and off, as measured by consume.py.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from _nsqd import Nsqd, connect, publish_command, running_nsqd
 
 RATES = (20, 100, 1000, 3000)
 PAUSES_MS = (0, 5, 50)
-#: Messages of a cell at least.
+#: The least number of messages in a cell.
 _LEAST = 200
 #: Seconds from the publisher's start to its first message, and from its last one to the end of the cell.
 _LEAD = 0.5
 _GRACE = 2.0
-#: What was asked of each cell, in ms, and of the flood.
+#: The goals for each cell, in ms, and for the flood.
 _P50, _P99, _FLOOD = 2.0, 25.0, 0.95
 _FLOOD_MAX_IN_FLIGHT = 2000
 _FLOOD_COUNT = 300_000
 _ADAPTIVE_OFF = "gnsq_like, adaptive off"
 
-#: p50, p99 and the longest latency in ms, how many messages came, and the publisher's own p99 in ms.
+#: p50, p99 and the longest latency in ms, the number of missing messages, and the publisher's own p99 in ms.
 Figures = tuple[float, float, float, int, float]
 
 
@@ -160,7 +159,7 @@ def table(nsqd: Nsqd, pythons: dict[str, str], given: argparse.Namespace) -> Non
                 marks = []
                 if missing:
                     marks.append(
-                        f"behind: {missing:.0f} of {max(_LEAST, int(rate * given.seconds))} did not come in time"
+                        f"behind: {missing:.0f} of {max(_LEAST, int(rate * given.seconds))} did not arrive in time"
                     )
                 elif client == "gnsq_like" and (p50 > _P50 or p99 > _P99):
                     marks.append("missed")
@@ -189,7 +188,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="of each cell (default: %(default)s)")
     parser.add_argument("--flood-rounds", type=int, default=5, help="0 for no flood (default: %(default)s)")
     parser.add_argument("--rate", type=float, action="append", help="messages a second; may be repeated")
-    parser.add_argument("--handler-ms", type=float, action="append", help="what a handler takes; may be repeated")
+    parser.add_argument("--handler-ms", type=float, action="append", help="duration of a handler; may be repeated")
     parser.add_argument("--max-in-flight", type=int, default=200, help="(default: %(default)s)")
     parser.add_argument("--only", metavar="CLIENT", action="append", choices=CONSUMERS, help="may be repeated")
     parser.add_argument("--run", nargs=6, help=argparse.SUPPRESS)

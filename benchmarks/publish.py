@@ -1,14 +1,14 @@
-"""How fast publishing is, against what a bare gevent loop and other clients do, all in one run.
+"""The speed of publishing, compared with a bare gevent loop and with other clients, all in one run.
 
     python benchmarks/publish.py [--gnsq-python PATH] [--asyncnsq-python PATH] [--rounds N] [--seconds S]
 
 Starts an nsqd from PATH, then runs every mode in a process of its own, one after the other, for several
 rounds, and prints the medians. A ratio is the median over the rounds of (mode / its bare loop of the same
-round), so that a machine that is busy in one round does not tilt it. The topic is ephemeral: nsqd then
-drops what nobody reads, and the disk is not measured.
+round), so that a machine that is busy in one round does not distort it. The topic is ephemeral, so nsqd drops
+messages and the disk is not measured.
 
-"bare" is the least that can be done with gevent and a socket: a hundred greenlets that add their PUB to
-one buffer, one write for all, one reader that wakes the greenlets in their order; no deadline, no error.
+"bare" is the minimum with gevent and a socket: a hundred greenlets that add their PUB to one buffer, one write
+for all, one reader that wakes the greenlets in order; no deadline, no error handling.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What TLS, snappy and deflate cost, and the memory that a hundred megabytes through each of them take.
+"""The cost of TLS, snappy and deflate, and the memory for a hundred megabytes through each of them.
 
     python benchmarks/upgrades.py [--size 100] [--megabytes 100] [--rounds 3] [--nsqd PATH]
 
 An nsqd with a certificate is started on free loopback ports. For each way of connecting a process publishes
 that many megabytes from a hundred greenlets, each waiting for nsqd's OK, then another consumes them with a
-handler that counts. Bodies are lines of text of ``--size`` bytes that compress to a third or so. The
-ways take turns within a round; the table shows medians. "memory" is what the process's peak rose by, from
-before it connected: at most a few MiB whatever passes through. Bytes over the wire are not measured here.
+handler that counts. Bodies are lines of text of ``--size`` bytes that compress to about a third. The ways
+take turns within a round; the table shows medians. "memory" is the rise of the process's peak from before it
+connected: a few MiB at most, whatever the amount of data. Bytes on the wire are not measured here.
 """
 
 from __future__ import annotations

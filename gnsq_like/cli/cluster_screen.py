@@ -1,4 +1,4 @@
-"""How ``gnsq-like cluster`` looks while it runs."""
+"""The display of ``gnsq-like cluster``."""
 
 from __future__ import annotations
 

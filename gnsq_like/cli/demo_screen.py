@@ -1,4 +1,4 @@
-"""How ``gnsq-like demo`` looks while it runs."""
+"""The display of ``gnsq-like demo``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DemoSnapshot:
 
 
 class DemoLayout(Layout[DemoSnapshot]):
-    """A row for what was published and one for each channel, with bars where there is room."""
+    """A row for the published messages and one for each channel, with bars if there is room."""
 
     least_size = (60, 12)
 

@@ -61,7 +61,7 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class TableVerdict:
-    """What the table shows at the end."""
+    """The result, by the table at the end."""
 
     lines: list[str]
     exit_status: int

@@ -1,4 +1,4 @@
-"""How ``gnsq-like pipeline`` looks while it runs, and its summary."""
+"""The display of ``gnsq-like pipeline``, and its summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PipelineLayout(Layout["Snapshot"]):
 
 
 def cells(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """What is shown of a run: names and values."""
+    """The figures of a run: names and values."""
     return [
         ("messages", f"{snapshot.messages:,}"),
         ("rejected", f"{snapshot.rejected:,}"),
@@ -47,7 +47,7 @@ def cells(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def summary(snapshot: Snapshot) -> str:
-    """What a run did, as a line."""
+    """The result of a run, as a line."""
     copies = f", {snapshot.duplicates:,} copies dropped" if snapshot.duplicates else ""
     return (
         f"{snapshot.messages - snapshot.rejected:,} messages written and {snapshot.rejected:,} rejected in "

@@ -1,7 +1,7 @@
-"""What a command shows while it runs: a table drawn again and again on a terminal, plain lines elsewhere, or nothing.
+"""The display of a running command: a table that is redrawn on a terminal, plain lines elsewhere, or nothing.
 
-Each command has a module that says how one of its snapshots looks (``demo_screen``, ``cluster_screen``,
-``pipeline_screen``). Nothing here runs by itself: the command calls :meth:`View.update`.
+Each command has a Layout for its snapshots (``demo_screen``, ``cluster_screen``, ``pipeline_screen``). Nothing here
+runs by itself: the command calls :meth:`View.update`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Timed)
 
 
 class Layout(ABC, Generic[S]):
-    """How a command's snapshots look."""
+    """The look of a command's snapshots."""
 
     #: Columns and lines of the smallest terminal that the table is drawn on.
     least_size = (0, 0)
@@ -71,13 +71,13 @@ class View(Generic[S]):
 class LineView(View[S]):
     """A line every few seconds if something has changed: for files, pipes, and terminals too small for the table.
 
-    :param width: columns of the terminal; None where stdout is none, and lines may have any length
+    :param width: columns of the terminal; None if stdout is not a terminal, where lines may have any length
     """
 
     def __init__(self, layout: Layout[S], width: int | None = None) -> None:
         self._layout = layout
         self._width = width
-        #: When the next line is due (monotonic), and what the last one said.
+        #: When the next line is due (monotonic), and the text of the last one.
         self._due = 0.0
         self._said = ""
         #: A line that was not due yet.

@@ -33,7 +33,7 @@ _LEAST_VALID = timedelta(days=1)
 class SelfSigned(NamedTuple):
     """Paths of PEM files."""
 
-    #: What clients trust.
+    #: The file that clients trust.
     cert: Path
     #: Readable for its owner alone.
     key: Path
@@ -46,7 +46,7 @@ def names_for(*addresses: str) -> list[str]:
 
 
 def self_signed(directory: Path, names: Iterable[str]) -> SelfSigned:
-    """The certificate in ``directory``; a new one if there is none for all of these names.
+    """The certificate in ``directory``, if it is for all of these names; otherwise a new one.
 
     :param names: host names and IP addresses
     :raises click.ClickException: if the directory cannot be written to

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 _LOOK = 0.05
 #: Seconds between two signs of life while ``worker_exit`` waits.
 _NOTIFY = 0.5
-#: The part of graceful_timeout for requeues and closing before the master kills the worker: at most so many seconds,
+#: The part of graceful_timeout for requeues and closing before the master kills the worker: at most this many seconds,
 #: and at most this share.
 _MARGIN = 1.0
 _MARGIN_SHARE = 0.1

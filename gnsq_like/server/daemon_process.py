@@ -1,11 +1,11 @@
-"""A daemon as a child process: gnsq_like's own or NSQ's, started, asked where it listens, and ended.
+"""A daemon as a child process, gnsq_like's own or NSQ's: it is started, its addresses are read, and it is ended.
 
-The commands, the test kit and the benchmarks all start daemons this way, from any thread, whether it has a hub or
-not. So children are started with the standard library's ``subprocess``, not with gevent's: that one works in the main
-thread only, and its handler of SIGCHLD reaps every child of the process, whose other users of ``subprocess`` then
-read status 0 for all of theirs. Where a program is monkey-patched, the standard library's is gevent's.
+The commands, the test kit and the benchmarks all start daemons this way, from any thread, with or without a hub. So it
+uses the standard library's ``subprocess`` and not gevent's, which works only in the main thread, and whose SIGCHLD
+handler reaps every child of the process: other users of ``subprocess`` then read status 0 for all their children. In a
+monkey-patched program the standard library's is gevent's.
 
-A daemon logs the addresses it listens on. Its stderr is read to the end, or it would block on a full pipe.
+A daemon logs the addresses it listens on. Its stderr is read to the end, because it would block on a full pipe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL_INTERVAL = 0.01
 _LOG_LINES = 10_000
 
 _LISTENING = re.compile(r"\b(TCP|HTTP|HTTPS): listening on (\S+)$")
-#: What log lines begin with; of no use in a sentence.
+#: The beginning of log lines, which errors leave out.
 _LOG_PREFIX = re.compile(r"^\[\w+\] \S+ \S+ ")
 
 #: Where `python -m gnsq_like` finds the package that is running here.
@@ -55,8 +55,8 @@ class DaemonProcess:
 
     :param name: what errors call it, as "nsqd 1"
     :param arguments: of ``gnsq-like``, as ``["nsqd", "--node-id=1"]``; or of ``program``
-    :param program: the command that starts another daemon than ours, as ``["/usr/bin/nsqd"]``
-    :param listens: what it listens for: some of "TCP", "HTTP", "HTTPS"
+    :param program: the command of another daemon than ours, as ``["/usr/bin/nsqd"]``
+    :param listens: the protocols it will listen for: some of "TCP", "HTTP", "HTTPS"
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class DaemonProcess:
         if self._is_ours:
             self._command = [sys.executable, "-m", "gnsq_like", arguments[0], "--exit-with-parent", *arguments[1:]]
         self._listens = set(listens)
-        #: Where it listens, by "TCP", "HTTP" and "HTTPS", as far as it has said.
+        #: The addresses that it has logged so far, by "TCP", "HTTP" and "HTTPS".
         self._addresses: dict[str, str] = {}
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
-        #: Whether stderr is at its end.
+        #: Whether stderr has ended.
         self._is_silent = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -127,7 +127,7 @@ class DaemonProcess:
     def start(self) -> None:
         """Start the process and return. Next: :meth:`wait_until_listening`.
 
-        :raises DaemonFailed: when there is no such program
+        :raises DaemonFailed: when the program does not exist
         """
         try:
             self._process = subprocess.Popen(
@@ -199,7 +199,7 @@ class DaemonProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours; but modules come from where ours do, and never from the directory that the parent was started in."""
+    """Ours, but modules are found where ours were, and never in the directory that the parent was started in."""
     paths = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 

@@ -133,7 +133,7 @@ def describe_wanted(wanted: Mapping[str, Wanted]) -> str:
 
 
 def describe(topics: Topics, topic: str, channel: str | None) -> str:
-    """In words: the counts; or, if there is no such topic or channel, the names of those that there are."""
+    """In words: the counts; or, if the topic or channel does not exist, the names of those that do."""
     found = find(topics, topic, channel)
     if found is None:
         if topic not in topics:

@@ -35,6 +35,6 @@ def test_a_report_fits_its_page(browser, width, tmp_path):
     assert len(figures) == 4
     for box in [*figures, *browser.find_elements("css selector", "dl div")]:
         assert browser.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", box), box.text
-    # What is wider scrolls within its own box.
+    # Anything wider scrolls within its own box.
     for box in browser.find_elements("css selector", "section, figure, dl"):
         assert browser.execute_script("return arguments[0].getBoundingClientRect().right", box) <= inside

@@ -1,4 +1,4 @@
-"""``gnsq-like cluster`` as a process of its own: what it starts, what it shows, and how it ends."""
+"""``gnsq-like cluster`` as a process: its daemons, its display, and its end."""
 
 import os
 import random

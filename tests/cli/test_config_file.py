@@ -21,7 +21,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def options_of(command: click.Command, *args: str) -> dict[str, Any]:
-    """What the command would be called with."""
+    """The values that the command would get."""
     return command.make_context(command.name, list(args)).params
 
 
@@ -94,7 +94,7 @@ def test_a_missing_file_is_refused(config: Path) -> None:
 
 
 def test_every_option_can_stand_in_a_file(config: Path) -> None:
-    """What NSQ's own names are is in the test above; here, that no kind of option is left out."""
+    """NSQ's own names are tested above; this tests every kind of option."""
 
     @dataclass
     class Kinds:

@@ -179,7 +179,7 @@ def test_its_daemons_end_when_it_is_killed() -> None:
         wait_until(lambda: not any(map(runs, daemons.values())), PATIENCE)
 
 
-# -- what can go wrong ------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------
 
 
 def demo_with_interpreter(path: str) -> subprocess.CompletedProcess[str]:
@@ -211,7 +211,7 @@ def test_a_wrong_option_exits_2(args: list[str]) -> None:
 
 
 def on_a_terminal(columns: int, lines: int, **environment: str) -> str:
-    """What a small run writes to a terminal of that size."""
+    """The output of a small run on a terminal of this size."""
     ours, theirs = open_terminal(columns, lines)
     environment = terminal_environment(**environment)
     with subprocess.Popen([*DEMO, "--messages", "2000"], stdin=theirs, stdout=theirs, env=environment) as process:

@@ -1,4 +1,4 @@
-"""What gunicorn's signals do to handlers that run in its workers."""
+"""The effect of gunicorn's signals on handlers that run in its workers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP of gunicorn under load: what was answered is a message, and what was begun is answered."""
+"""SIGTERM and SIGHUP of gunicorn under load: each answer is a message, and each request that was begun is answered."""
 
 import signal
 from collections.abc import Iterator

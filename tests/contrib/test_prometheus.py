@@ -15,7 +15,7 @@ from gnsq_like.errors import NotSent
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
-#: Serves what is counted in all workers, and forgets the gauges of a worker that went.
+#: Serves the counts of all workers, and drops the gauges of a worker that has ended.
 METRICS_CONF = (
     CONF
     + """

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 
-#: Whether to run what is rare, and all requests of every test: with the profile that also searches longest.
+#: Whether to run rare cases too, and all requests of every test: in the profile that also searches longest.
 IS_THOROUGH = os.environ.get("GNSQ_LIKE_HYPOTHESIS") == "thorough"
 thorough = pytest.mark.skipif(not IS_THOROUGH, reason="runs with GNSQ_LIKE_HYPOTHESIS=thorough")
 

@@ -1,4 +1,4 @@
-"""The app: what Django loads for ``"gnsq_like.contrib.django"`` in INSTALLED_APPS."""
+"""The app that Django loads for ``"gnsq_like.contrib.django"`` in INSTALLED_APPS."""
 
 from __future__ import annotations
 

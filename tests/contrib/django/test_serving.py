@@ -1,4 +1,4 @@
-"""Django in real servers, publishing in transactions: what is answered, committed and consumed is the same."""
+"""Django in real servers, publishing in transactions: answers, commits and consumed messages agree."""
 
 import signal
 from collections import Counter

@@ -21,7 +21,7 @@ def nothing_declared():
 
 
 def run(case):
-    """Run the test methods of a class; what failed, by name."""
+    """Run the test methods of a class; returns the failures by name."""
     databases = DiscoverRunner(verbosity=0).setup_databases(aliases={"default", "other"})
     try:
         suite = unittest.TestLoader().loadTestsFromTestCase(case)

@@ -1,4 +1,4 @@
-"""ansq; see test_peers.py for how it is called and what it must do."""
+"""ansq; see test_peers.py for its arguments and its task."""
 
 import asyncio
 import sys

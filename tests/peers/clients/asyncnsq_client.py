@@ -1,4 +1,4 @@
-"""asyncnsq; see test_peers.py for how it is called and what it must do."""
+"""asyncnsq; see test_peers.py for its arguments and its task."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""gnsq; see test_peers.py for how it is called and what it must do."""
+"""gnsq; see test_peers.py for its arguments and its task."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// nsqjs; see test_peers.py for how it is called and what it must do.
+// nsqjs; see test_peers.py for its arguments and its task.
 
 const fs = require('fs')
 const nsq = require('nsqjs')

@@ -1,4 +1,4 @@
-"""pynsq; see test_peers.py for how it is called and what it must do."""
+"""pynsq; see test_peers.py for its arguments and its task."""
 
 import ssl
 import sys

@@ -1,4 +1,4 @@
-"""The project under test; what tests vary comes from the environment."""
+"""The project under test; tests set the rest in the environment."""
 
 import os
 from pathlib import Path

@@ -68,6 +68,6 @@ if os.environ.get("GREENLETS"):
 
 
 @receiver([signals.message_handled, signals.message_failed, signals.message_given_up])
-def told(signal, sender, message, reader, **more):
+def note_signal(signal, sender, message, reader, **more):
     names = {signals.message_handled: "handled", signals.message_failed: "failed", signals.message_given_up: "given_up"}
     note(f"signal_{names[signal]}", f"{reader}/{sender.__name__}/{message.body.decode()}/{more.get('exception')!r}")
