@@ -1,7 +1,8 @@
-"""Publishing over pipelined acknowledgements, to one nsqd or several.
+"""Publishing with pipelined acknowledgements, to one nsqd or several.
 
-``producer`` checks and hands over, ``pool`` chooses the nsqd and decides what a failure means, a ``destination`` is
-one nsqd, a ``publish`` one command on its way. ``batching`` and ``replicas`` make one of many and many of one.
+``producer`` is what callers use, ``encoder`` checks and encodes, ``pool`` chooses the nsqd and decides about retries, a
+``destination`` is one nsqd, a ``publish`` one command and its outcome. ``batching`` combines publishes, ``replicas``
+copies them, ``deadlines`` expires them, ``outcomes`` counts them.
 """
 
 from __future__ import annotations

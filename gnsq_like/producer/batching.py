@@ -1,9 +1,9 @@
-"""Publishes that wait at the same moment, as one MPUB for each topic.
+"""Combines concurrent publishes into one MPUB per topic.
 
-A batch is open until the hub comes round (or for ``linger`` seconds), until it is full, or until one in
-it cannot wait. Each member keeps its own caller, deadline and answer; a member whose caller is gone
-before the batch leaves is left out of it. nsqd takes an MPUB whole or not at all: when it refuses one,
-the members go again singly, so that only the offender fails.
+A batch is open until the hub's next iteration (or for ``linger`` seconds), until it is full, or until the deadline of a
+member is near. Each member keeps its own caller, deadline and outcome; members whose caller is gone when the batch
+leaves are left out. nsqd accepts an MPUB whole or not at all: if it refuses one, the members are sent again as single
+PUBs, so that only the invalid one fails.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.wire.names import encode_topic
 
-#: So many go at once where nothing is on its way, although more may come at the same moment: nsqd then works on
-#: them meanwhile. [A hundred greenlets: 10 % more a second; 20 to 50 differ little.]
+#: A batch of this size leaves at once if nothing is unanswered, so that nsqd works on it while more publishes are added
+#: to the next. [A hundred greenlets: 10 % more per second; 20 to 50 differ little.]
 _EARLY_COUNT = 32
 
-#: Sends a Publish, or a batch of them: the pool's submit, or that of ``replicas``.
+#: Sends a publish or a batch at a monotonic time: the pool's ``submit``, or that of ``replicas``.
 Submit = Callable[[Publish, float], None]
 
 
 class Member(Publish):
-    """One message of a batch. Who makes one sets ``body``."""
+    """One message of a batch. Set ``body`` after construction."""
 
     __slots__ = ("body",)
 
@@ -37,22 +37,22 @@ class Member(Publish):
 
 
 class PublishBatch(Publish):
-    """Members on their way as one MPUB."""
+    """Members sent as one MPUB."""
 
     __slots__ = ("_batching", "bytes", "linger", "members")
 
     def __init__(self, pool: Pool, topic: str, batching: Batching) -> None:
-        # The nearest deadline of its members, and no count: each member counts itself.
+        # The deadline becomes the nearest of its members. Count 0, because each member counts itself.
         super().__init__(pool, topic, b"", float("inf"), count=0)
         self._batching = batching
         self.members: list[Member] = []
-        #: Of its MPUB's body.
+        #: Size of its MPUB's body.
         self.bytes = COUNT_BYTES
-        #: Rings when the time that it waits for more is over; None where it does not wait.
+        #: Closes the batch after ``linger`` seconds; None without that option.
         self.linger: Timer | None = None
 
     def encode(self) -> bytes:
-        """The MPUB of those who still want it; empty if nobody does."""
+        """The MPUB of all members that are not done; empty if there are none."""
         members = [member for member in self.members if not member.done]
         self.members = members
         if not members:
@@ -61,7 +61,7 @@ class PublishBatch(Publish):
         return self._batching.encoder.mpub(self.topic, [member.body for member in members])
 
     def complete(self, error: Exception | None) -> None:
-        """The last word for the batch is each member's answer. Never switches."""
+        """Settle the batch and all its members. Never switches."""
         if self.done:
             return
         PendingReply.settle(self, error)
@@ -76,7 +76,7 @@ class PublishBatch(Publish):
         self.owner.waker.wake_all(self.members)
 
     def expire(self) -> None:
-        """The first of its members' deadlines is here. Never switches."""
+        """The nearest deadline of its members has passed. Never switches."""
         now = time.monotonic()
         for member in self.members:
             if member.deadline <= now and not member.done:
@@ -84,7 +84,7 @@ class PublishBatch(Publish):
         self.set_deadline()
 
     def set_deadline(self) -> None:
-        """Watch the nearest deadline of its members, for all of them: they differ little. Never switches."""
+        """Watch the nearest deadline of its members; the others are close to it. Never switches."""
         left = [member.deadline for member in self.members if not member.done]
         if left:
             self.deadline = min(left)
@@ -92,9 +92,9 @@ class PublishBatch(Publish):
 
 
 class Batching:
-    """Gathers publishes; one for each pool.
+    """Collects publishes into batches; one per pool.
 
-    :param submit: sends a batch, or a member that goes alone
+    :param submit: sends a batch, or a member that is alone
     """
 
     def __init__(self, pool: Pool, encoder: Encoder, submit: Submit) -> None:
@@ -107,12 +107,12 @@ class Batching:
         self._most_bytes = min(options.max_batch_bytes, options.max_body_bytes)
         self._linger = options.linger
         self._open: dict[str, PublishBatch] = {}
-        #: Whether the open batches leave when the hub comes round.
+        #: Whether the open batches will leave in the hub's next iteration.
         self._due = False
         pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
 
     def add(self, member: Member) -> None:
-        """Put a message into its topic's batch. Never switches."""
+        """Add a message to its topic's batch. Never switches."""
         added = SIZE_BYTES + len(member.body)
         batch = self._open.get(member.topic)
         if batch is not None and batch.bytes + added > self._most_bytes:
@@ -155,7 +155,7 @@ class Batching:
         self._pool.deadlines.add(publish)
 
     def flush(self) -> None:
-        """Send what has been gathered, whatever ``linger`` says. Never switches."""
+        """Send all open batches, regardless of ``linger``. Never switches."""
         self._flush()
 
     def _close(self, batch: PublishBatch) -> None:
@@ -178,12 +178,12 @@ class Batching:
             self._submit(member, time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:
-        """Send each member of a refused batch as a PUB of its own. Never switches."""
+        """Send each member of a refused batch as a PUB. Never switches."""
         for member in members:
             self._alone(member)
 
     def forked_child(self) -> None:
-        """In a forked child: forget what was gathered."""
+        """In a forked child: drop all open batches."""
         for batch in self._open.values():
             if batch.linger is not None:
                 batch.linger.cancel()

@@ -1,9 +1,8 @@
 """One queue and one timer for the deadlines of all pending publishes.
 
-Most publishes have the same timeout, so their deadlines come in order: those stand in a line, to which
-adding costs a comparison, and from whose front the answered ones are taken as new ones come. A deadline
-earlier than the line's last goes to a heap. An unanswered publish at the front keeps answered ones
-behind it; when they are many, the line is rebuilt without them.
+Most publishes have the same timeout, so their deadlines come in order. Those form a line: adding costs a comparison,
+and answered ones are removed from its front as new ones are added. A deadline earlier than the line's last goes to a
+heap. Answered publishes behind an unanswered one stay in the line; when there are many, it is rebuilt without them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Protocol
 
 from gnsq_like.runtime.timer import Timer
 
-#: Answered publishes kept for no reason, at most, beside as many as are pending.
+#: The line or heap is rebuilt at twice its pending entries plus this.
 _SLACK = 1000
 
 
@@ -31,9 +30,9 @@ class Expires(Protocol):
 
 
 class Deadlines:
-    """Calls ``expire()`` of each thing added that is not done at its deadline.
+    """Calls ``expire()`` of each added object that is not done at its deadline.
 
-    :param on_expired: called after some expired; in the hub
+    :param on_expired: called in the hub after some expired
     """
 
     def __init__(self, on_expired: Callable[[], object]) -> None:
@@ -75,7 +74,7 @@ class Deadlines:
         heapq.heappush(heap, (thing.deadline, next(self._numbers), thing))
 
     def close(self) -> None:
-        """Forget everything; twice is fine."""
+        """Drop everything; twice is fine."""
         self._timer.cancel()
         self._line.clear()
         self._heap.clear()

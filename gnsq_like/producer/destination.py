@@ -1,8 +1,8 @@
-"""One nsqd to publish to: its connection, or the way to the next one.
+"""One nsqd to publish to, with its connection or the attempts to make one.
 
-Connecting happens in a greenlet of its own, so whoever is killed or times out while waiting for a
-connection takes nothing with him. A failure makes the next try wait, longer each time, until the nsqd
-has answered a publish: a connection that comes about and breaks at once counts as a failure too.
+Connecting happens in a greenlet of its own, so a caller that is killed or times out does not interrupt it. Each failure
+delays the next try, longer each time, until nsqd has answered a publish: a connection that breaks before that counts as
+a failure too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class DestinationOwner(Protocol):
-    """The pool that a destination belongs to, and reports to. Nothing here switches."""
+    """The pool that a destination belongs to. Nothing here switches."""
 
     options: ProducerOptions
     hooks: HookRunner
@@ -39,7 +39,7 @@ class DestinationOwner(Protocol):
 
 
 class Destination:
-    """One nsqd of a pool. Everything here belongs to the pool's thread."""
+    """One nsqd of a pool; to be used in the pool's thread only."""
 
     def __init__(self, address: Address, pool: DestinationOwner) -> None:
         self.address = address
@@ -50,13 +50,13 @@ class Destination:
         self.connection: Connection | None = None
         self._dialling: Any = None
         self._tries = Tries()
-        #: Why it cannot be published to; None while it can or was never tried.
+        #: Why it has no connection; None if it has one, or was never tried.
         self.failure: NSQError | None = None
-        #: Whether it was asked for room and had none; its next answer then makes the pool look again.
+        #: Whether it had no room when asked; its next answer then makes the pool send queued publishes.
         self.blocked = False
-        #: When (monotonic) a publish got no answer from it in time; others are preferred until it says something.
+        #: Monotonic time when a publish was last left unanswered; others are preferred until it sends anything.
         self._doubted_at = 0.0
-        #: Whether it is still to be used: on the list, or found by the last discovery.
+        #: Whether it is still to be used: in the fixed list, or found by the last round of discovery.
         self.wanted = True
 
     def __repr__(self) -> str:
@@ -66,16 +66,16 @@ class Destination:
 
     @property
     def connected(self) -> bool:
-        """Whether its connection stands."""
+        """Whether its connection is open."""
         return self.connection is not None and self.connection.alive
 
     @property
     def retry_at(self) -> float | None:
-        """When connecting is due again (monotonic); None while connected or connecting."""
+        """Monotonic time of the next try to connect; None while connected or connecting."""
         return None if self.connected or self._dialling is not None else self._tries.not_before
 
     def ready(self, now: float) -> bool:
-        """Whether a publish can be queued at once; starts to connect where that is due. Never switches."""
+        """Whether a publish can be sent now; starts connecting if that is due. Never switches."""
         connection = self.connection
         if connection is None or not connection.alive:
             self.blocked = True
@@ -83,7 +83,7 @@ class Destination:
                 self._dialling = gevent.spawn(self._dial)
             return False
         if now - connection.last_received_at > self._options.heartbeat_interval:
-            # This thread did not look for long: nsqd may have given the connection up.
+            # This thread has not read for long; nsqd may have closed the connection.
             connection.catch_up()
             if not connection.alive:
                 self.blocked = True
@@ -98,11 +98,11 @@ class Destination:
 
     @property
     def doubted(self) -> bool:
-        """Whether publishes to it were not answered in time, and nothing has come from it since."""
+        """Whether a publish was not answered in time, and nothing has been received since."""
         return self.connection is not None and self._doubted_at > self.connection.last_received_at
 
     def doubt(self) -> None:
-        """A publish to it was not answered in time."""
+        """A publish was not answered in time."""
         self._doubted_at = time.monotonic()
 
     def _dial(self) -> None:
@@ -119,8 +119,8 @@ class Destination:
         except NSQError as exc:
             self._failed(exc)
         except (Exception, gevent.Timeout) as exc:
-            # A Timeout of auth_secret or server_hostname; nothing else is known to raise here.
-            logger.exception("connecting to %s", self.name)
+            # For instance a Timeout in auth_secret or server_hostname.
+            logger.exception("unexpected error while connecting to %s", self.name)
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
             self.connection = connection
@@ -140,17 +140,17 @@ class Destination:
             self._pool.report(self.name, error)
 
     def _pause(self) -> float:
-        """Leave it alone for a while; seconds."""
+        """Delay the next try; returns the seconds."""
         longest = self._options.max_redial_delay
         if not self._tries.refused:
-            # Only publishes make it connect: let each that waits see a try.
+            # Only publishes make it connect, so there should be a try within the time of each.
             longest = min(longest, self._options.timeout / 2)
         pause = redial_delay(self._tries.count, random.random, maximum=longest)
         self._tries.not_before = time.monotonic() + pause
         return pause
 
     def _answered(self, connection: Connection) -> None:
-        # In the connection's greenlet, once for each pass.
+        # In the connection's greenlet, once per read.
         self._tries.count = 0
         if self.blocked:
             self.blocked = False
@@ -167,13 +167,13 @@ class Destination:
             if self._tries.count > 1:
                 self._pause()
             else:
-                self._tries.not_before = 0.0  # it worked until now: try again at once
+                self._tries.not_before = 0.0  # it worked before: try again at once
         self._pool.lost(self, error)
 
     # -- publishing ---------------------------------------------------------------------------------
 
     def send(self, publish: Publish) -> None:
-        """Queue a publish on the connection, which is ``ready``. Never switches."""
+        """Queue a publish on the connection; only while ``ready``. Never switches."""
         connection = self.connection
         assert connection is not None
         command = publish.command or publish.encode()
@@ -192,13 +192,13 @@ class Destination:
         }
 
     def close(self) -> None:
-        """End connecting and the connection; twice is fine. May switch."""
+        """Stop connecting, and close the connection; twice is fine. May switch."""
         if self._dialling is not None:
             self._dialling.kill()
         if self.connection is not None:
             self.connection.close()
 
     def forked_child(self) -> None:
-        """In a forked child: stop connecting. The connection sees to itself."""
+        """In a forked child: stop connecting. The connection is registered at ``at_fork`` itself."""
         if self._dialling is not None:
             self._dialling.kill(block=False)

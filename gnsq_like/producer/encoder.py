@@ -1,4 +1,4 @@
-"""From what a caller gives to commands: every local error is raised here, before anything is registered."""
+"""Checks and encodes publishes: every local error is raised here, before anything is registered."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gnsq_like.options import ProducerOptions
 from gnsq_like.wire import commands
 from gnsq_like.wire.names import encode_topic
 
-#: What an MPUB's body holds beside the messages: their count (docs/internals 1.10).
+#: An MPUB's body begins with the number of messages (docs/internals 1.10).
 COUNT_BYTES = 4
-#: What it holds before each message: its size.
+#: Each message in it begins with its size.
 SIZE_BYTES = 4
-#: Topics whose command lines are kept; a faulty caller may make topics up.
+#: Limit of cached command lines, because a faulty caller may generate topics.
 _MOST_HEADS = 4096
-#: nsqd's field for the deferral (ms) is larger; this is beyond every max-req-timeout.
+#: Seconds; far beyond every max-req-timeout.
 _MOST_DEFER = 2**31
 
 _pack_size = struct.Struct(">i").pack
@@ -37,16 +37,16 @@ def _msgpack(value: Any) -> bytes:
 
 
 def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
-    """The callable behind the option ``encoder``; raises InvalidOption where its package is missing."""
+    """The callable for the option ``encoder``. Raises InvalidOption if its package is missing."""
     if given == "msgpack" and find_spec("msgpack") is None:
-        raise InvalidOption("encoder", given, "msgpack is not installed; install gnsq-like[msgpack]")
+        raise InvalidOption("encoder", given, 'msgpack is not installed: pip install "gnsq-like[msgpack]"')
     if isinstance(given, str):
         return {"json": _json, "msgpack": _msgpack}[given]
     return given
 
 
 class Encoder:
-    """Checks and encodes what is published."""
+    """Checks and encodes publishes."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._limit = options.max_msg_bytes
@@ -65,7 +65,7 @@ class Encoder:
                 raise InvalidBody(f"the encoder failed on a body of type {type(given).__name__}: {exc}") from exc
         elif isinstance(given, str):
             raise InvalidBody(
-                "a message body must be bytes, not str: encode it yourself, or give the Producer an encoder=, "
+                "message body must be bytes, not str: encode it yourself, or set the Producer's encoder=, "
                 'such as "json" or str.encode'
             )
         return commands.encode_body(given, self._limit)
@@ -80,26 +80,26 @@ class Encoder:
         return head
 
     def pub(self, topic: str, body: bytes) -> bytes:
-        """PUB of a body that was checked; raises InvalidName."""
+        """PUB of a checked body. Raises InvalidName."""
         return b"%b%b%b" % (self.head(topic), _pack_size(len(body)), body)
 
     def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
-        """DPUB of a body that was checked; raises InvalidName, and InvalidOption for the seconds."""
+        """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""
         if isinstance(defer, bool) or not isinstance(defer, int | float) or not 0 <= defer < _MOST_DEFER:
             raise InvalidOption("defer", defer, "it must be seconds, 0 or more")
         return commands.dpub(topic, round(defer * 1000), body)
 
     def mpub(self, topic: str, bodies: list[bytes]) -> bytes:
-        """MPUB of bodies that were checked; raises InvalidName."""
+        """MPUB of checked bodies. Raises InvalidName."""
         parts = [part for body in bodies for part in (_pack_size(len(body)), body)]
         content = b"".join(parts)
         line = b"MPUB %b\n" % encode_topic(topic)
         return b"%b%b%b%b" % (line, _pack_size(len(content) + COUNT_BYTES), _pack_size(len(bodies)), content)
 
     def chunks(self, bodies: Iterable[Any], atomic: bool) -> Iterator[list[bytes]]:
-        """Bodies for one MPUB each, read as it goes.
+        """Check bodies, and split them into lists for one MPUB each. Reads the iterable lazily.
 
-        :param atomic: raise InvalidBody for what does not fit into one
+        :param atomic: raise InvalidBody if they do not fit into one
         """
         if isinstance(bodies, str | bytes | bytearray | memoryview):
             raise InvalidBody(f"multi_publish takes an iterable of bodies, not one of type {type(bodies).__name__}")
@@ -118,7 +118,7 @@ class Encoder:
                 if atomic:
                     raise InvalidBody(
                         f"atomic=True, but the messages do not fit into one MPUB of max_body_bytes={limit}: "
-                        f"message {position} is beyond it"
+                        f"message {position} exceeds it"
                     )
                 yield chunk
                 chunk = []

@@ -1,4 +1,4 @@
-"""What became of a Producer's publishes: the counts, and waking the greenlets that wait for an answer."""
+"""Outcomes of publishes: counts, and waking the greenlets that wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gnsq_like.errors import OutcomeUnknown, PublishRefused
 
-#: Waiting greenlets woken in one go; after them the hub looks at its sockets.
+#: Greenlets woken per iteration of the hub, which then polls its sockets.
 _WAKE_COUNT = 500
 
 
@@ -24,7 +24,7 @@ class PublishCounts:
     retried: int = 0
 
     def failed(self, error: Exception, count: int) -> None:
-        """A publish of so many messages failed for good."""
+        """A publish of ``count`` messages failed for good."""
         if isinstance(error, PublishRefused):
             self.refused += count
         elif isinstance(error, OutcomeUnknown):
@@ -34,32 +34,32 @@ class PublishCounts:
 
 
 class Waits(Protocol):
-    """A publish, and the greenlet of this thread that waits for it, if one does."""
+    """A publish, with the greenlet of this thread that waits for it, if any."""
 
     greenlet: Any
 
 
 class Waker:
-    """Wakes waiting greenlets when the hub comes round, a limited number in one go."""
+    """Wakes waiting greenlets, a limited number per iteration of the hub."""
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
         self._woken: list[Waits] = []
 
     def wake(self, waiting: Waits) -> None:
-        """Its greenlet goes on when the hub comes round. Never switches."""
+        """Resume its greenlet in the hub's next iteration. Never switches."""
         if not self._woken:
             self._loop.run_callback(self._wake)
         self._woken.append(waiting)
 
     def wake_all(self, waiting: Iterable[Waits]) -> None:
-        """As ``wake``, for each of them that a greenlet waits for. Never switches."""
+        """As ``wake``, for several; those without a greenlet are ignored. Never switches."""
         if not self._woken:
             self._loop.run_callback(self._wake)
         self._woken.extend(waiting)
 
     def _wake(self) -> None:
-        # In the hub. A greenlet that is switched to comes back here when it waits again.
+        # In the hub. A woken greenlet returns here when it waits again.
         woken = self._woken
         self._woken = woken[_WAKE_COUNT:]
         if self._woken:

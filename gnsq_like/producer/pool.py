@@ -1,14 +1,14 @@
-"""Which nsqd gets the next publish, and what happens when it fails.
+"""Chooses the nsqd for each publish, and decides about retries.
 
-A publish that finds a connection with room is queued there at once, by its own caller. Otherwise it
-joins the queue, and goes on when something changes: a connection came, room came, a time to connect
-again is here. Nobody is woken to look: whoever waits is woken once, with the answer.
+A publish is sent at once by its caller if a connection has room. Otherwise it is queued, and the hub sends it when
+something changes: a new connection, room on one, the time for another try to connect. The caller is woken only once,
+with the outcome.
 
-What nsqd cannot have executed (NotSent) goes back to the queue until its deadline. What was refused is
-told. What may have been executed is told too, unless ``retry_unknown`` takes the risk of a duplicate.
+A publish that nsqd cannot have executed (NotSent) is queued again until its deadline. A refusal is passed to the
+caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of a duplicate.
 
-Rules for editors: a Pool lives in one hub's thread. Only ``join``, ``wait_for_room`` and ``close`` may
-switch; a publish in the queue has ``sent_to`` None.
+Rules for editors: a Pool belongs to one hub's thread. Only ``close`` may switch. A publish in the queue has ``sent_to``
+None.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 class Pool:
     """The nsqds of a Producer, and the publishes that wait for one of them.
 
-    :param addresses: nsqds that are always wanted
-    :param lookupds: nsqlookupds that say which others there are
-    :param hub_handle: the thread and hub where all this lives; a Pool may be made elsewhere
+    :param addresses: the fixed nsqds
+    :param lookupds: nsqlookupds to poll for further nsqds
+    :param hub_handle: the hub in which all of this runs; a Pool may be made in another thread
     """
 
     def __init__(
@@ -59,28 +59,28 @@ class Pool:
         self.hooks = hooks
         self._fixed = tuple(addresses)
         self.destinations: list[Destination] = [Destination(address, self) for address in self._fixed]
-        #: Where the search for the next target begins.
+        #: Index at which the search for the next destination begins.
         self._turn = 0
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
-        #: Whether the hub will look at the queue.
+        #: Whether ``_pump`` is scheduled.
         self._due = False
-        #: Rings when connecting is due again somewhere.
+        #: Fires at the next time to connect.
         self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self.changed)
         self.counts = PublishCounts()
         self.waker = Waker(self._loop)
-        #: Those who wait for room in the queue, and those who wait until nothing is pending.
+        #: Settled when the queue has room, and when nothing is pending.
         self._room: deque[PendingReply] = deque()
         self._drained: list[PendingReply] = []
-        #: What is pending outside the queue and the connections: open batches.
+        #: Returns the number of publishes in open batches.
         self.held: Callable[[], int] = int
         self._lookupds = lookupds
         self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
         self.stopped = False
 
-    # -- a publish's way ----------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
@@ -121,10 +121,10 @@ class Pool:
         return doubted
 
     def failed(self, publish: Publish, error: Exception) -> None:
-        """A try failed: another one, or the last word. Never switches."""
+        """A try failed: try again, or settle the publish. Never switches."""
         again = isinstance(error, NotSent)
         if isinstance(error, PublishRefused) and error.error.code == "E_MPUB_FAILED":
-            # nsqd checks an MPUB first and then stores message after message; this says it stopped in between.
+            # nsqd checks an MPUB as a whole, then stores its messages one by one; this code means it stopped halfway.
             error = OutcomeUnknown(error.address, str(error.error))
         if isinstance(error, OutcomeUnknown):
             publish.doubt = error
@@ -138,7 +138,7 @@ class Pool:
         publish.complete(publish.doubt or error)
 
     def changed(self) -> None:
-        """Something happened that may let the queue go on. Never switches."""
+        """Something happened that may let queued publishes be sent. Never switches."""
         if not self._due:
             self._due = True
             self._loop.run_callback(self._pump)
@@ -160,7 +160,7 @@ class Pool:
                     continue
                 if not publish.is_copy:
                     break
-                stuck.append(publish)  # others may go where this one may not
+                stuck.append(publish)  # others may use nsqds that this one must avoid
             queue.popleft()
         queue.extendleft(reversed(stuck))
         self._arm_retry()
@@ -169,7 +169,7 @@ class Pool:
         self.check_drained()
 
     def _arm_retry(self) -> None:
-        """Have the queue looked at again when connecting is due somewhere. Never switches."""
+        """Set the timer to the next time to connect, if publishes are queued. Never switches."""
         if not self._queue or self._retry.is_set:
             return
         due = [at for destination in self.destinations if (at := destination.retry_at) is not None]
@@ -177,7 +177,7 @@ class Pool:
             self._retry.set_at(min(due))
 
     def abandoned(self) -> None:
-        """A publish lost its caller: take it out if it waits at the front. Never switches."""
+        """The caller of a publish is gone: remove it if it is at the front of the queue. Never switches."""
         queue = self._queue
         while queue and queue[0].done:
             queue.popleft()
@@ -195,7 +195,7 @@ class Pool:
         return "; ".join(
             str(destination.failure)
             if destination.failure is not None
-            else f"nsqd at {destination.address} has no room for more"
+            else f"nsqd at {destination.address} has no room: too many publishes are unanswered"
             if destination.connected
             else f"no connection to {destination.address} yet"
             for destination in self.destinations
@@ -204,7 +204,7 @@ class Pool:
     # -- room, and the end --------------------------------------------------------------------------
 
     def room(self) -> PendingReply:
-        """Settled when the queue has room. Never switches."""
+        """A reply that is settled when the queue has room. Never switches."""
         reply = PendingReply()
         self._room.append(reply)
         self.changed()
@@ -212,17 +212,17 @@ class Pool:
 
     @property
     def waiting_count(self) -> int:
-        """Publishes that wait for a connection or for room."""
+        """The number of publishes that wait for a connection or for room."""
         return len(self._queue)
 
     @property
     def pending_count(self) -> int:
-        """Publishes not done, as far as the wire is concerned: abandoned ones count until they are answered."""
+        """The number of publishes queued, in open batches, or unanswered; abandoned ones count until answered."""
         return len(self._queue) + int(self.held()) + self.unanswered_count
 
     @property
     def unanswered_count(self) -> int:
-        """Commands that were sent and wait for their answers."""
+        """The number of commands that nsqd has not answered."""
         return sum(
             destination.connection.unanswered_count
             for destination in self.destinations
@@ -230,21 +230,21 @@ class Pool:
         )
 
     def drained(self) -> PendingReply:
-        """Settled when nothing is pending. Never switches."""
+        """A reply that is settled when nothing is pending. Never switches."""
         reply = PendingReply()
         self._drained.append(reply)
         self.changed()
         return reply
 
     def check_drained(self) -> None:
-        """Tell those who wait for it if nothing is pending. Never switches."""
+        """Settle the replies of ``drained`` if nothing is pending. Never switches."""
         if self._drained and not self.pending_count:
             drained, self._drained = self._drained, []
             for reply in drained:
                 reply.settle()
 
     def close(self) -> None:
-        """End everything at once; what is pending gets its error. May switch."""
+        """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
         self._retry.cancel()
         if self._discovery is not None:
@@ -262,13 +262,13 @@ class Pool:
         self.hooks.join(1.0)
 
     def settle_down(self) -> bool:
-        """Connect no more; whether a connection is open and something pending. Never switches."""
+        """Stop connecting; returns whether publishes are pending and a connection is open. Never switches."""
         for destination in self.destinations:
             destination.wanted = destination.connected
         return bool(self.pending_count) and any(destination.connected for destination in self.destinations)
 
     def forked_child(self) -> None:
-        """In a forked child: let nothing of the parent's go on here. Never switches."""
+        """In a forked child: drop the parent's publishes, timers and greenlets. Never switches."""
         self.stopped = True
         self._retry.cancel()
         self.deadlines.close()
@@ -278,10 +278,10 @@ class Pool:
         for destination in self.destinations:
             destination.forked_child()
 
-    # -- nsqds come and go --------------------------------------------------------------------------
+    # -- destinations -------------------------------------------------------------------------------
 
     def _discover(self) -> None:
-        # At first use: the HTTP client must not be loaded before an application has patched.
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
         from gnsq_like.discovery.lookupd_poller import make_poller
 
         self._discovery = make_poller(self._lookupds, None, self.options, self._found, self.report)
@@ -293,7 +293,7 @@ class Pool:
         known = {destination.address for destination in self.destinations}
         for destination in self.destinations:
             destination.wanted = destination.address in found or (destination.wanted and not complete)
-        # One that is not listed any more is used while its connection stands, and not dialled again.
+        # One that is no longer listed is used while its connection is open, and not dialled again.
         self.destinations = [
             destination for destination in self.destinations if destination.wanted or destination.connected
         ]
@@ -301,7 +301,7 @@ class Pool:
         self.changed()
 
     def lost(self, destination: Destination, error: NSQError | None) -> None:
-        """A connection is gone; its unanswered publishes were settled before."""
+        """A connection has ended; its unanswered publishes are already settled."""
         self.hooks.call("on_disconnect", destination.name, error)
         if not self.stopped:
             if not destination.wanted:
@@ -311,5 +311,5 @@ class Pool:
         self.changed()
 
     def report(self, address: str, error: NSQError) -> None:
-        """Something went wrong that ends nothing."""
+        """Pass an error after which the Producer continues to ``on_error``."""
         self.hooks.call("on_error", address, error)

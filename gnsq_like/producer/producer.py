@@ -1,11 +1,11 @@
-"""The public ``Producer``: what a caller may call, from any thread.
+"""The public ``Producer``, whose methods may be called from any thread.
 
-Here a call is checked and encoded, becomes a ``Publish``, gets to the thread of the connections, and is
-waited for. Everything else is elsewhere: ``pool`` chooses nsqds and tries again, ``target`` connects,
-``batching`` and ``replicas`` stand between the two, ``home`` knows threads.
+A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for.
+The rest is elsewhere: ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit
+between Producer and pool, ``runtime.hub_calls`` does calls between threads.
 
-Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork the child's
-Producer has nothing of the parent's, and begins anew at its next publish.
+Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
+starts afresh at its next publish.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, allocate_lock, call_here, handle_here, thread_id
 from gnsq_like.wire.negotiated import Authorized
 
-#: Seconds beyond a publish's deadline that another thread waits for word of it.
+#: Seconds after a publish's deadline for which another thread waits for its outcome.
 _GRACE = 2.0
-#: Seconds that all Producers together may use at the interpreter's exit.
+#: Seconds for all Producers together at the interpreter's exit.
 _EXIT_TIMEOUT = 1.0
 
 _getpid = os.getpid
 
-#: Held while a Producer starts, so that two threads do not start it twice; nothing inside may switch.
+#: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
 _starting: Any = allocate_lock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
-    """The hub for a Producer whose first call comes from this thread; see the option ``own_thread``."""
+    """The hub for a Producer whose first publish is made in this thread; see the option ``own_thread``."""
     if own_thread is None:
         own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
     return hub_thread.background() if own_thread else handle_here()
 
 
 class PublishResult(AsyncResult):
-    """What ``publish_async`` gives: gevent's AsyncResult, which may also be waited for in any thread."""
+    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
 
     def __init__(self, publish: Publish, hub_handle: HubHandle) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class PublishResult(AsyncResult):
             publish.link(call_here(self._settled))
 
     def _settled(self) -> None:
-        # In the thread that made this, where gevent.wait and the like look for it; or in one that waits for it.
+        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
         if self.ready():
             return
         if self._publish.error is None:
@@ -78,14 +78,14 @@ class PublishResult(AsyncResult):
             self.set_exception(self._publish.error)
 
     def get(self, block: bool = True, timeout: float | None = None) -> None:
-        """None on nsqd's OK, or raises what ``publish`` raises; gevent.Timeout after ``timeout`` seconds."""
+        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
         if block and not self.ready() and not self._hub_handle.here:
             self._wait_elsewhere(timeout)
             block, timeout = False, None
         super().get(block, timeout)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until it is ready, for ``timeout`` seconds at most; see ``ready()`` and ``exception``."""
+        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
         if not self.ready() and not self._hub_handle.here:
             self._wait_elsewhere(timeout)
         else:
@@ -97,7 +97,7 @@ class PublishResult(AsyncResult):
 
 
 class _Running:
-    """A Producer at work: what the first publish makes, and a fork or close ends."""
+    """The parts of a started Producer: made by the first publish, until a fork or close."""
 
     __slots__ = ("batching", "hub_handle", "pid", "pool", "submit", "thread")
 
@@ -113,7 +113,7 @@ class _Running:
         self.batching = Batching(pool, encoder, self.submit) if options.batching else None
 
     def begin(self, publish: Publish, now: float) -> None:
-        """Send it on its way. In the home's thread; never switches."""
+        """Send a publish. In the pool's thread; never switches."""
         if publish.done:
             return
         if type(publish) is Member:
@@ -123,13 +123,13 @@ class _Running:
             self.submit(publish, now)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until nothing is pending; whether that came about. In the home's thread; may switch."""
+        """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
         if self.batching is not None:
             self.batching.flush()
         return not self.pool.pending_count or self.pool.drained().wait(timeout)
 
     def end(self, timeout: float) -> bool:
-        """Drain and close. In the home's thread; may switch."""
+        """Drain and close. In the pool's thread; may switch."""
         try:
             return self.drain(timeout)
         finally:
@@ -137,24 +137,27 @@ class _Running:
 
 
 class Producer:
-    """Publishes to one nsqd or to several; shared freely between greenlets and threads.
+    """Publishes messages to one or several nsqds; may be shared between greenlets and threads.
 
-    Nothing happens before the first publish. Publishes go to the nsqds in turn; one that is away is
-    passed over and tried again later. :meth:`publish` returns when nsqd has said OK.
+    Nothing happens before the first publish. Publishes go to the nsqds in turn; one that cannot be reached is skipped
+    and tried again later. :meth:`publish` returns after nsqd's OK.
 
-    :param nsqd_tcp_addresses: "host:port", "[ipv6]:port" or "unix:/path", or several
-    :param lookupd_http_addresses: nsqlookupds whose nsqds are published to: "host:port" or URLs;
-        ``discovery_filter`` chooses among them
-    :param on_connect: hook, called with (address) when a connection stands
-    :param on_disconnect: hook, called with (address, error) when it is gone; error is None after a close
-    :param on_error: hook, called with (address, error) for what went wrong and ends nothing: a failed try
-        to connect, a nsqlookupd without an answer
-    :param on_auth: hook, called with (address, authorized) when nsqd took the ``auth_secret``; authorized has
+    :param nsqd_tcp_addresses: one or several nsqds: "host:port", "[ipv6]:port" or "unix:/path"
+    :param lookupd_http_addresses: one or several nsqlookupds, polled for further nsqds: "host:port" or URL;
+        ``discovery_filter`` chooses among these
+    :param on_connect: hook, called with (address) when a connection is open
+    :param on_disconnect: hook, called with (address, error) when it has ended; error is None after a close
+    :param on_error: hook, called with (address, error) for errors after which the Producer continues: a failed try to
+        connect, an nsqlookupd that does not answer
+    :param on_auth: hook, called with (address, authorized) when nsqd accepted the ``auth_secret``; authorized has
         ``identity``, ``identity_url`` and ``permission_count``
     :param options: see :class:`gnsq_like.options.ProducerOptions`; durations in seconds, sizes in bytes
-    :raises InvalidAddress, InvalidOption: for what is wrong
+    :raises InvalidAddress, InvalidOption: if an argument is invalid
 
-    Hooks run in a greenlet of the thread where the connections live (see the option ``own_thread``).
+    Hooks run in a greenlet of the thread that has the connections (see the option ``own_thread``).
+
+    Next: :meth:`publish`, :meth:`publish_async` or :meth:`multi_publish`; at the end :meth:`close`, or a ``with``
+    block.
     """
 
     def __init__(
@@ -172,19 +175,19 @@ class Producer:
         self._addresses = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:
-            raise InvalidOption("nsqd_tcp_addresses", (), "give nsqd_tcp_addresses, lookupd_http_addresses, or both")
+            raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         if self.options.replicas > len(self._addresses) and not self._lookupds:
             raise InvalidOption(
                 "replicas", self.options.replicas, f"there are only {len(self._addresses)} nsqds to publish to"
             )
         self._hooks = HookRunner(on_connect=on_connect, on_disconnect=on_disconnect, on_error=on_error, on_auth=on_auth)
         self._encoder = Encoder(self.options)
-        #: Whether a publish without defer joins a batch.
+        #: Whether a publish without defer is added to a batch.
         self._batches = self.options.batching
         self._timeout = self.options.timeout
         self._closed = False
         self._running: _Running | None = None
-        #: The one of ``_running``; kept after close(), for its counts.
+        #: The pool of ``_running``; kept after close() for its counts.
         self._pool: Pool | None = None
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -200,13 +203,13 @@ class Producer:
         """Publish one message and wait for nsqd's OK. From any thread. May switch.
 
         :param topic: created by nsqd if it does not exist
-        :param body: bytes, not empty, at most ``max_msg_bytes``; with ``encoder`` whatever that takes
-        :param defer: seconds until the message is delivered (DPUB, docs/internals 1.11); nsqd takes up to an hour
-        :param timeout: seconds in all; the option of that name if not given
-        :raises InvalidName, InvalidBody: before anything is sent
+        :param body: bytes, not empty, at most ``max_msg_bytes``; with an ``encoder``, any value it accepts
+        :param defer: seconds until the message is delivered (DPUB, docs/internals 1.11); nsqd's limit is an hour
+        :param timeout: seconds in total: connecting, room, writing, nsqd's answer; None for the option ``timeout``
+        :raises InvalidName, InvalidBody, InvalidOption: before anything is sent
         :raises NotRunning: after :meth:`close`
-        :raises NotSent: no nsqd could be reached, or none had room, before the deadline
-        :raises PublishRefused: with nsqd's error
+        :raises NotSent: no nsqd could be reached or had room in time; a retry cannot make a duplicate
+        :raises PublishRefused: nsqd refused it; has nsqd's error
         :raises OutcomeUnknown: sent, but not confirmed: nsqd may or may not have it
         """
         now = monotonic()
@@ -221,13 +224,12 @@ class Producer:
         defer: float | None = None,
         timeout: float | None = None,
     ) -> AsyncResult:
-        """Publish one message without waiting for the answer; :meth:`publish` says what goes in.
+        """Publish one message without waiting for nsqd's answer; parameters as for :meth:`publish`. From any thread.
 
-        Waits only while ``max_pending_count`` publishes wait for a connection already. From any thread.
-        May switch then.
+        Waits, and may switch, only while ``max_pending_count`` publishes are already waiting for a connection.
 
-        :returns: a gevent AsyncResult: ``get()`` gives None on nsqd's OK, or raises what publish raises
-        :raises InvalidName, InvalidBody, NotRunning: at once
+        :returns: a gevent AsyncResult: ``get()`` returns None after nsqd's OK, or raises like :meth:`publish`
+        :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
         """
         now = monotonic()
         publish = self._make(topic, body, defer, now, timeout)
@@ -253,14 +255,13 @@ class Producer:
         atomic: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Publish several messages, with one MPUB for as many as ``max_body_bytes`` holds. May switch.
+        """Publish several messages with as few MPUBs as ``max_body_bytes`` allows. From any thread. May switch.
 
-        nsqd takes an MPUB whole or not at all. When an error is raised, the MPUBs before the one that
-        failed are published, and none after it. From any thread.
+        nsqd accepts an MPUB whole or not at all. If one fails, those before it are published, and none after it.
 
-        :param bodies: any iterable of bodies, read as it goes; none at all is no error
-        :param atomic: refuse, with InvalidBody, what does not fit into one MPUB
-        :param timeout: seconds for each MPUB; the option of that name if not given
+        :param bodies: any iterable of bodies, read lazily; may be empty
+        :param atomic: raise InvalidBody if the bodies do not fit into one MPUB
+        :param timeout: seconds for each MPUB; None for the option ``timeout``
         :raises: as :meth:`publish`
         """
         for chunk in self._encoder.chunks(bodies, atomic):
@@ -270,11 +271,12 @@ class Producer:
             self._send(Publish(self._started().pool, topic, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
-        """What :meth:`publish` would send as this body, after the checks that it makes. Never switches.
+        """Make the checks of :meth:`publish` without publishing. Never switches.
 
-        For what is published later (when a transaction has ended, say), and should be right now.
+        For a message that is published later, for instance after a transaction, and should be valid now.
 
-        :raises InvalidName, InvalidBody, InvalidOption: as publish
+        :returns: the encoded body
+        :raises InvalidName, InvalidBody, InvalidOption: as :meth:`publish`
         """
         encoder = self._encoder
         body = encoder.body(body)
@@ -296,7 +298,7 @@ class Producer:
         else:
             command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
         running = self._running
-        if running is None or running.pid != _getpid():  # as _started() asks again: a call less is felt here
+        if running is None or running.pid != _getpid():  # _started() checks this too, but a call costs time here
             running = self._started()
         if not batched:
             return Publish(running.pool, topic, command, deadline)
@@ -313,10 +315,10 @@ class Producer:
 
     def _send(self, publish: Publish, now: float) -> None:
         running = self._running
-        if running is None:  # closed by another thread since
+        if running is None:  # closed meanwhile by another thread
             raise NotRunning("the Producer is closed")
         if thread_id() == running.thread:
-            if type(publish) is Member:  # as begin() does, without the call: it is felt here
+            if type(publish) is Member:  # begin() does the same, but a call costs time here
                 running.batching.add(publish)  # type: ignore[union-attr]
             else:
                 running.begin(publish, now)
@@ -324,12 +326,12 @@ class Producer:
         else:
             self._send_from_other_thread(running, publish, now)
         if publish.error is not None:
-            # A batch or a lost connection gives many publishes the same error: each its own traceback.
+            # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
             raise publish.error.with_traceback(None)
 
     @staticmethod
     def _send_from_other_thread(running: _Running, publish: Publish, now: float) -> None:
-        """As the caller's thread is not the connections': hand over, and wait here. May switch, or block."""
+        """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
         wait = CrossThreadWait(publish)
         running.hub_handle.call(running.begin, publish, now)
         try:
@@ -339,12 +341,12 @@ class Producer:
             raise
         if not answered:
             running.hub_handle.call(publish.abandon)
-            raise OutcomeUnknown(str(publish.sent_to), "the thread of its connection does not run")
+            raise OutcomeUnknown(str(publish.sent_to), "the thread of its connection is blocked or has ended")
 
     # -- life ---------------------------------------------------------------------------------------
 
     def _started(self) -> _Running:
-        """What does the work; made now if this is the first call in this process. May block for an instant."""
+        """The running parts; made by the first call in this process. May block briefly."""
         running = self._running
         if running is not None and running.pid == _getpid():
             return running
@@ -361,10 +363,10 @@ class Producer:
             return self._running
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Take no more, wait for the answers still due, and close; twice is fine. From any thread. May switch.
+        """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
 
-        :param timeout: seconds to wait
-        :returns: whether all that was pending was answered
+        :param timeout: seconds to wait for pending publishes
+        :returns: whether all of them were answered
         """
         self._closed = True
         running, self._running = self._running, None
@@ -381,7 +383,7 @@ class Producer:
         self.close()
 
     def forked_child(self) -> None:
-        """For ``forks``: this process is a child; the next publish begins anew. Never switches."""
+        """For ``at_fork``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
         self._pool = None
         hub_thread.forget_background()
@@ -394,7 +396,7 @@ class Producer:
                 running.batching.forked_child()
 
     def flush_at_exit(self, timeout: float) -> None:
-        """For the interpreter's exit: what is pending leaves, on open connections only."""
+        """At the interpreter's exit: wait for pending publishes, if a connection is open."""
         running = self._running
         if (
             running is not None
@@ -403,7 +405,7 @@ class Producer:
         ):
             running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
-    # -- looking ------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         names = ", ".join([*map(str, self._addresses), *self._lookupds])
@@ -422,7 +424,7 @@ class Producer:
         }
 
 
-#: Producers that published; at exit they may have something pending.
+#: Producers that were started in this process; publishes may be pending at exit.
 _at_exit: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 

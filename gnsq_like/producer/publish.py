@@ -1,11 +1,11 @@
-"""One publish on its way: waiting for a connection, sent, or done.
+"""One publish: queued, sent, or done.
 
-A ``Publish`` is also the token that a connection settles. Its owner, the pool, decides what an error means: the
-publish may go to another nsqd, and only the last word reaches the caller. The caller may be gone by then (killed,
-or out of time): that changes nothing on the wire.
+A ``Publish`` is also the token that a connection settles. Its owner, the pool, may retry it after an error, perhaps on
+another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
+changes on the wire.
 
-Rules for editors: a Publish belongs to the thread of its pool, except for ``link`` before it is handed
-over. Nothing here switches greenlets but ``wait_here``.
+Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread. Only
+``wait_here`` may switch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnsq_like.runtime.pending_reply import PendingReply
 
 
 class PublishOwner(Protocol):
-    """What sends a publish: the pool."""
+    """The part of the pool that a publish uses."""
 
     hub: Any
     counts: PublishCounts
@@ -35,23 +35,23 @@ class PublishOwner(Protocol):
 
 
 class Carrier(Protocol):
-    """What a publish travels in or as: a batch, or a group of copies."""
+    """A batch that contains a publish, or the group of its copies."""
 
     def too_late(self) -> Exception: ...
 
 
 class Publish(PendingReply):
-    """A PUB, MPUB or DPUB and its answer.
+    """A PUB, MPUB or DPUB and its outcome.
 
-    :param owner: sends it
-    :param command: its bytes; empty for one that is made later (a batch, or one of its members)
+    :param owner: the pool that sends it
+    :param command: its bytes; empty if they are made later (a batch, or one of its members)
     :param deadline: monotonic time
-    :param count: messages in it, for the statistics
+    :param count: number of messages, for the statistics
     """
 
     __slots__ = ("carrier", "command", "count", "deadline", "doubt", "greenlet", "owner", "sent_to", "topic")
 
-    #: Whether it is one of several copies, each of which goes to another nsqd.
+    #: Whether it is one of several copies, each for a different nsqd.
     is_copy = False
 
     def __init__(self, owner: PublishOwner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
@@ -61,25 +61,25 @@ class Publish(PendingReply):
         self.command = command
         self.deadline = deadline
         self.count = count
-        #: The greenlet of the pool's thread that waits for it.
+        #: The waiting greenlet of the pool's thread.
         self.greenlet: Any = None
-        #: The address of the nsqd it was given to; None while it waits for one.
+        #: The address of the nsqd it was sent to; None while queued.
         self.sent_to: str | None = None
-        #: An earlier try whose outcome is unknown: then no later error can say that nsqd has not got it.
+        #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.
         self.doubt: OutcomeUnknown | None = None
-        #: None where it goes by itself.
+        #: None if it is sent by itself.
         self.carrier: Carrier | None = None
 
     def encode(self) -> bytes:
-        """The command, when a connection is about to take it; empty if there is nothing left to send."""
+        """The command, just before it is sent; empty if there is nothing left to send."""
         return b"" if self.done else self.command
 
     def avoids(self) -> AbstractSet[str]:
-        """The addresses that it may not go to, because another copy went there."""
+        """The addresses it must not be sent to, because another copy was."""
         return frozenset()
 
     def settle(self, error: Exception | None = None) -> None:
-        """A connection's word; the pool may give it another try instead. Never switches."""
+        """The outcome of one try; after an error, the pool may retry. Never switches."""
         if self.done:
             return
         if error is None:
@@ -88,7 +88,7 @@ class Publish(PendingReply):
             self.owner.failed(self, error)
 
     def complete(self, error: Exception | None) -> None:
-        """The last word: wake whoever waits. Never switches."""
+        """Set the final outcome, and wake the caller. Never switches."""
         if self.done:
             return
         owner = self.owner
@@ -101,14 +101,14 @@ class Publish(PendingReply):
             owner.waker.wake(self)
 
     def expire(self) -> None:
-        """Its deadline is here. Never switches."""
+        """Its deadline has passed. Never switches."""
         error = self.too_late()
         if isinstance(error, OutcomeUnknown):
             self.owner.expired(error.address)
         self.complete(error)
 
     def too_late(self) -> Exception:
-        """What a deadline means for it: nothing was sent, or the outcome is unknown."""
+        """The error at its deadline: not sent, or outcome unknown."""
         if self.carrier is not None:
             return self.carrier.too_late()
         if self.sent_to is not None:
@@ -118,19 +118,19 @@ class Publish(PendingReply):
         return NotSent(f"not sent in time: {self.owner.why()}")
 
     def abandon(self) -> None:
-        """Its caller is gone: what was not sent yet is not sent, and the answer is dropped. Never switches."""
+        """The caller is gone: do not send it if it is still queued, and ignore its outcome. Never switches."""
         self.forget()
         self.owner.abandoned()
 
     def wait_here(self) -> None:
-        """Wait, in a greenlet of the pool's thread, until done; a wait that ends sooner abandons it. May switch."""
+        """Wait until done, in a greenlet of the pool's thread; an interrupted wait abandons it. May switch."""
         if self.done:
             return
         hub = self.owner.hub
         current = getcurrent()
         if current is hub:
             self.abandon()
-            raise BlockingSwitchOutError("publish must not be called from the hub: use publish_async")
+            raise BlockingSwitchOutError("publish cannot wait in the hub; use publish_async there")
         self.greenlet = current
         try:
             while not self.done:

@@ -1,10 +1,9 @@
-"""A copy of each publish on several different nsqds (NSQ's redundant pair).
+"""Sends each publish to several different nsqds (NSQ's redundant pair).
 
-A group sends ``replicas`` copies, each to an nsqd that has none of the others, and succeeds when
-``quorum`` of them were confirmed; the others go on by themselves until the deadline. A copy that could
-not be sent looks for another nsqd like any publish. When the fate of all is known, or the deadline is
-here, and the quorum is not reached, the publish fails: NotSent or PublishRefused if that is true of all
-copies, otherwise OutcomeUnknown with the addresses that have the message.
+A group sends ``replicas`` copies, each to a different nsqd, and succeeds when ``quorum`` of them are confirmed; the
+others continue until the deadline. A copy that could not be sent is tried on another nsqd, like any publish. If the
+quorum is not reached when all copies are done or the deadline has passed, the publish fails: with NotSent or
+PublishRefused if that holds for all copies, otherwise with OutcomeUnknown and the addresses that have the message.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gnsq_like.producer.publish import Publish
 
 
 class Copy(Publish):
-    """One copy: a publish that avoids the nsqds of the others."""
+    """One copy; avoids the nsqds of the others."""
 
     __slots__ = ("group",)
 
@@ -31,7 +30,7 @@ class Copy(Publish):
         return self.group.taken
 
     def encode(self) -> bytes:
-        """The command; empty if the group has failed meanwhile."""
+        """The command; empty if the group has failed."""
         failed = self.group.publish.done and self.group.publish.error is not None
         if failed:
             self.forget()
@@ -44,7 +43,7 @@ class Copy(Publish):
 
 
 class Group:
-    """All copies of a publish; its carrier."""
+    """All copies of a publish, as its carrier."""
 
     __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
 
@@ -64,18 +63,18 @@ class Group:
     def send(self, now: float) -> None:
         """Send the copies. Never switches."""
         for copy in self._copies:
-            # Those that find no nsqd must not wait for ever when the quorum is reached without them.
+            # Copies still queued when the quorum is reached need a deadline of their own.
             self._pool.deadlines.add(copy)
             self._pool.submit(copy, now)
 
     def encode(self) -> bytes:
-        """The command, made once: the copies are to be the same."""
+        """The command, made once, so that all copies are equal."""
         if not self._command:
             self._command = self.publish.encode()
         return self._command
 
     def check(self) -> None:
-        """A copy is done: is the publish? Never switches."""
+        """A copy is done: complete the publish if that decides it. Never switches."""
         if self.publish.done:
             return
         confirmed = sum(copy.done and copy.error is None for copy in self._copies)
@@ -86,7 +85,7 @@ class Group:
             self.publish.complete(self.too_late())
 
     def too_late(self) -> Exception:
-        """What it means for the publish that no more than these copies are confirmed."""
+        """The publish's error if no more copies are confirmed."""
         confirmed = tuple(str(copy.sent_to) for copy in self._copies if copy.done and copy.error is None)
         errors = [copy.error for copy in self._copies if copy.error is not None]
         unknown = [error for error in errors if isinstance(error, OutcomeUnknown)]
@@ -106,7 +105,7 @@ class Group:
 
 
 class Replicas:
-    """Sends every publish as a group; one for each pool."""
+    """Sends every publish as a group; one per pool."""
 
     def __init__(self, pool: Pool, replicas: int, quorum: int | None) -> None:
         self._pool = pool
