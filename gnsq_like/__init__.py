@@ -1,9 +1,9 @@
-"""An NSQ client for Python, written the blocking way and running on gevent.
+"""An NSQ client for Python on gevent, with a blocking API.
 
-``Reader`` consumes (``Batch`` in lists; ``deadletter`` takes what it gives up), ``Producer`` publishes,
-``Connection`` is one nsqd for those who steer RDY themselves, ``NsqdHTTPClient`` and ``LookupdClient`` are
-the daemons' HTTP APIs. The names are loaded at first use: importing this package imports no gevent, and
-nothing in it monkey-patches.
+``Reader`` consumes messages (``Batch``: lists of them; ``deadletter``: keeps those given up), ``Producer`` publishes,
+``Connection`` is one connection for applications that control RDY themselves, ``NsqdHTTPClient`` and ``LookupdClient``
+are the daemons' HTTP APIs. Names are loaded at first use: importing this package does not import gevent, and nothing in
+it monkey-patches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names of a package that are loaded at first use (PEP 562).
 
-A package that imports nothing by itself costs nothing to import: one message class does not load the whole
-Reader, and no import of ours loads gevent, requests or ssl before an application has had the chance to patch.
+So importing one class does not load the whole package, and none of our packages loads gevent, requests or ssl before an
+application could patch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
     """``__getattr__`` and ``__dir__`` for a package's ``__init__``.
 
     :param package: the package's ``__name__``
-    :param modules: for each public name the module that defines it, or for a public module that module itself
+    :param modules: for each public name, the module that defines it; for a public module, the module itself
     """
 
     def __getattr__(name: str) -> object:

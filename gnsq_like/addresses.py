@@ -1,4 +1,4 @@
-"""Addresses: "host:port", "[ipv6]:port" or "unix:/path". Everything here that reads one reads it with these."""
+"""Addresses: "host:port", "[ipv6]:port" or "unix:/path"; the one parser for client and daemons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gnsq_like.errors import InvalidAddress
 
 
 class Address(NamedTuple):
-    """Where a daemon listens: a host and a port, or the path of a unix socket."""
+    """The address of a daemon: a host and a port, or the path of a unix socket."""
 
     host: str
     port: int
@@ -27,9 +27,9 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def parse_address(address: str, *, to_listen: bool = False) -> Address:
-    """Split an address into its parts.
+    """Parse an address.
 
-    :param to_listen: accept an empty host, for all interfaces, and port 0, for any free one
+    :param to_listen: accept an empty host (all interfaces) and port 0 (any free port)
     :raises InvalidAddress: if it is malformed
     """
     if not isinstance(address, str):
@@ -42,14 +42,14 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
     host, separator, port_text = address.rpartition(":")
     if not separator or not (host or to_listen):
         raise InvalidAddress(address, "the host or the port is missing")
+    if "/" in host or "@" in host or host != host.strip():
+        raise InvalidAddress(address, "it has an invalid host name (TCP addresses have no scheme and no path)")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if ":" not in host:
-            raise InvalidAddress(address, "only an IPv6 address stands in brackets")
+            raise InvalidAddress(address, "only an IPv6 address may be in brackets")
     elif ":" in host:
-        raise InvalidAddress(address, "an IPv6 address needs brackets")
-    if "/" in host or "@" in host or host != host.strip():
-        raise InvalidAddress(address, "that is no host name (TCP addresses have no scheme and no path)")
+        raise InvalidAddress(address, "an IPv6 address must be in brackets")
     least = 0 if to_listen else 1
     if not (port_text.isascii() and port_text.isdigit() and least <= int(port_text) <= 65535):
         raise InvalidAddress(address, f"the port must be a number from {least} to 65535")
@@ -57,6 +57,6 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
 
 
 def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
-    """One address or several, each once, in their order; raises InvalidAddress."""
+    """Parse one address or several; duplicates are dropped. Raises InvalidAddress."""
     given = [addresses] if isinstance(addresses, str) else list(addresses)
     return tuple(dict.fromkeys(parse_address(address) for address in given))

@@ -1,4 +1,4 @@
-"""Ready-made ``on_giving_up`` handlers: what becomes of a message that failed too often.
+"""Ready-made ``on_giving_up`` handlers, for messages that failed too often.
 
 ::
 
@@ -6,12 +6,12 @@
     Reader("clicks", "archive", handler, on_giving_up=deadletter.ToDirectory("/var/lib/clicks/dead"))
     Reader("clicks", "archive", handler, on_giving_up=deadletter.ToLog())
 
-Each is called with the message. When it returns, the message is in its new place and the Reader finishes
-it. When it raises (nsqd away, disk full), the Reader requeues the message without backoff and reports the
-error: nothing is lost. A message can come twice to its new place, if its FIN does not reach nsqd.
+Each is called with the message. When it returns, the message has been stored, and the Reader finishes it. When it
+raises (nsqd unreachable, disk full), the Reader requeues the message without backoff and reports the error, so nothing
+is lost. A message is stored twice if its FIN does not reach nsqd.
 
-The body is kept as it is. A topic keeps nothing else of the message; with ``envelope=True`` what is kept is
-a JSON object with all that is known of the message, which :func:`open_envelope` reads.
+The body is stored unchanged. A topic stores nothing else of the message; with ``envelope=True``, a JSON object with the
+message's origin, attempts and times is stored instead, which :func:`open_envelope` reads.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ __all__ = ["DeadLetter", "ToDirectory", "ToLog", "ToTopic", "make_envelope", "op
 
 logger = logging.getLogger(__name__)
 
-#: Most characters of an address in a file name; a longer one (a unix path) is replaced by its hash.
+#: Longest address in a file name; a longer one (a unix path) is replaced by its hash.
 _ADDRESS_LENGTH = 80
-#: How often a name may be taken before something is wrong.
+#: Files of one name; more are an error.
 _MOST_COPIES = 1000
 
 
 class Publishes(Protocol):
-    """What is needed of a Producer."""
+    """The part of a Producer that is needed here."""
 
     def publish(self, topic: str, body: bytes, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What an envelope holds."""
+    """The content of an envelope."""
 
     topic: str
     channel: str
     nsqd_address: str
     id: str
-    #: Deliveries before it was given up, the last one (to the dead letters) included.
+    #: Number of deliveries, including the one after which it was given up.
     attempts: int
-    #: When it was published, in ns since the epoch.
+    #: Time of publishing, in ns since the epoch.
     timestamp_ns: int
-    #: When it was given up, in ns since the epoch.
+    #: Time of giving up, in ns since the epoch.
     given_up_ns: int
     body: bytes
-    #: Why, where that is known.
+    #: Why it was given up, if known.
     reason: str = ""
 
 
 def make_envelope(message: Message) -> bytes:
-    """The message and what is known of it, as one JSON object; see :func:`pack_envelope`."""
+    """A message as an envelope; see :func:`pack_envelope`."""
     return pack_envelope(
         DeadLetter(
             topic=message.topic,
@@ -89,10 +89,10 @@ def make_envelope(message: Message) -> bytes:
 
 
 def pack_envelope(letter: DeadLetter) -> bytes:
-    """A dead letter as one JSON object.
+    """Encode a dead letter as one JSON object.
 
-    ``body`` is the text itself where the bytes are UTF-8 (and that is shorter), else ``body_base64`` is there;
-    ``reason`` is left out where it is empty.
+    If the body is UTF-8 and that form is no longer, the object has it as ``body``, otherwise as ``body_base64``. An
+    empty ``reason`` is left out.
     """
     fields: dict[str, object] = {each.name: getattr(letter, each.name) for each in dataclasses.fields(letter)}
     body = letter.body
@@ -110,9 +110,9 @@ def pack_envelope(letter: DeadLetter) -> bytes:
 
 
 def open_envelope(data: bytes) -> DeadLetter:
-    """What :func:`pack_envelope` packed.
+    """Decode an envelope made by :func:`pack_envelope`.
 
-    :raises UsageError: when it is no envelope
+    :raises UsageError: if it is not an envelope
     """
     try:
         fields = json.loads(data)
@@ -120,19 +120,19 @@ def open_envelope(data: bytes) -> DeadLetter:
         body = fields.pop("body").encode("utf-8") if coded is None else base64.b64decode(coded, validate=True)
         return DeadLetter(**fields, body=body)
     except (ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise UsageError(f"that is no envelope of a dead letter: {exc!r}") from exc
+        raise UsageError(f"not the envelope of a dead letter: {exc!r}") from exc
 
 
 class ToTopic:
     """Publishes to another topic.
 
-    The producer's own ``timeout`` bounds how long this takes; it should end before ``msg_timeout``.
+    The producer's ``timeout`` limits the time this takes; it should be shorter than ``msg_timeout``.
 
-    :param producer: a :class:`Producer`, or whatever has its ``publish``
-    :param topic: the topic, or a function from the message to its name
-    :param envelope: whether to publish :func:`make_envelope` in place of the bare body; it is larger than the
-        body, by up to a third and some 300 bytes, and has to stay below nsqd's max-msg-size
-    :raises InvalidName: for a topic that nsqd would refuse
+    :param producer: a :class:`Producer`, or an object with its ``publish``
+    :param topic: the topic, or a function of the message that returns it
+    :param envelope: whether to publish :func:`make_envelope` instead of the body; it is larger by up to a third and
+        about 300 bytes, and must not exceed nsqd's max-msg-size
+    :raises InvalidName: if nsqd would refuse the topic
     """
 
     def __init__(self, producer: Publishes, topic: str | Callable[[Message], str], *, envelope: bool = False) -> None:
@@ -143,28 +143,28 @@ class ToTopic:
         self._envelope = envelope
 
     def __call__(self, message: Message) -> None:
-        """May switch.
+        """Publish the message. May switch.
 
         :raises PublishError: as the producer's publish
-        :raises UsageError: for the topic that the message comes from, where it would go round for ever
+        :raises UsageError: if the message comes from this topic, because it would be delivered and given up for ever
         """
         topic = self._topic(message) if callable(self._topic) else self._topic
         if topic == message.topic:
-            raise UsageError(f"{topic} is where the message comes from: it would go round for ever")
+            raise UsageError(f"the message comes from topic {topic} itself and would loop for ever; use another topic")
         self._producer.publish(topic, make_envelope(message) if self._envelope else message.body)
 
 
 class ToDirectory:
-    """Writes a file for each message, complete or not at all, and safe on the disk before it is finished.
+    """Writes a file for each message, atomically, and synced before the message is finished.
 
-    The file's name is made of nsqd's address, topic and id, which tell a message from all others. A file that
-    is there is never overwritten: what is the same message is left as it is, another one (the same message
-    given up by another channel) gets a number at the end. Names that begin with a dot are files being written.
+    The file's name is made of nsqd's address, topic and id, which identify a message. An existing file is never
+    overwritten: if it holds the same message it is kept, otherwise (the message was given up by another channel) the
+    new name gets a number at its end. Files whose names begin with a dot are being written.
 
-    The writing is done in a thread, for a slow disk must not block the hub.
+    Files are written in a thread, because a slow disk would block the hub.
 
-    :param path: a directory that exists
-    :param envelope: whether the file holds :func:`make_envelope` in place of the bare body
+    :param path: an existing directory
+    :param envelope: whether to write :func:`make_envelope` instead of the body
     """
 
     def __init__(self, path: str | os.PathLike[str], *, envelope: bool = False) -> None:
@@ -172,9 +172,9 @@ class ToDirectory:
         self._envelope = envelope
 
     def __call__(self, message: Message) -> None:
-        """May switch.
+        """Write the message. May switch.
 
-        :raises OSError: when the file could not be written (disk full, no such directory, no permission)
+        :raises OSError: if the file cannot be written (disk full, no such directory, no permission)
         """
         call_in_thread(self._write, message)
 
@@ -188,7 +188,7 @@ class ToDirectory:
         raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._path / name))
 
     def _holds(self, path: Path, message: Message) -> bool:
-        """Whether this file is what an earlier try wrote of this message."""
+        """Whether an earlier try wrote this file for this message."""
         try:
             data = path.read_bytes()
         except OSError:
@@ -207,8 +207,8 @@ class ToDirectory:
 
 
 def file_name(message: Message) -> str:
-    """A file name made of nsqd's address, topic and id, different for messages that are not the same."""
-    # The first and the last underscore are the separators: addresses have none left, ids never had one.
+    """A file name made of nsqd's address, topic and id; different messages have different names."""
+    # The first and the last underscore are the separators: they are quoted in addresses, and ids have none.
     address = quote(message.nsqd_address, safe=":[]").replace("_", "%5F")
     if len(address) > _ADDRESS_LENGTH:
         address = hashlib.sha256(message.nsqd_address.encode()).hexdigest()[:32]
@@ -216,11 +216,11 @@ def file_name(message: Message) -> str:
 
 
 class ToLog:
-    """Logs the message, and nothing more: its body is gone, but for the beginning.
+    """Logs the message and the beginning of its body; the rest of the body is lost.
 
-    :param log: the logger; ``gnsq_like.deadletter`` if not given
-    :param level: as of :mod:`logging`
-    :param body_bytes: how much of the body is logged
+    :param log: the logger; ``gnsq_like.deadletter`` by default
+    :param level: a level of :mod:`logging`
+    :param body_bytes: number of bytes of the body to log
     """
 
     def __init__(self, log: logging.Logger = logger, level: int = logging.ERROR, body_bytes: int = 1000) -> None:
@@ -229,7 +229,7 @@ class ToLog:
         self._body_bytes = body_bytes
 
     def __call__(self, message: Message) -> None:
-        """Never switches."""
+        """Log the message. Never switches."""
         body = message.body[: self._body_bytes]
         self._log.log(
             self._level,

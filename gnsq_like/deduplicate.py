@@ -1,8 +1,7 @@
-"""Dropping copies of messages on the consuming side.
+"""Drops duplicates when consuming.
 
-nsqd delivers at least once, a publish of unknown outcome may have been sent twice, and ``replicas=``
-makes copies on purpose. Their nsqd ids differ, so what makes two messages the same is said by a key
-from their bodies.
+nsqd delivers at least once, a publish with unknown outcome may have been repeated, and ``replicas=`` makes copies on
+purpose. nsqd's ids of such messages differ, so duplicates are recognized by a key that is made of the body.
 """
 
 from __future__ import annotations
@@ -22,38 +21,38 @@ __all__ = ["Deduplicate", "MemoryStore", "Store"]
 
 
 class Store(Protocol):
-    """Where keys are remembered: :class:`MemoryStore`, or one's own for several processes (a Redis, say).
+    """Remembers keys: :class:`MemoryStore`, or a store of your own for several processes, for instance on Redis.
 
-    Its methods may switch greenlets. With handlers in threads they are called from those.
+    Its methods may switch. If handlers run in threads, they are called in these.
     """
 
     def seen(self, key: Hashable) -> bool:
-        """Whether the key was remembered, and its window is not over."""
+        """Whether the key was remembered and its window is not over."""
 
     def remember(self, key: Hashable, window: float) -> None:
         """Remember the key for ``window`` seconds."""
 
 
 class MemoryStore:
-    """Remembers in this process, the newest ``limit`` keys at most.
+    """Remembers keys in this process's memory.
 
-    :param limit: keys; the oldest are forgotten beyond
-    :param clock: gives monotonic seconds
+    :param limit: maximum number of keys; beyond, the oldest are forgotten
+    :param clock: returns monotonic seconds
     """
 
     def __init__(self, limit: int = 100_000, *, clock: Callable[[], float] = time.monotonic) -> None:
         if limit < 1:
-            raise InvalidOption("limit", limit, "the least is 1")
+            raise InvalidOption("limit", limit, "it must be at least 1")
         self._limit = limit
         self._clock = clock
-        #: When each is forgotten, the oldest first.
+        #: Each key with the time at which it is forgotten, the oldest first.
         self._keys: OrderedDict[Hashable, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def seen(self, key: Hashable) -> bool:
-        """Whether the key was remembered, and its window is not over."""
+        """Whether the key was remembered and its window is not over."""
         until = self._keys.get(key)
         return until is not None and until > self._clock()
 
@@ -62,7 +61,7 @@ class MemoryStore:
         now = self._clock()
         self._keys[key] = now + window
         self._keys.move_to_end(key)
-        # Whatever another thread takes out meanwhile, one step at a time stays right.
+        # Other threads may remove keys meanwhile, so each step allows for that.
         while self._keys:
             oldest = next(iter(self._keys), None)
             if len(self._keys) <= self._limit and self._keys.get(oldest, 0.0) > now:
@@ -71,18 +70,19 @@ class MemoryStore:
 
 
 class Deduplicate:
-    """A handler that passes on each message once, for a Reader: ``Reader(topic, channel, Deduplicate(handler, ...))``.
+    """A handler that drops duplicates: ``Reader(topic, channel, Deduplicate(handler, ...))``.
 
-    A message counts as handled only when ``handler`` has returned (and has not requeued it): then its copies
-    are finished without being handled. One whose handler raised, or returned False, leaves no trace. A copy
-    that comes while the handler runs is requeued without backoff: if the handler fails, it takes its place.
-    A message that is answered later (``enable_async``) is not remembered.
+    A message counts as handled once ``handler`` has returned without requeueing it; its copies are then finished
+    without being handled. If the handler raises or returns False, nothing is remembered. A copy that arrives while the
+    handler runs is requeued without backoff, to be handled if the handler fails. A message that is answered later
+    (``enable_async``) is not remembered.
 
     :param handler: called with each :class:`Message`
-    :param key: from a Message to what is the same for its copies: any hashable, such as an id in the body
+    :param key: a function of the Message; returns a hashable that is equal for copies, such as an id in the body
     :param window: seconds for which a key is remembered
-    :param store: where; a :class:`MemoryStore` of this object's own if not given
-    :param busy_delay: seconds until a copy comes again whose twin is being handled; None for the Reader's own delay
+    :param store: the :class:`Store`; None for a :class:`MemoryStore` of its own
+    :param busy_delay: requeue delay, in seconds, of a copy that arrives while the handler runs; None for the Reader's
+    :raises InvalidOption: if an argument is invalid
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class Deduplicate:
         self._window = window
         self.store: Store = MemoryStore() if store is None else store
         self._busy_delay = busy_delay
-        #: The messages that are being handled, by key.
+        #: The messages being handled, by key.
         self._busy: dict[Hashable, Message] = {}
-        #: Copies finished without being handled.
+        #: Number of copies finished without being handled.
         self.dropped_count = 0
 
     def __call__(self, message: Message) -> object:
-        """Handle a message, or drop it; for the Reader. May switch."""
+        """Handle or drop a message. May switch."""
         key = self._key(message)
-        # One step, so that of two threads only one gets it.
+        # setdefault is atomic, so only one of two threads gets the key.
         if self._busy.setdefault(key, message) is not message:
             raise Requeue(delay=self._busy_delay, backoff=False)
         try:
@@ -131,5 +131,5 @@ class Deduplicate:
         try:
             self.store.remember(key, self._window)
         except Exception:
-            # The work is done: requeueing the message would do it again for certain.
-            logger.exception("%r was handled, but could not be remembered: a copy would be handled again", key)
+            # The message has been handled; requeueing it would certainly handle it twice.
+            logger.exception("%r was handled but not remembered; a copy of it would be handled again", key)

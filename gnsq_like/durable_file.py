@@ -1,10 +1,10 @@
-"""Files that are written whole and safe on the disk: readers, and a crash, find either all of the content or none.
+"""Writes files atomically and durably: readers, and a crash, see all of the content or none.
 
-The content is written under a temporary name in the same directory, and synced; then the file gets its own name,
-and the directory is synced, since it holds the names. A new file gets its name by ``link``, which fails where the name
-is taken; a file is replaced by ``rename``, which overwrites.
+The content is written under a temporary name in the same directory and synced; then the file gets its final name, and
+the directory, which holds the names, is synced. A new file gets its name by ``link``, which fails if the name is taken;
+a file is replaced by ``rename``, which overwrites.
 
-Every call waits for the disk, so on a hub it belongs in a thread.
+Every call waits for the disk; in a thread that has a hub, call it in another thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import secrets
 from contextlib import suppress
 
-#: Begins every temporary name; what lists a directory of such files leaves these out.
+#: Every temporary name begins with this; code that lists the directory must skip such names.
 TEMPORARY_PREFIX = "."
 
 
@@ -26,15 +26,15 @@ def temporary_beside(path: str | os.PathLike[str]) -> str:
 def write_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666, sync: bool = True) -> None:
     """Write a file that must not exist.
 
-    :param mode: its permissions, which the process's umask reduces
-    :param sync: whether to wait until the content is on the disk
-    :raises OSError: if it cannot be written; no part of it remains then
+    :param mode: its permissions, reduced by the umask
+    :param sync: whether to wait until the content is on disk
+    :raises OSError: if it cannot be written; no part of it remains
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
         rest = memoryview(data)
-        while rest:  # an almost full disk accepts a part without an error
+        while rest:  # an almost full disk accepts part of it without an error
             rest = rest[os.write(descriptor, rest) :]
         if sync:
             os.fsync(descriptor)
@@ -49,7 +49,7 @@ def create_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode:
     """Create a file with this content, unless the name is taken. Of several concurrent calls, exactly one succeeds.
 
     :return: whether the file was created; if not, the existing one is unchanged
-    :raises OSError: if it cannot be written; nothing remains then, or, if only the last sync failed, the whole file
+    :raises OSError: if it cannot be written; nothing remains, or the whole file if only the last sync failed
     """
     temporary = temporary_beside(path)
     write_file(temporary, data, mode=mode)
@@ -57,7 +57,7 @@ def create_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode:
         os.link(temporary, path)
         created = True
     except FileExistsError:
-        # NFS reports this also for a link that it made, when its first reply was lost.
+        # NFS reports this also after success, if its first reply was lost.
         created = os.stat(temporary).st_nlink > 1
     finally:
         remove_file(temporary)
@@ -71,7 +71,7 @@ def replace_file(
     """Create a file with this content, or replace the existing one.
 
     :param sync: whether to wait for the disk; without it, a crash may leave the old content, but never a part
-    :raises OSError: if it cannot be written; the old content remains then, or, if only the last sync failed, the new
+    :raises OSError: if it cannot be written; the old content remains, or the new one if only the last sync failed
     """
     temporary = temporary_beside(path)
     write_file(temporary, data, mode=mode, sync=sync)
@@ -85,13 +85,13 @@ def replace_file(
 
 
 def remove_file(path: str | os.PathLike[str]) -> None:
-    """Remove a file if that is possible."""
+    """Remove a file, ignoring errors."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Wait until the names in a directory are on the disk; the empty path is the current directory."""
+    """Wait until the names in a directory are on disk; an empty path is the current directory."""
     descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Durations as text: "250ms", "60s", "1h30m". The parser accepts Go's spelling and more; the printer writes Go's."""
+"""Durations as text: "250ms", "60s", "1h30m". The parser accepts Go's format and more; the printer writes Go's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from gnsq_like.errors import UsageError
 
-#: Seconds of each unit. Go, and so NSQ, has neither "min" nor "d"; both spellings of "µs" are Go's.
+#: Seconds per unit. Go, and so NSQ, has neither "min" nor "d"; it has both code points of "µs".
 _UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -25,9 +25,9 @@ _WHOLE = re.compile(f"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str, *, default_unit: str = "") -> float:
-    """Read a duration, in upper or lower case, with or without blanks.
+    """Parse a duration, in upper or lower case, with or without blanks.
 
-    :param default_unit: the unit of a bare number; without it, only the bare number 0 is accepted, as in Go
+    :param default_unit: the unit of a bare number; without it, the only accepted bare number is 0, as in Go
     :return: seconds
     :raises UsageError: if it is malformed
     """

@@ -3,30 +3,30 @@
 ::
 
     NSQError
-    ├── UsageError (also a ValueError)     you asked for something that cannot be
+    ├── UsageError (also a ValueError)     an invalid call; nothing was sent
     │   ├── InvalidName                    a topic or channel name
-    │   ├── InvalidBody                    an empty, too big or wrongly typed body
+    │   ├── InvalidBody                    a message body: empty, too large, or of the wrong type
     │   ├── InvalidAddress                 neither host:port, [ipv6]:port nor unix:/path
-    │   └── InvalidOption                  an option of the wrong type or below its minimum
-    ├── NotRunning                         a Reader, Producer or Connection that is stopped or never started
-    ├── ProtocolError                      the peer sent bytes that the protocol does not allow
-    │   └── TLSError                       no TLS came about, or it broke (kind, detail)
-    ├── NegotiationFailed                  what was asked for and refused, or required and not given (feature)
-    ├── NsqdError                          nsqd answered with an error frame (code, detail, fatal)
-    ├── ConnectionFailed                   no connection came about (dial, IDENTIFY, TLS, AUTH, SUB)
-    ├── ConnectionLost                     a connection that stood is gone
-    ├── PublishError                       a publish that was not confirmed
-    │   ├── NotSent                        nsqd has not seen it: trying again is safe
-    │   ├── PublishRefused                 nsqd said no; trying the same again is pointless
-    │   └── OutcomeUnknown                 sent, but no answer came: nsqd may or may not have it
+    │   └── InvalidOption                  an option: unknown, of the wrong type, or out of range
+    ├── NotRunning                         the Reader, Producer or Connection is stopped, or was never started
+    ├── ProtocolError                      the peer violated the protocol
+    │   └── TLSError                       TLS failed (kind, detail)
+    ├── NegotiationFailed                  nsqd lacks a required feature, or requires one that is not set up (feature)
+    ├── NsqdError                          nsqd answered with an error (code, detail, fatal)
+    ├── ConnectionFailed                   connecting failed (dial, IDENTIFY, TLS, AUTH, SUB)
+    ├── ConnectionLost                     an open connection ended
+    ├── PublishError                       a publish was not confirmed
+    │   ├── NotSent                        nsqd has not seen it: a retry is safe
+    │   ├── PublishRefused                 nsqd refused it: a retry is pointless
+    │   └── OutcomeUnknown                 sent, but not answered: nsqd may or may not have it
     └── HTTPError                          an HTTP API gave no usable answer
-        ├── HTTPRequestFailed              no answer at all (refused, timed out, too large, not JSON)
-        └── HTTPStatusError                an answer with an error status
+        ├── HTTPRequestFailed              no valid response (refused, timed out, too large, not JSON)
+        └── HTTPStatusError                a response with an error status
 
     Requeue                                not an error: raised by a handler to requeue its message
 
-Exceptions carry data (attributes) and build their text from it. Rules for editors: derive from
-NSQError, shadow no builtin name, keep this tree in step with the classes.
+Exceptions carry data as attributes and build their text from it. Rules for editors: derive from NSQError, shadow no
+builtin name, keep this tree in step with the classes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
     "is_incurable",
 ]
 
-#: nsqd's error codes, and whether nsqd closes the connection after sending one (docs/internals 1).
+#: nsqd's error codes, and whether nsqd closes the connection after the error (docs/internals 1).
 ERROR_CODES: dict[str, bool] = {
     "E_INVALID": True,
     "E_BAD_PROTOCOL": True,
@@ -83,14 +83,14 @@ ERROR_CODES: dict[str, bool] = {
 }
 
 
-#: nsqd's refusals that the same request would meet again (docs/internals 1.3 to 1.5).
+#: Error codes that a retry of the same request would meet again (docs/internals 1.3 to 1.5).
 _INCURABLE_CODES = frozenset(
     {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
 )
 
 
 def is_fatal(code: str) -> bool:
-    """Whether nsqd closes the connection after an error frame with this code; an unknown code counts as fatal."""
+    """Whether nsqd closes the connection after an error with this code; an unknown code counts as fatal."""
     return ERROR_CODES.get(code, True)
 
 
@@ -99,14 +99,14 @@ class NSQError(Exception):
 
 
 class UsageError(NSQError, ValueError):
-    """The call itself is wrong; nothing was sent and nothing changed."""
+    """The call is invalid; nothing was sent and nothing changed."""
 
 
 class InvalidName(UsageError):
     """A topic or channel name that nsqd would refuse.
 
     :ivar kind: ``"topic"`` or ``"channel"``
-    :ivar name: what was given
+    :ivar name: the invalid name
     """
 
     def __init__(self, kind: str, name: object) -> None:
@@ -116,17 +116,21 @@ class InvalidName(UsageError):
 
     def __str__(self) -> str:
         return (
-            f"invalid {self.kind} name {self.name!r}: 1 to 64 characters of a-z A-Z 0-9 . _ - are allowed, "
-            f'and "#ephemeral" at the end'
+            f"invalid {self.kind} name {self.name!r}: it must have 1 to 64 characters of a-z A-Z 0-9 . _ -, "
+            f'and may end in "#ephemeral"'
         )
 
 
 class InvalidBody(UsageError):
-    """A message body that cannot be published: empty, too big, or not bytes."""
+    """A message body that cannot be published: empty, too large, or not bytes."""
 
 
 class InvalidAddress(UsageError):
-    """An address that is neither "host:port", "[ipv6]:port" nor "unix:/path"."""
+    """An address that is neither "host:port", "[ipv6]:port" nor "unix:/path".
+
+    :ivar address: the invalid address
+    :ivar reason: what is wrong with it
+    """
 
     def __init__(self, address: object, reason: str) -> None:
         super().__init__(address, reason)
@@ -138,11 +142,11 @@ class InvalidAddress(UsageError):
 
 
 class InvalidOption(UsageError):
-    """An option of the wrong type, below its minimum, or unknown.
+    """An option that is unknown, of the wrong type, or out of range.
 
     :ivar option: the option's name
-    :ivar value: what was given
-    :ivar reason: what would be right
+    :ivar value: the invalid value
+    :ivar reason: what a valid value is
     """
 
     def __init__(self, option: str, value: object, reason: str) -> None:
@@ -156,32 +160,32 @@ class InvalidOption(UsageError):
 
 
 class NotRunning(NSQError):
-    """A call that needs a running Reader, Producer or Connection, made before its start or after its stop."""
+    """The Reader, Producer or Connection is stopped or not started; or is running, and cannot be started again."""
 
 
 class ProtocolError(NSQError):
-    """The peer sent bytes that the protocol does not allow; the connection cannot go on."""
+    """The peer sent bytes that violate the protocol; the connection cannot be used further."""
 
 
 class TLSError(ProtocolError):
-    """No TLS came about, or it broke.
+    """The TLS handshake failed, or TLS failed later.
 
     :ivar kind: ``"wrong_hostname"``, ``"unknown_ca"``, ``"expired"``, ``"not_yet_valid"``, ``"certificate"``
         (another fault of the peer's certificate), ``"refused"`` (by the peer), ``"version"``, ``"not_tls"`` or
         ``"protocol"`` (anything else)
-    :ivar detail: OpenSSL's words
+    :ivar detail: OpenSSL's description
     """
 
-    #: What one of each kind says, and what to do about it.
+    #: The text for each kind, with what to do.
     TEXTS: ClassVar[dict[str, str]] = {
-        "wrong_hostname": "the certificate is not for this host: {}; server_hostname= says which name it carries",
-        "unknown_ca": "the certificate's issuer is unknown: {}; tls_root_ca_file= says whom to trust",
+        "wrong_hostname": "the certificate is not for this host: {}; set server_hostname= to the name in it",
+        "unknown_ca": "the certificate's issuer is unknown: {}; set tls_root_ca_file= to the CA's certificate",
         "expired": "the certificate has expired: {}",
         "not_yet_valid": "the certificate is not valid yet: {}",
-        "certificate": "the certificate was refused: {}",
-        "refused": "the peer refused: {}; it may require a certificate of this side: tls_cert= and tls_key=",
-        "version": "no version of TLS that both sides allow: {}",
-        "not_tls": "what the peer sent is not TLS: {}",
+        "certificate": "the certificate was rejected: {}",
+        "refused": "the peer refused: {}; if it requires a client certificate, set tls_cert= and tls_key=",
+        "version": "the two sides have no TLS version in common: {}",
+        "not_tls": "the peer's data is not TLS: {}",
         "protocol": "{}",
     }
 
@@ -195,7 +199,7 @@ class TLSError(ProtocolError):
 
 
 class NegotiationFailed(NSQError):
-    """nsqd does not do what was asked of it, or requires what was not given; the same again would fail again.
+    """nsqd does not offer a required feature, or requires one that is not set up; a retry would fail again.
 
     :ivar feature: ``"tls_v1"``, ``"snappy"``, ``"deflate"`` or ``"auth"``
     :ivar reason: what happened, and what to do
@@ -213,9 +217,9 @@ class NegotiationFailed(NSQError):
 class NsqdError(NSQError):
     """nsqd answered with an error frame.
 
-    :ivar code: the first word, such as ``"E_BAD_TOPIC"``
-    :ivar detail: nsqd's text after the code, may be empty
-    :ivar fatal: whether nsqd closes the connection after it
+    :ivar code: such as ``"E_BAD_TOPIC"``
+    :ivar detail: nsqd's text after the code; may be empty
+    :ivar fatal: whether nsqd closes the connection
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -235,7 +239,7 @@ class NsqdError(NSQError):
 
 
 class _AtAddress(NSQError):
-    """An error that happened with one peer; the causing exception, if any, is ``__cause__``."""
+    """An error with one peer; ``__cause__`` is the exception that caused it, if any."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
@@ -244,15 +248,15 @@ class _AtAddress(NSQError):
 
 
 class ConnectionFailed(_AtAddress):
-    """No connection came about.
+    """Connecting failed; ``__cause__`` is nsqd's, TLS's or the network's error.
 
-    :ivar address: which peer
+    :ivar address: the peer
     :ivar reason: what happened
     """
 
     @classmethod
     def unexpected(cls, address: str, exc: BaseException) -> ConnectionFailed:
-        """For what a try to connect should not have raised."""
+        """Wrap an exception that connecting should not raise."""
         failure = cls(address, f"unexpected: {exc!r}")
         failure.__cause__ = exc
         return failure
@@ -262,9 +266,9 @@ class ConnectionFailed(_AtAddress):
 
 
 class ConnectionLost(_AtAddress):
-    """A connection that stood is gone.
+    """An open connection ended.
 
-    :ivar address: which peer
+    :ivar address: the peer
     :ivar reason: what happened
     """
 
@@ -273,7 +277,7 @@ class ConnectionLost(_AtAddress):
 
 
 def is_incurable(error: NSQError) -> bool:
-    """Whether trying again cannot help against this failure to connect, because nsqd or TLS refused for good."""
+    """Whether a retry cannot help against this failure to connect, because of nsqd's settings, TLS or the options."""
     cause = error.__cause__
     if isinstance(cause, NsqdError):
         return cause.code in _INCURABLE_CODES
@@ -283,18 +287,18 @@ def is_incurable(error: NSQError) -> bool:
 
 
 class PublishError(NSQError):
-    """A publish that nsqd did not confirm; its three kinds say what to do next."""
+    """A publish that nsqd did not confirm; the three subclasses say what to do next."""
 
 
 class NotSent(PublishError):
-    """No nsqd has seen this publish; trying again cannot make a duplicate."""
+    """No nsqd has seen this publish; a retry cannot make a duplicate."""
 
 
 class PublishRefused(PublishError):
-    """nsqd refused this publish; the same again would be refused again.
+    """nsqd refused this publish, and would refuse a retry.
 
     :ivar error: nsqd's :class:`NsqdError`
-    :ivar address: which nsqd
+    :ivar address: the nsqd
     """
 
     def __init__(self, error: NsqdError, address: str) -> None:
@@ -307,13 +311,11 @@ class PublishRefused(PublishError):
 
 
 class OutcomeUnknown(PublishError):
-    """The publish was sent, but its answer never came: nsqd may or may not have it.
+    """The publish was sent but not answered: nsqd may or may not have it, so a retry may make a duplicate.
 
-    Trying again may make a duplicate.
-
-    :ivar address: which nsqd
-    :ivar reason: why no answer came
-    :ivar confirmed: with replicas: the nsqds that have it for certain, though fewer than asked for
+    :ivar address: the nsqd
+    :ivar reason: why there was no answer
+    :ivar confirmed: with ``replicas``: the nsqds that confirmed it, fewer than the quorum
     """
 
     def __init__(self, address: str, reason: str, confirmed: tuple[str, ...] = ()) -> None:
@@ -333,9 +335,9 @@ class HTTPError(NSQError):
 
 
 class HTTPRequestFailed(HTTPError):
-    """No usable answer: refused, timed out, too large, or not what the API promises.
+    """No valid response: refused, timed out, too large, or not in the API's format.
 
-    :ivar url: what was asked, without credentials
+    :ivar url: the URL, without credentials
     :ivar reason: what happened
     """
 
@@ -349,11 +351,11 @@ class HTTPRequestFailed(HTTPError):
 
 
 class HTTPStatusError(HTTPError):
-    """An answer with an error status.
+    """A response with an error status.
 
-    :ivar url: what was asked, without credentials
+    :ivar url: the URL, without credentials
     :ivar status: the HTTP status code
-    :ivar message: the daemon's own word for it, such as ``"TOPIC_NOT_FOUND"``
+    :ivar message: the daemon's text, such as ``"TOPIC_NOT_FOUND"``
     """
 
     def __init__(self, url: str, status: int, message: str) -> None:
@@ -367,11 +369,11 @@ class HTTPStatusError(HTTPError):
 
 
 class Requeue(Exception):
-    """Raised by a handler to have its message requeued.
+    """Raise this in a handler to requeue its message without logging an error.
 
-    :param delay: seconds until nsqd delivers it again; None for the Reader's own delay
+    :param delay: seconds until nsqd delivers it again; None for the Reader's delay
     :param backoff: whether this counts as a failure for the Reader's backoff
-    :raises ValueError: for a delay that is no number of seconds; here, where the handler's line is in the traceback
+    :raises ValueError: if delay is not a number of seconds; raised here so that the traceback shows the handler's line
     """
 
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:

@@ -1,10 +1,8 @@
 """Every option of a connection, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
 
-Each option is a field of one of three frozen dataclasses; what is true of every option (its type, its
-minimum, the field of IDENTIFY it becomes and in which unit) stands in the field's metadata, so that
-checking, negotiating and documenting read the same line. Values are checked for type and for the
-protocol's minimum only: maxima are nsqd's flags, and nsqd's own refusal is quoted (docs/internals 1.3).
-Durations are seconds, sizes bytes.
+Each option is a field of a frozen dataclass. Its type, bounds and IDENTIFY field are in the field's metadata, which
+validation, negotiation and documentation all use. Values are checked for type and for the protocol's minimum only:
+maxima are nsqd's flags, and nsqd's own error is reported (docs/internals 1.3). Durations are seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from gnsq_like.wire.negotiated import UPGRADES
 
 _T = TypeVar("_T")
 
-#: Seconds; a tenth of nsqd's own default, and the least that nsqd takes unless its flags say otherwise.
+#: Seconds; a tenth of nsqd's own default, and its minimum unless its flags change that.
 DEFAULT_OUTPUT_BUFFER_TIMEOUT = 0.025
-#: Bytes; the most that nsqd takes unless its flags say otherwise: fewer and larger writes, and reads here.
+#: Bytes; nsqd's maximum unless its flags change that, for fewer and larger writes and reads.
 DEFAULT_OUTPUT_BUFFER_SIZE = 65536
 
 
@@ -52,15 +50,15 @@ def _option(
 ) -> Any:
     """A field of an options class.
 
-    :param kind: the type; float takes int too
-    :param minimum: least value
+    :param kind: the type; float accepts int too
+    :param minimum: smallest value
     :param above: the value must be larger than this
-    :param maximum: largest value, where the protocol (not a flag of nsqd's) sets one
-    :param also: values that are right although they are none of that
-    :param choices: the only values that are right
-    :param call: whether any callable is right too
-    :param identify: the field of IDENTIFY; a float is sent as whole milliseconds
-    :param secret: whether the value is shown nowhere
+    :param maximum: largest value, if the protocol (not a flag of nsqd) defines one
+    :param also: further valid values
+    :param choices: the only valid values
+    :param call: whether any callable is valid too
+    :param identify: the field of IDENTIFY; a float is sent in whole milliseconds
+    :param secret: whether the value must never be shown
     """
     metadata = {
         "kind": kind,
@@ -79,7 +77,7 @@ def _option(
 
 
 class _Hidden:
-    """Stands in errors for a value that may be a secret."""
+    """Replaces a value that may be a secret in errors."""
 
     def __repr__(self) -> str:
         return "<hidden>"
@@ -90,7 +88,7 @@ _HIDDEN = _Hidden()
 
 @runtime_checkable
 class _SSLContext(Protocol):
-    """What an ``ssl.SSLContext`` is known by here, where ssl must not be imported."""
+    """Identifies an ``ssl.SSLContext``, because ssl must not be imported here."""
 
     def wrap_bio(self) -> object: ...
 
@@ -105,12 +103,12 @@ def _check(option: Field[Any], value: object) -> None:
 
 
 def secret_fault(secret: str) -> str | None:
-    """What is wrong with a secret, or None; nothing of it is in that."""
+    """Why a secret is invalid, or None. The text does not contain the secret."""
     if not secret:
         return "it must not be empty"
     if any("\ud800" <= each <= "\udfff" for each in secret):
-        # As os.environ has them for bytes that are not UTF-8. An error of encode() would carry the secret.
-        return "it must be text that can be written in UTF-8"
+        # os.environ has these for bytes that are not UTF-8. The error of encode() would contain the secret.
+        return "it must be text that can be encoded in UTF-8"
     return None
 
 
@@ -135,68 +133,69 @@ def _fault(rules: Mapping[str, Any], value: object) -> str | None:
     if value != value or value in (float("inf"), float("-inf")):
         return "it must be finite"
     if rules["minimum"] is not None and value < rules["minimum"]:
-        return f"the least is {rules['minimum']}"
+        return f"it must be at least {rules['minimum']}"
     if rules["above"] is not None and value <= rules["above"]:
         return f"it must be above {rules['above']}"
     if rules["maximum"] is not None and value > rules["maximum"]:
-        return f"the most is {rules['maximum']}"
+        return f"it must be at most {rules['maximum']}"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """What concerns one connection to an nsqd."""
+    """Options of a connection to an nsqd."""
 
-    #: Names this client in nsqd's stats; the short host name.
+    #: The client's name in nsqd's stats; default: the short host name.
     client_id: str = _option(kind=str, identify="client_id", factory=_short_host_name)
-    #: The host in nsqd's stats; the full host name.
+    #: The client's host in nsqd's stats; default: the full host name.
     hostname: str = _option(kind=str, identify="hostname", factory=_host_name)
+    #: The client's software in nsqd's stats.
     user_agent: str = _option(f"gnsq_like/{__version__}", kind=str, identify="user_agent")
-    #: Seconds between two heartbeats of nsqd; a peer silent for two of them is dead. nsqd takes up to 60.
+    #: Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.
     heartbeat_interval: float = _option(30.0, minimum=1, identify="heartbeat_interval")
-    #: Bytes that nsqd gathers before it writes; -1 for none. None leaves nsqd's default (16384).
+    #: Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).
     output_buffer_size: int | None = _option(
         DEFAULT_OUTPUT_BUFFER_SIZE, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size"
     )
-    #: Seconds that a message may lie in nsqd's buffer; -1 for no timer at all. nsqd's own default is 0.25.
+    #: Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).
     output_buffer_timeout: float | None = _option(
         DEFAULT_OUTPUT_BUFFER_TIMEOUT, above=0, also=(None, -1), identify="output_buffer_timeout"
     )
-    #: Percent of the channel's messages to receive; nsqd drops the others for good. 0 for all.
+    #: Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.
     sample_rate: int = _option(0, kind=int, minimum=0, maximum=99, identify="sample_rate")
     #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).
     msg_timeout: float | None = _option(None, minimum=1, also=(None,), identify="msg_timeout")
-    #: TLS: True requires it of nsqd, "prefer" goes on without where nsqd has none.
+    #: TLS: True requires it, "prefer" uses it if nsqd offers it.
     tls_v1: bool | str = _option(False, kind=bool, also=("prefer",), identify="tls_v1")
-    #: A PEM file of the certificates to trust; None for the system's.
+    #: PEM file with the CA certificates to trust; None for the system's.
     tls_root_ca_file: str | None = _option(None, kind=str, also=(None,))
-    #: A PEM file with this side's certificate (and its chain), for an nsqd that requires one.
+    #: PEM file with the client's certificate and chain, for an nsqd that requires one.
     tls_cert: str | None = _option(None, kind=str, also=(None,))
-    #: A PEM file with its key; None if that is in tls_cert too.
+    #: PEM file with the client's key; None if it is in tls_cert too.
     tls_key: str | None = _option(None, kind=str, also=(None,))
-    #: Whether nsqd's certificate and the name in it are checked. False takes any: for development.
+    #: Whether to verify nsqd's certificate and host name; False is for development.
     verify: bool = _option(True, kind=bool)
-    #: The name in nsqd's certificate, or a function of the address that gives it; None for the address's host.
+    #: The name in nsqd's certificate, or a function of the address that returns it; None for the address's host.
     server_hostname: str | Callable[[str], str] | None = _option(None, kind=str, also=(None,), call=True)
-    #: An ssl.SSLContext, in the place of tls_root_ca_file, tls_cert, tls_key and verify.
+    #: An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.
     ssl_context: Any = _option(None, kind=_SSLContext, also=(None,))
-    #: Snappy compression, both ways: True requires it of nsqd, "prefer" goes on without. Not together with deflate.
+    #: Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.
     snappy: bool | str = _option(False, kind=bool, also=("prefer",), identify="snappy")
-    #: Deflate compression, both ways, as snappy.
+    #: Deflate compression in both directions: True requires it, "prefer" uses it if offered. Excludes snappy.
     deflate: bool | str = _option(False, kind=bool, also=("prefer",), identify="deflate")
     #: 1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.
     deflate_level: int = _option(6, kind=int, minimum=1, maximum=9, identify="deflate_level")
-    #: What nsqd is told if it asks who this is (AUTH): a string, or a callable that gives a fresh one.
+    #: The secret for an nsqd that requires AUTH: a string, or a callable that returns a fresh one per connection.
     auth_secret: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True, secret=True)
-    #: Where this client runs, for an nsqd newer than 1.3.0 that prefers consumers near by; None for nothing.
+    #: The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none.
     topology_region: str | None = _option(None, kind=str, also=(None,), identify="topology_region")
-    #: The part of the region, likewise.
+    #: The client's zone within the region; None to send none.
     topology_zone: str | None = _option(None, kind=str, also=(None,), identify="topology_zone")
-    #: A larger frame from nsqd, decompressed if need be, ends the connection.
+    #: Largest accepted frame from nsqd, decompressed; a larger one ends the connection.
     max_frame_bytes: int = _option(DEFAULT_MAX_FRAME_BYTES, kind=int, minimum=64)
-    #: Seconds from the dial to the last answer before SUB or a publish: IDENTIFY, TLS, AUTH.
+    #: Seconds for dialling, IDENTIFY, TLS and AUTH together.
     connect_timeout: float = _option(5.0, above=0)
-    #: Seconds that bytes may wait for the peer to take any.
+    #: Seconds for which nsqd may accept no bytes while output is waiting; then the connection is dead.
     write_timeout: float = _option(5.0, above=0)
 
     def __post_init__(self) -> None:
@@ -206,27 +205,27 @@ class ConnectionOptions:
 
     def _check_combinations(self) -> None:
         if self.snappy and self.deflate:
-            raise InvalidOption("deflate", self.deflate, "snappy is asked for too; nsqd takes one of the two")
+            raise InvalidOption("deflate", self.deflate, "snappy is set too; nsqd accepts only one of the two")
         if self.tls_key is not None and self.tls_cert is None:
             raise InvalidOption("tls_key", self.tls_key, "it needs tls_cert")
         if self.server_hostname == "":
-            raise InvalidOption("server_hostname", "", "it must not be empty; None takes the address's host")
+            raise InvalidOption("server_hostname", "", "it must not be empty; None means the address's host")
         for name in ("tls_root_ca_file", "tls_cert", "tls_key", "verify", "server_hostname", "ssl_context"):
             value = getattr(self, name)
             if value is None or value is True:
                 continue
             if not self.tls_v1:
-                raise InvalidOption(name, value, 'it is for TLS, which tls_v1=True or tls_v1="prefer" switches on')
+                raise InvalidOption(name, value, 'it has no effect without TLS; set tls_v1=True or tls_v1="prefer"')
             if self.ssl_context is not None and name not in ("server_hostname", "ssl_context"):
-                raise InvalidOption(name, value, "the ssl_context says that already")
+                raise InvalidOption(name, value, "it has no effect with ssl_context; set it up in the context")
 
     @property
     def required_upgrades(self) -> list[str]:
-        """Of tls_v1, snappy and deflate, those that nsqd must grant."""
+        """Those of tls_v1, snappy and deflate that nsqd must offer."""
         return [name for name in UPGRADES if getattr(self, name) is True]
 
     def identify_fields(self) -> dict[str, object]:
-        """The JSON object of IDENTIFY, in its own units (docs/internals 1.3)."""
+        """The fields of IDENTIFY, in its own units (docs/internals 1.3)."""
         result: dict[str, object] = {"feature_negotiation": True}
         for option in fields(self):
             name = option.metadata["identify"]
@@ -235,11 +234,11 @@ class ConnectionOptions:
                 continue
             if name in UPGRADES:
                 value = bool(value)
-            # -1 switches a timer off; it is no duration. nsqd refuses 2000.0 (docs/internals 8.51).
+            # -1 disables a timer and is not a duration. nsqd refuses 2000.0 (docs/internals 8.51).
             if option.metadata["kind"] is float and value != -1:
                 value = max(1, round(value * 1000))
             result[name] = value
-        # nsqd before 0.2.28 knows the two only by these names.
+        # The names of these two in nsqd before 0.2.28.
         result["short_id"] = self.client_id
         result["long_id"] = self.hostname
         return result
@@ -247,113 +246,113 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryOptions(ConnectionOptions):
-    """What concerns finding nsqds through nsqlookupd, for Reader and Producer alike."""
+    """Options of discovery with nsqlookupd, for Reader and Producer."""
 
-    #: Seconds between two rounds of asking the nsqlookupds.
+    #: Seconds between two polls of the nsqlookupds.
     lookupd_poll_interval: float = _option(60.0, above=0)
-    #: Share of that interval that is random, drawn anew each round.
+    #: Random part of that interval, drawn anew each time; 0 to 1.
     lookupd_poll_jitter: float = _option(0.3, minimum=0, maximum=1)
-    #: Seconds for the whole answer of a nsqlookupd.
+    #: Seconds for a whole request to an nsqlookupd.
     lookupd_timeout: float = _option(5.0, above=0)
-    #: The Authorization header for the nsqlookupds: a string, or a callable that gives a fresh one.
+    #: The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.
     lookupd_authorization: str | Callable[[], str] | None = _option(
         None, kind=str, also=(None,), call=True, secret=True
     )
-    #: For nsqlookupds over https: True, False, or the path of a file or directory of CA certificates.
+    #: For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.
     lookupd_verify: bool | str = _option(True, kind=(bool, str))
-    #: For nsqlookupds over https that want a certificate: the path of it with its key, or the paths of both.
+    #: Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths.
     lookupd_cert: str | tuple[str, str] | None = _option(None, kind=(str, tuple), also=(None,))
-    #: Called with each nsqd that discovery found (a NsqdNode); False leaves it out.
+    #: Called with each discovered nsqd (an NsqdNode); returning False excludes it.
     discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions(DiscoveryOptions):
-    """What concerns a Producer, beside its connections."""
+    """Options of a Producer, including those of its connections and of discovery."""
 
-    #: Seconds for one publish in all: connecting, waiting for room, writing, and nsqd's answer.
+    #: Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.
     timeout: float = _option(10.0, above=0)
-    #: Whether a publish whose outcome is unknown is sent again, although that may make a duplicate.
+    #: Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.
     retry_unknown: bool = _option(False, kind=bool)
-    #: Publishes that may wait for their answers on one connection; more wait for room.
+    #: Maximum number of unanswered publishes per connection; further ones wait.
     max_pending_count: int = _option(10_000, kind=int, minimum=1)
-    #: Bytes of them; one publish is let through whatever its size.
+    #: Maximum bytes of these; a single publish may be larger.
     max_pending_bytes: int = _option(64 * 1024 * 1024, kind=int, minimum=1)
-    #: The largest body: nsqd's flag max-msg-size, which nsqd does not tell its clients.
+    #: Largest message body; set it to nsqd's flag max-msg-size, which nsqd does not report to clients.
     max_msg_bytes: int = _option(1024 * 1024, kind=int, minimum=1)
-    #: The largest body of an MPUB: nsqd's flag max-body-size. multi_publish splits to stay below it.
+    #: Largest body of an MPUB, nsqd's flag max-body-size; multi_publish splits at it.
     max_body_bytes: int = _option(5 * 1024 * 1024, kind=int, minimum=16)
-    #: The longest time between two tries to reach an nsqd that refuses this client for good. One that is away is
-    #: tried again after half the publish timeout at most.
+    #: Longest delay, in seconds, before redialling an nsqd whose refusal a retry cannot cure. One that cannot be
+    #: reached is redialled after at most half the publish timeout.
     max_redial_delay: float = _option(30.0, above=0)
-    #: What makes bytes of a body: "json", "msgpack", or a callable. Without it, bodies are bytes.
+    #: Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.
     encoder: str | Callable[[Any], bytes] | None = _option(
         None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
     )
-    #: Whether publishes that wait at the same moment go out as one MPUB for each topic.
+    #: Whether to combine concurrent publishes into one MPUB per topic.
     batching: bool = _option(False, kind=bool)
-    #: Messages of one batch at most.
+    #: Maximum number of messages in a batch.
     max_batch_count: int = _option(1000, kind=int, minimum=1)
-    #: Bytes of one batch at most, and never more than max_body_bytes; a larger message goes alone.
+    #: Maximum bytes of a batch, never more than max_body_bytes; a larger message is sent alone.
     max_batch_bytes: int = _option(1024 * 1024, kind=int, minimum=16)
-    #: Seconds that the first message of a batch waits for others; 0 for those of the same moment only.
+    #: Seconds that the first message of a batch waits for others; 0 collects only concurrent publishes.
     linger: float = _option(0.0, minimum=0)
-    #: To how many different nsqds each message is published.
+    #: Number of different nsqds to which each message is published.
     replicas: int = _option(1, kind=int, minimum=1)
-    #: How many of them must say OK; None for all.
+    #: Number of these that must confirm it; None for all.
     quorum: int | None = _option(None, kind=int, minimum=1, also=(None,))
-    #: True: the connections live in a background thread. False: in the hub of the first thread that publishes.
-    #: None: in the background where threading is not patched, else in the main thread's hub.
+    #: Whether the connections run in a background thread (True) or in the hub of the first thread that publishes
+    #: (False). None: the former unless threading is patched and that thread is the main one.
     own_thread: bool | None = _option(None, kind=bool, also=(None,))
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is another class than the one super() was compiled for.
         DiscoveryOptions.__post_init__(self)
         if self.quorum is not None and self.quorum > self.replicas:
-            raise InvalidOption("quorum", self.quorum, f"the most is replicas={self.replicas}")
+            raise InvalidOption("quorum", self.quorum, f"it must be at most replicas={self.replicas}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions(DiscoveryOptions):
-    """What concerns a Reader, beside its connections."""
+    """Options of a Reader, including those of its connections and of discovery."""
 
-    #: Messages in flight at once, over all connections together.
+    #: Maximum number of messages in flight, on all connections together.
     max_in_flight: int = _option(1, kind=int, minimum=0)
-    #: Handlers that run at once; None for max_in_flight.
+    #: Maximum number of handlers that run at once; None for max_in_flight.
     concurrency: int | None = _option(None, kind=int, minimum=1, also=(None,))
-    #: Deliveries after which a message is given up; 0 for never.
+    #: Number of deliveries after which a message is given up; 0 for never.
     max_attempts: int = _option(5, kind=int, minimum=0)
-    #: Seconds until a failed message comes again, times its attempts.
+    #: Requeue delay of a failed message in seconds, multiplied by its attempts.
     default_requeue_delay: float = _option(90.0, minimum=0)
-    #: The most that this grows to.
+    #: Upper limit of that delay, in seconds.
     max_requeue_delay: float = _option(900.0, minimum=0)
-    #: A connection silent for so long lends its share to the busy ones.
+    #: Seconds without messages after which a connection lends its share of max_in_flight to busy ones.
     low_rdy_idle_timeout: float = _option(10.0, above=0)
-    #: The longest turn of a busy connection, where connections take turns because max_in_flight is smaller.
+    #: If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.
     low_rdy_timeout: float = _option(30.0, above=0)
-    #: The longest turn, there, of a connection that delivers nothing.
+    #: Longest turn of a connection that delivers nothing, in seconds.
     low_rdy_probe_timeout: float = _option(0.25, above=0)
-    #: Whether RDY follows the traffic below its share, so that messages that trickle come at once.
+    #: Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.
     adaptive_rdy: bool = _option(True, kind=bool)
-    #: The longest that a failing handler stops everything; 0 switches backoff off.
+    #: Longest pause of the whole Reader after failing handlers, in seconds; 0 disables backoff.
     max_backoff_duration: float = _option(120.0, minimum=0)
-    #: Seconds that the backoff strategies multiply.
+    #: Unit of the backoff strategies, in seconds.
     backoff_multiplier: float = _option(1.0, above=0)
-    #: "exponential", "full_jitter", or a callable from the level (1, 2, ...) to seconds.
+    #: "exponential", "full_jitter", or a callable that returns seconds for a level (1, 2, ...).
     backoff_strategy: str | Callable[[int], float] = _option(
         "exponential", kind=str, choices=("exponential", "full_jitter"), call=True
     )
-    #: The longest time between two tries to reach an nsqd of a fixed list that is away.
+    #: Longest delay before redialling an nsqd of nsqd_tcp_addresses, in seconds.
     max_redial_delay: float = _option(60.0, above=0)
-    #: "greenlet", or "thread" for handlers that keep the CPU or block without gevent's knowing.
+    #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
 
 
 def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
-    """An options object of ``cls`` from keyword arguments; raises InvalidOption, for an unknown name too."""
+    """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name."""
     known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            # A mistyped auth_secret must not be shown either.
+            # The value may be that of a misspelt auth_secret.
             raise InvalidOption(name, _HIDDEN, f"there is no such option{did_you_mean(name, known)}")
     return cls(**given)

@@ -1,7 +1,7 @@
-"""Quantiles of any number of values from a small table of counts.
+"""Quantiles of any number of values, from a small table of counts.
 
-Each value is counted in a bucket, and buckets grow with the values, so a bucket's middle is off by the same share
-everywhere. Counts of several tables can be added; quantiles cannot.
+Each value is counted in a bucket. Bucket widths grow with the values, so the relative error of a bucket's middle is the
+same everywhere. Counts of several tables can be added; quantiles cannot.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 
 class Buckets:
-    """Bucket 0 holds what is below ``least``, bucket n ``least * growth**(n - 1)`` up to ``least * growth**n``.
+    """Bucket 0 holds values below ``least``, bucket n those from ``least * growth**(n - 1)`` to ``least * growth**n``.
 
-    :param growth: how much wider each bucket is than the one before; its middle is off by half of that at most
-    :param least: values below this are not told apart
+    :param growth: ratio of the widths of neighbouring buckets; a middle is off by at most about ``(growth - 1) / 2``
+    :param least: values below this are not distinguished
     """
 
     def __init__(self, growth: float, least: float) -> None:
@@ -27,13 +27,14 @@ class Buckets:
         return 0 if value < self.least else 1 + math.floor(math.log(value / self.least) / self._log)
 
     def middle(self, index: int) -> float:
-        """The value that stands for a bucket."""
+        """The value that represents a bucket."""
         return self.least / 2 if index <= 0 else self.least * self.growth ** (index - 0.5)
 
     def quantile(self, counts: Mapping[int, int], share: float) -> float:
-        """The value that ``share`` of all values do not exceed, above 0 to 1; 0.0 if there are no values.
+        """The value that ``share`` of all values do not exceed; 0.0 if there are no values.
 
-        :param counts: how many values are in each bucket
+        :param counts: the number of values in each bucket
+        :param share: above 0, at most 1
         """
         total = sum(counts.values())
         missing = max(1, math.ceil(share * total))

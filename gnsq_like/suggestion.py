@@ -1,4 +1,4 @@
-"""What to say about a misspelt name."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: object, known: Iterable[str], label: str = "{}") -> str:
-    """The end of an error message, ``"; did you mean NAME?"``, or nothing if no known name is near.
+    """The end of an error message, ``"; did you mean NAME?"``, or "" if no known name is similar.
 
-    :param known: the names that exist; upper and lower case are not told apart
-    :param label: how a name is written there
+    :param known: the names that exist; case is ignored
+    :param label: a format for the name
     """
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)

@@ -59,7 +59,7 @@ def number(minimum: int = 0) -> Callable[[str], int]:
         except ValueError:
             raise UsageError("it must be a whole number") from None
         if result < minimum:
-            raise UsageError(f"the least is {minimum}")
+            raise UsageError(f"it must be at least {minimum}")
         return result
 
     return read
@@ -85,7 +85,7 @@ def size(minimum: int = 1) -> Callable[[str], int]:
             raise UsageError('it must be a size such as "32m", "1g" or a number of bytes')
         result = int(found[1]) * _BYTES[(found[2] or "b").lower()]
         if result < minimum:
-            raise UsageError(f"the least is {minimum} bytes")
+            raise UsageError(f"it must be at least {minimum} bytes")
         return result
 
     return read

@@ -99,7 +99,7 @@ def test_every_option_of_the_table_is_read() -> None:
         ({"nsq.msg_timeout": "5"}, "msgTimeoutMs"),
         ({"nsq.sample_rate": "150"}, "sample_rate"),
         ({"maxMessagesPerTrigger": "many"}, "whole number"),
-        ({"maxMessagesPerTrigger": "0"}, "the least is 1"),
+        ({"maxMessagesPerTrigger": "0"}, "it must be at least 1"),
         ({"maxBytesPerTrigger": "5 parsecs"}, "size"),
         ({"maxTriggerDelay": "soon"}, "duration"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),

@@ -90,7 +90,7 @@ def test_one_nsqd_for_all():
     ("given", "environ", "error"),
     [
         ({"MAX_INFLIGHT": 1}, {}, "NSQ_MAX_INFLIGHT=1: there is no such setting; did you mean NSQ_MAX_IN_FLIGHT"),
-        ({"MAX_IN_FLIGHT": -1}, {}, "NSQ_MAX_IN_FLIGHT=-1: the least is 0"),
+        ({"MAX_IN_FLIGHT": -1}, {}, "NSQ_MAX_IN_FLIGHT=-1: it must be at least 0"),
         ({}, {"NSQ_MAX_IN_FLIGHT": "many"}, "NSQ_MAX_IN_FLIGHT='many': it must be int"),
         ({}, {"NSQ_BATCHING": "perhaps"}, "NSQ_BATCHING='perhaps': it must be true or false"),
         ({"RECORD": 1}, {}, "NSQ_RECORD=1: it must be of type bool"),

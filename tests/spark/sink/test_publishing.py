@@ -65,11 +65,11 @@ def message_counts(nsqd: Running) -> dict[str, int]:
         ({"nsqdtcpaddresses": "nowhere"}, "the host or the port is missing"),
         ({**NOWHERE, "topic": "no spaces"}, "invalid topic name 'no spaces'"),
         ({**NOWHERE, "nsqdtcpadresses": "x"}, "there is no such option; did you mean nsqdTcpAddresses?"),
-        ({**NOWHERE, "retries": "-1"}, "the least is 0"),
+        ({**NOWHERE, "retries": "-1"}, "it must be at least 0"),
         ({**NOWHERE, "publishtimeoutms": "soon"}, "it must be a whole number"),
-        ({**NOWHERE, "maxbatchbytes": "1"}, "the least is 64 bytes"),
+        ({**NOWHERE, "maxbatchbytes": "1"}, "it must be at least 64 bytes"),
         ({**NOWHERE, "nsq.heartbeat": "1"}, "heartbeat_interval"),
-        ({**NOWHERE, "nsq.heartbeat_interval": "0.5"}, "the least is 1"),
+        ({**NOWHERE, "nsq.heartbeat_interval": "0.5"}, "it must be at least 1"),
     ],
 )
 def test_wrong_options(options: dict[str, str], said: str) -> None:
