@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import threading
 from pathlib import Path
 
 import gevent
@@ -11,22 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like import Producer, Reader, deadletter
+from gnsq_like import Message, Producer, Reader, deadletter
 from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_envelope, open_envelope
 from gnsq_like.errors import InvalidName, NotSent, UsageError
-from gnsq_like.reader.message import Message
+from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.full_disk import files_no_larger_than
-from tests.test_main_line import channel_stats, finished
+from tests.support.messages import Source, make_message
 
 
-class Source:
-    def __init__(self, topic="t", channel="c", address="127.0.0.1:4150"):
-        self.topic, self.channel, self.address = topic, channel, address
-
-
-def message(body=b"body", message_id=b"0123456789abcdef", attempts=6, **source):
-    return Message((1_500_000_000_123_456_789, attempts, message_id, body), Source(**source), 0.0)
+def message(
+    body: bytes = b"body", message_id: bytes = b"0123456789abcdef", attempts: int = 6, **source: str
+) -> Message:
+    return make_message(body, message_id, attempts, Source(**source))
 
 
 class Published(list):
@@ -156,13 +152,24 @@ def test_long_addresses_are_abridged():
 
 
 def test_the_writing_blocks_no_greenlet(tmp_path):
-    gate, bury = threading.Event(), ToDirectory(tmp_path)
-    written = bury._write
-    bury._write = lambda message: (gate.wait(10), written(message))
-    writing = gevent.spawn(bury, message())
-    gevent.spawn(gate.set)
-    writing.get(timeout=10)
-    assert len(list(tmp_path.iterdir())) == 1
+    """What is there under the message's name is read first; this one is read only when its other end is written."""
+    fifo = tmp_path / file_name(message())
+    os.mkfifo(fifo)
+    writing = gevent.spawn(ToDirectory(tmp_path), message())
+
+    def other_end() -> int | None:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None  # nothing reads yet
+
+    descriptor = wait_for(other_end)
+    assert descriptor is not None
+    assert not writing.ready()
+    os.write(descriptor, b"body")
+    os.close(descriptor)
+    writing.get(timeout=30)
+    assert os.listdir(tmp_path) == [fifo.name]
 
 
 def test_a_full_disk_raises_and_leaves_nothing_half_written(tmp_path):
@@ -224,7 +231,7 @@ def failing_reader(nsqd, on_giving_up, **options):
 
 
 def test_a_reader_buries_what_it_gives_up_in_another_topic(nsqd):
-    dead = []
+    dead: list[Message] = []
     with Producer(nsqd.tcp_address) as producer:
         producer.multi_publish("t", [b"%d" % number for number in range(10)])
         with (

@@ -6,27 +6,21 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Deduplicate, Producer, Reader, Requeue
+from gnsq_like import Deduplicate, Message, Producer, Reader, Requeue
 from gnsq_like.deduplicate import MemoryStore
 from gnsq_like.errors import InvalidOption
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.messages import make_message
 
 
-class Fake:
-    """What of a message counts here."""
-
-    def __init__(self, body, answer=None, is_async=False):
-        self.body, self.answer, self.is_async = body, answer, is_async
-
-
-def body_of(message):
+def body_of(message: Message) -> bytes:
     return message.body
 
 
 def test_a_copy_is_dropped():
-    handled = []
+    handled: list[Message] = []
     it = Deduplicate(handled.append, key=body_of, window=60)
-    first, copy, other = Fake(b"x"), Fake(b"x"), Fake(b"y")
+    first, copy, other = make_message(b"x"), make_message(b"x"), make_message(b"y")
     for message in (first, copy, other):
         it(message)
     assert handled == [first, other]
@@ -35,7 +29,7 @@ def test_a_copy_is_dropped():
 
 @pytest.mark.parametrize("how", ["raise", "Timeout", "False", "requeue", "async"])
 def test_what_was_not_handled_leaves_no_trace(how):
-    calls = []
+    calls: list[Message] = []
 
     def handler(message):
         calls.append(message)
@@ -46,21 +40,21 @@ def test_what_was_not_handled_leaves_no_trace(how):
         if how == "Timeout":
             raise gevent.Timeout
         if how == "requeue":
-            message.answer = "REQ"
+            message.requeue()
         if how == "async":
-            message.is_async = True
+            message.enable_async()
         return how != "False"
 
     it = Deduplicate(handler, key=body_of, window=60)
     with suppress(RuntimeError, gevent.Timeout):
-        it(Fake(b"x"))
-    it(Fake(b"x"))
+        it(make_message(b"x"))
+    it(make_message(b"x"))
     assert len(calls) == 2
 
 
 def test_a_copy_that_comes_meanwhile_is_requeued_without_backoff():
     begun, go = Event(), Event()
-    calls = []
+    calls: list[Message] = []
 
     def handler(message):
         calls.append(message)
@@ -68,31 +62,31 @@ def test_a_copy_that_comes_meanwhile_is_requeued_without_backoff():
         go.wait()
 
     it = Deduplicate(handler, key=body_of, window=60, busy_delay=3)
-    first = gevent.spawn(it, Fake(b"x"))
+    first = gevent.spawn(it, make_message(b"x"))
     begun.wait()
     with pytest.raises(Requeue) as caught:
-        it(Fake(b"x"))
+        it(make_message(b"x"))
     assert (caught.value.delay, caught.value.backoff) == (3, False)
     go.set()
     first.get(timeout=10)
-    it(Fake(b"x"))
+    it(make_message(b"x"))
     assert len(calls) == 1
 
 
 def test_the_window_ends():
     now = [0.0]
     store = MemoryStore(clock=lambda: now[0])
-    handled = []
+    handled: list[Message] = []
     it = Deduplicate(handled.append, key=body_of, window=10, store=store)
-    it(Fake(b"x"))
+    it(make_message(b"x"))
     now[0] = 9.9
-    it(Fake(b"x"))
+    it(make_message(b"x"))
     assert len(handled) == 1
     now[0] = 10.1
-    it(Fake(b"x"))
+    it(make_message(b"x"))
     assert len(handled) == 2
     now[0] = 30.0
-    it(Fake(b"y"))
+    it(make_message(b"y"))
     assert len(store) == 1
 
 
@@ -112,9 +106,9 @@ def test_a_store_that_fails():
         def remember(self, key, window):
             raise ConnectionError
 
-    handled = []
+    handled: list[Message] = []
     it = Deduplicate(handled.append, key=body_of, window=60, store=Broken())
-    it(Fake(b"x"))
+    it(make_message(b"x"))
     assert len(handled) == 1
 
 
@@ -127,7 +121,7 @@ def test_wrong_arguments(wrong):
 
 
 def test_replicas_and_deduplicate_together():
-    handled = []
+    handled: list[bytes] = []
     with running_nsqd("ours", node_id=1) as one, running_nsqd("ours", node_id=2) as two:
         addresses = [one.tcp_address, two.tcp_address]
         it = Deduplicate(lambda message: handled.append(message.body), key=body_of, window=60, busy_delay=0)

@@ -1,13 +1,15 @@
 """The two straight lines of the design, against whole daemons: publish, discover, consume."""
 
 from collections import Counter
+from functools import partial
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader, Requeue
+from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader, Requeue
 from gnsq_like.errors import PublishRefused
+from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -24,8 +26,8 @@ class Collector:
 
     def __init__(self, expected):
         self.expected = expected
-        self.bodies = Counter()
-        self.messages = []
+        self.bodies: Counter[bytes] = Counter()
+        self.messages: list[Message] = []
         self.enough = Event()
 
     def __call__(self, message):
@@ -33,21 +35,6 @@ class Collector:
         self.bodies[message.body] += 1
         if len(self.bodies) >= self.expected:
             self.enough.set()
-
-
-def channel_stats(nsqd, topic="t", channel="c"):
-    with NsqdHTTPClient(nsqd.http_address) as client:
-        for found in client.stats(topic=topic)["topics"] or []:
-            for each in found["channels"]:
-                if each["channel_name"] == channel:
-                    return each
-    return None
-
-
-def finished(nsqd, topic="t", channel="c"):
-    """Whether the channel exists and holds nothing more."""
-    stats = channel_stats(nsqd, topic, channel)
-    return stats is not None and stats["depth"] == stats["in_flight_count"] == stats["deferred_count"] == 0
 
 
 def test_what_is_published_is_handled_once_and_finished(nsqd):
@@ -104,7 +91,7 @@ def test_discovery_finds_every_nsqd_and_each_channel_gets_a_copy(kind):
         for channel, handler in handlers.items():
             assert handler.enough.wait(20)
             for daemon in (one, two):
-                wait_for(lambda daemon=daemon, channel=channel: finished(daemon, channel=channel))
+                wait_for(partial(finished, daemon, channel=channel))
         for reader in readers:
             assert reader.stop() == 0
     for handler in handlers.values():

@@ -1,83 +1,40 @@
 """Discovery over scripted nsqlookupds: all asked at once, united, and none can hold up the others."""
 
-import json
+from __future__ import annotations
+
 import time
-from urllib.parse import parse_qs
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import gevent
 import pytest
 from gevent.event import Event
-from gevent.pywsgi import WSGIServer
 
-from gnsq_like import Reader
-from gnsq_like.errors import HTTPError
-from tests.reader.test_scripted import answer_cls
+from gnsq_like import LookupdClient, Message, Producer, Reader
+from gnsq_like.discovery.lookupd_poller import LookupdPoller
+from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like.options import DiscoveryOptions
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
-from tests.support.peer import PATIENCE, free_port, scripted_nsqd
-
-FAST = {"lookupd_poll_interval": 0.2, "lookupd_poll_jitter": 0.0}
-
-
-class Lookupd:
-    """A nsqlookupd whose answer the test sets: a list of nsqds, or a function of (environ, start_response)."""
-
-    def __init__(self):
-        self.nsqds = []
-        self.answer = self.lookup
-        self.asked = []
-        self.server = WSGIServer(("127.0.0.1", 0), lambda *call: self.answer(*call), log=None, error_log=None)
-
-    def lookup(self, environ, start_response):
-        self.asked.append((time.monotonic(), environ["PATH_INFO"], parse_qs(environ["QUERY_STRING"]), environ))
-        producers = [
-            {
-                "broadcast_address": nsqd.address.rpartition(":")[0].strip("[]"),
-                "hostname": "h",
-                "remote_address": "127.0.0.1:1",
-                "tcp_port": int(nsqd.address.rpartition(":")[2]),
-                "http_port": 1,
-                "version": "1.3.0",
-            }
-            for nsqd in self.nsqds
-        ]
-        start_response("200 OK", [("Content-Type", "application/json")])
-        return [json.dumps({"channels": [], "producers": producers}).encode()]
-
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self):
-        self.server.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.stop(timeout=1)
+from tests.support.lookupds import FAST, Lookupd
+from tests.support.peer import PATIENCE, ScriptedNsqd, free_port, scripted_nsqd
+from tests.support.reading import answer_cls, ignore, serve
 
 
 @pytest.fixture
-def lookupd():
+def lookupd() -> Iterator[Lookupd]:
     with Lookupd() as server:
         yield server
 
 
 @pytest.fixture
-def nsqd():
+def nsqd() -> Iterator[ScriptedNsqd]:
     with scripted_nsqd() as server:
         yield server
 
 
-def reading(lookupds, handler=lambda message: None, **options):
+def reading(lookupds: Iterable[Lookupd | str], handler: Callable[[Message], object] = ignore, **options: Any) -> Reader:
     addresses = [each if isinstance(each, str) else each.address for each in lookupds]
     return Reader("t", "c", handler, lookupd_http_addresses=addresses, **(FAST | options))
-
-
-def serve(nsqd):
-    """Accept a connection and answer up to its first RDY."""
-    peer = nsqd.accept()
-    peer.subscribe()
-    assert peer.line().startswith(b"RDY")
-    return peer
 
 
 def test_the_answers_of_all_are_united_and_each_nsqd_is_connected_once(nsqd):
@@ -90,13 +47,13 @@ def test_the_answers_of_all_are_united_and_each_nsqd_is_connected_once(nsqd):
             assert len(reader.stats()["connections"]) == 2
             for peer in peers:
                 gevent.spawn(answer_cls, peer)
-        assert one.asked[0][1:3] == ("/lookup", {"topic": ["t"]})
+        assert (one.asked[0].path, one.asked[0].query) == ("/lookup", {"topic": ["t"]})
 
 
 @pytest.mark.parametrize("fault", ["refused", "mute", "status 500", "not JSON", "topic unknown"])
 def test_one_nsqlookupd_that_fails_holds_up_nobody(lookupd, nsqd, fault):
     lookupd.nsqds = [nsqd]
-    errors = []
+    errors: list[tuple[str, NSQError]] = []
     with Lookupd() as broken:
         release = Event()
 
@@ -125,29 +82,27 @@ def test_one_nsqlookupd_that_fails_holds_up_nobody(lookupd, nsqd, fault):
         release.set()
 
 
-def test_a_mute_nsqlookupd_does_not_freeze_the_hub(nsqd):
+def test_a_mute_nsqlookupd_does_not_freeze_the_hub():
+    errors: list[tuple[str, NSQError]] = []
+    release = Event()
     with Lookupd() as mute:
-        release = Event()
-        mute.answer = lambda environ, start_response: release.wait()
-        with reading([mute], lookupd_timeout=5):
-            late = 0.0
+        mute.answer = lambda *_: release.wait()
+        with reading([mute], lookupd_timeout=30, on_error=lambda *error: errors.append(error)):
             for _ in range(20):
-                started = time.monotonic()
-                gevent.sleep(0.01)
-                late = max(late, time.monotonic() - started)
+                gevent.sleep(0.01)  # the hub's turn; a hub that is frozen comes back with the timeout's error
+            assert errors == []
         release.set()
-    assert late < 0.5
 
 
 def test_a_mute_nsqlookupd_does_not_hold_up_the_first_connection(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
+    errors: list[tuple[str, NSQError]] = []
+    release = Event()
     with Lookupd() as mute:
-        release = Event()
-        mute.answer = lambda environ, start_response: release.wait()
-        with reading([mute, lookupd], lookupd_timeout=30):
-            started = time.monotonic()
+        mute.answer = lambda *_: release.wait()
+        with reading([mute, lookupd], lookupd_timeout=60, on_error=lambda *error: errors.append(error)):
             peer = serve(nsqd)
-            assert time.monotonic() - started < 5
+            assert errors == []
             gevent.spawn(answer_cls, peer)
         release.set()
 
@@ -164,9 +119,8 @@ def test_the_authorization_is_sent_and_the_path_kept(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
     with reading([f"http://{lookupd.address}/prefix"], lookupd_authorization=lambda: "Bearer fresh"):
         gevent.spawn(answer_cls, serve(nsqd))
-    _, path, _, environ = lookupd.asked[0]
-    assert path == "/prefix/lookup"
-    assert environ["HTTP_AUTHORIZATION"] == "Bearer fresh"
+    assert lookupd.asked[0].path == "/prefix/lookup"
+    assert lookupd.asked[0].environ["HTTP_AUTHORIZATION"] == "Bearer fresh"
 
 
 def test_the_filter_leaves_nsqds_out(lookupd, nsqd):
@@ -198,45 +152,58 @@ def test_an_nsqd_that_is_no_longer_listed_is_kept_while_it_lives_and_not_dialled
 
 def test_a_lost_connection_asks_again_soon(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
-    with reading([lookupd], lookupd_poll_interval=60):
+    with reading([lookupd], lookupd_poll_interval=3600):
         peer = serve(nsqd)
         lost = time.monotonic()
         peer.close()
         again = serve(nsqd)
-        assert 0.4 < time.monotonic() - lost < 5
+        assert time.monotonic() - lost > 0.4
         gevent.spawn(answer_cls, again)
     assert len(lookupd.asked) == 2
 
 
 def test_a_listed_nsqd_that_fails_is_left_alone_for_a_while(lookupd):
     with scripted_nsqd() as closed:
-        address = closed.address
-    lookupd.nsqds = [type("Gone", (), {"address": address})]
-    errors = []
+        pass
+    lookupd.nsqds = [closed]
+    errors: list[tuple[str, NSQError]] = []
     with reading([lookupd], lookupd_poll_interval=0.1, on_error=lambda *error: errors.append(error)):
         wait_for(lambda: len(lookupd.asked) >= 6)
     # 8·2^k s or the poll interval, whichever is less: one try a round at most, and not more.
     assert 1 <= len(errors) <= 6
 
 
-def test_the_interval_has_jitter(lookupd):
-    with reading([lookupd], lookupd_poll_interval=0.05, lookupd_poll_jitter=1.0):
-        wait_for(lambda: len(lookupd.asked) >= 12)
-    times = [when for when, *_ in lookupd.asked]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-    assert max(gaps) - min(gaps) > 0.01
+def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
+    drawn: list[float] = []
+
+    def draw() -> float:
+        drawn.append(0.0)
+        return 0.0
+
+    poller = LookupdPoller(
+        [LookupdClient(lookupd.address)],
+        "t",
+        DiscoveryOptions(lookupd_poll_interval=0.05, lookupd_poll_jitter=1.0),
+        on_found=lambda *_: None,
+        on_error=lambda *_: None,
+        draw=draw,
+    )
+    poller.start()
+    wait_for(lambda: len(lookupd.asked) >= 5)
+    # Between a round and the next; the last round may be over by now.
+    assert len(lookupd.asked) - 1 <= len(drawn) <= len(lookupd.asked)
+    poller.stop()
+    poller.stop()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_nsqd_that_appears_later_is_found(kind):
-    with running_nsqlookupd(kind) as lookupd:
-        got = Event()
-        with (
-            Reader("t", "c", lambda message: got.set(), lookupd_http_addresses=lookupd.http_address, **FAST),
-            running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
-        ):
-            from gnsq_like import Producer
-
-            with Producer(nsqd.tcp_address) as producer:
-                producer.publish("t", b"x")
-                assert got.wait(PATIENCE)
+    got = Event()
+    with (
+        running_nsqlookupd(kind) as lookupd,
+        Reader("t", "c", lambda message: got.set(), lookupd_http_addresses=lookupd.http_address, **FAST),
+        running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+    ):
+        producer.publish("t", b"x")
+        assert got.wait(PATIENCE)

@@ -1,22 +1,23 @@
 """When an address is tried: by the clock the test moves, with a try that always succeeds."""
 
-import gevent
+from __future__ import annotations
 
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.redial import LASTING, Redialer
+from tests.support.hub import settle
 
 ADDRESS = parse_address("127.0.0.1:4150")
 
 
 class Scene:
-    """A Roster with one address, and whether that is connected."""
+    """A Redialer with one address, and whether that is connected."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 1000.0
-        self.connected = set()
+        self.connected: set[Address] = set()
         self.tries = 0
-        self.failures = []
-        self.roster = Redialer(
+        self.failures: list[object] = []
+        self.redialer = Redialer(
             (),
             connect=self.connect,
             is_connected=self.connected.__contains__,
@@ -28,23 +29,23 @@ class Scene:
             clock=lambda: self.now,
         )
 
-    def connect(self, address):
+    def connect(self, address: Address) -> None:
         self.tries += 1
         self.connected.add(address)
 
-    def lose(self, after):
+    def lose(self, after: float) -> bool:
         self.now += after
         self.connected.remove(ADDRESS)
-        return self.roster.lost(ADDRESS)
+        return self.redialer.lost(ADDRESS)
 
-    def listed(self):
+    def listed(self) -> bool:
         """Discovery lists the address; whether that makes it connected."""
-        self.roster.found([ADDRESS], complete=True)
-        gevent.idle()
+        self.redialer.found([ADDRESS], complete=True)
+        settle()
         return ADDRESS in self.connected
 
 
-def test_a_listed_nsqd_whose_connections_do_not_last_is_left_alone_from_the_second_loss_on():
+def test_a_listed_nsqd_whose_connections_do_not_last_is_left_alone_from_the_second_loss_on() -> None:
     scene = Scene()
     assert scene.listed()
     assert scene.lose(after=0.0), "only discovery brings it back"
@@ -63,7 +64,7 @@ def test_a_listed_nsqd_whose_connections_do_not_last_is_left_alone_from_the_seco
     assert (scene.tries, scene.failures) == (4, [])
 
 
-def test_a_connection_that_lasted_clears_the_failures():
+def test_a_connection_that_lasted_clears_the_failures() -> None:
     scene = Scene()
     for _ in range(3):
         assert scene.listed()

@@ -9,24 +9,24 @@ from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like import Batch, Producer, Reader, Requeue
+from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.errors import InvalidOption
-from gnsq_like.reader.message import Message
-from tests.runtime.test_worker_pool import settle
+from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.hub import settle
+from tests.support.messages import Source, make_message
 from tests.support.peer import scripted_nsqd
-from tests.test_main_line import channel_stats, finished
 
 #: An interval that no test waits for.
 NEVER = 600.0
 
 
-class Sizes(list):
+class Sizes(list[int]):
     """A handler that keeps the sizes of its batches, and what was in them."""
 
     def __init__(self):
         super().__init__()
-        self.bodies = Counter()
+        self.bodies: Counter[bytes] = Counter()
 
     def __call__(self, messages):
         self.append(len(messages))
@@ -56,6 +56,7 @@ def test_at_200_messages_a_second_batches_of_100_fill_up_with_the_adaptive_level
         wait_for(lambda: channel_stats(nsqd))
         began = time.monotonic()
         for number in range(300):
+            # The rate, which is what this is about.
             gevent.sleep(max(0.0, began + number / 200 - time.monotonic()))
             producer.publish("t", b"%d" % number)
         wait_for(lambda: reader.stats()["finished"] == 300)
@@ -109,7 +110,9 @@ def test_a_batch_does_not_wait_for_long_where_msg_timeout_is_short(nsqd):
 
 
 def test_batches_run_side_by_side_as_concurrency_says(nsqd):
-    inside, most, gate = [], [], Event()
+    inside: list[list[Message]] = []
+    most: list[int] = []
+    gate = Event()
 
     def handler(messages):
         inside.append(messages)
@@ -149,7 +152,8 @@ def test_one_batch_may_serve_several_readers(nsqd):
 
 @pytest.mark.parametrize("how", ["raise", "False", "Requeue", "Timeout", "GreenletExit"])
 def test_a_batch_that_fails_comes_again_whole(nsqd, how):
-    attempts, left = Counter(), []
+    attempts: Counter[bytes] = Counter()
+    left: list[int] = []
 
     def handler(messages):
         attempts.update(message.body for message in messages)
@@ -198,7 +202,8 @@ def test_a_failing_batch_is_one_failure_for_backoff(nsqd):
 
 
 def test_messages_answered_by_the_handler_itself_are_left_alone(nsqd):
-    kept, seen = [], Counter()
+    kept: list[Message] = []
+    seen: Counter[bytes] = Counter()
 
     def handler(messages):
         seen.update(message.body for message in messages)
@@ -268,7 +273,8 @@ def test_the_answers_of_a_batch_leave_in_one_write():
 
 
 def test_at_a_stop_what_waits_is_requeued_and_what_runs_may_end(nsqd):
-    seen, gate = Counter(), Event()
+    seen: Counter[bytes] = Counter()
+    gate = Event()
 
     def handler(messages):
         seen.update(message.body for message in messages)
@@ -291,12 +297,13 @@ def test_at_a_stop_what_waits_is_requeued_and_what_runs_may_end(nsqd):
 
 
 def test_a_batch_that_outlives_the_stop_is_killed_and_comes_again(nsqd):
-    seen, ended = Counter(), []
+    seen: Counter[bytes] = Counter()
+    ended: list[int] = []
 
     def handler(messages):
         seen.update(message.body for message in messages)
         try:
-            gevent.sleep(NEVER)
+            gevent.sleep(NEVER)  # until it is killed
         finally:
             ended.append(len(messages))
 
@@ -375,30 +382,6 @@ def test_wrong_arguments_are_refused(arguments, option):
 # -- the gathering alone ----------------------------------------------------------------------------
 
 
-class Source:
-    """A subscription and its connection."""
-
-    topic, channel, address = "t", "c", "127.0.0.1:4150"
-    msg_timeout, max_msg_timeout = 60.0, 900.0
-    alive = True
-
-    def __init__(self):
-        self.connection = self
-        self.finished = []
-        self.requeued = []
-        self.dropped = []
-
-    def finish(self, message):
-        self.finished.append(message.id)
-
-    def requeue(self, message, delay, backoff):
-        self.requeued.append(message.id)
-
-    def drop(self, message):
-        message.answer = "LOST"
-        self.dropped.append(message.id)
-
-
 @given(
     size=st.integers(1, 7),
     concurrency=st.integers(1, 3),
@@ -408,13 +391,16 @@ class Source:
     overdue=st.sets(st.integers(0, 60), max_size=5),
 )
 def test_every_message_is_answered_once_whatever_happens(size, concurrency, passes, ends, starved, overdue):
-    source, handled, sizes, gates = Source(), [], [], []
-    ends, starved = iter(ends), iter(starved)
+    source = Source()
+    handled: list[str] = []
+    sizes: list[int] = []
+    gates: list[Event] = []
+    coming_ends, coming_starved = iter(ends), iter(starved)
 
     def handler(messages):
         handled.extend(message.id for message in messages)
         sizes.append(len(messages))
-        end = next(ends, "return")
+        end = next(coming_ends, "return")
         if end == "block":
             gates.append(Event())
             gates[-1].wait()
@@ -422,11 +408,11 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             raise RuntimeError("meant")
         return end != "False"
 
-    gathering = Batch(handler, size, NEVER).begin(concurrency, lambda: next(starved, False), lambda f, x: f(x))
+    gathering = Batch(handler, size, NEVER).begin(concurrency, lambda: next(coming_starved, False), lambda f, x: f(x))
     number = 0
     for count in passes:
         for _ in range(count):
-            message = Message((1, 1, b"%016d" % number, b"x"), source, time.monotonic())
+            message = make_message(message_id=b"%016d" % number, source=source)
             message._is_overdue = number in overdue
             gathering(message)
             number += 1
@@ -441,9 +427,9 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
         settle()
     left = [message.id for message in gathering.take_waiting()]
     gathering.kill()
-    everything = [*source.finished, *source.requeued, *source.dropped, *left]
+    everything = [*(each for _, each, *_ in source.answers), *left]
     assert Counter(everything) == Counter(f"{each:016d}" for each in range(number))
-    assert Counter(handled) == Counter([*source.finished, *source.requeued])
+    assert Counter(handled) == Counter(source.ids("finish") + source.ids("requeue"))
     assert len(left) < size
     assert max(sizes, default=1) <= size
     assert handled == sorted(handled)

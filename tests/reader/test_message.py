@@ -4,59 +4,39 @@ import logging
 
 import pytest
 
-from gnsq_like import Requeue
-from gnsq_like.reader.message import Message
-
-
-class Source:
-    """What a message's subscription is to it: notes the answers."""
-
-    topic, channel, address = "t", "c", "127.0.0.1:4150"
-    msg_timeout = 60.0
-    max_msg_timeout = 900.0
-
-    def __init__(self):
-        self.answers = []
-
-    def finish(self, message):
-        self.answers.append("finish")
-
-    def requeue(self, message, delay, backoff):
-        self.answers.append(("requeue", delay, backoff))
-
-    def touch(self, message):
-        self.answers.append("touch")
+from gnsq_like import Message, Requeue
+from tests.support.messages import ID, Source, make_message
 
 
 @pytest.fixture
-def source():
+def source() -> Source:
     return Source()
 
 
 @pytest.fixture
-def message(source):
-    return Message((1_500_000_000_123_456_789, 65535, b"0123456789abcdef", b"body"), source, 100.0)
+def message(source: Source) -> Message:
+    return make_message(attempts=65535, source=source, received_at=100.0)
 
 
 def test_what_it_says_of_itself(message):
-    assert message.id == "0123456789abcdef"
+    assert message.id == ID
     assert (message.attempts, message.body) == (65535, b"body")
     assert message.timestamp_ns == 1_500_000_000_123_456_789
     assert message.timestamp == pytest.approx(1_500_000_000.123456789)
     assert (message.topic, message.channel, message.nsqd_address) == ("t", "c", "127.0.0.1:4150")
     assert not message.has_responded
-    assert "0123456789abcdef" in repr(message)
+    assert ID in repr(message)
     assert "t/c from 127.0.0.1:4150" in repr(message)
 
 
 def test_finish_and_requeue_answer_it(source):
     for answer, expected in (
-        (lambda message: message.finish(), "finish"),
-        (lambda message: message.requeue(), ("requeue", None, True)),
-        (lambda message: message.requeue(1.5, backoff=False), ("requeue", 1.5, False)),
-        (lambda message: message.requeue(0), ("requeue", 0, True)),
+        (lambda message: message.finish(), ("finish", ID)),
+        (lambda message: message.requeue(), ("requeue", ID, None, True)),
+        (lambda message: message.requeue(1.5, backoff=False), ("requeue", ID, 1.5, False)),
+        (lambda message: message.requeue(0), ("requeue", ID, 0, True)),
     ):
-        message = Message((1, 1, bytes(16), b"x"), source, 0.0)
+        message = make_message(source=source)
         answer(message)
         assert source.answers.pop() == expected
         assert message.has_responded
@@ -70,7 +50,7 @@ def test_a_later_answer_is_logged_and_does_nothing(message, source, first, late,
     sent = list(source.answers)
     getattr(message, late)()
     assert source.answers == sent
-    assert f"{late} of message 0123456789abcdef" in caplog.text
+    assert f"{late} of message {ID}" in caplog.text
 
 
 @pytest.mark.parametrize("delay", [-1, -0.001, float("nan"), float("inf"), 2**31])
@@ -92,7 +72,7 @@ def test_a_requeue_with_a_wrong_delay_cannot_be_made(delay):
 def test_the_deadline_moves_with_touches_up_to_nsqds_maximum(message, source):
     assert message.timeout_at == 160.0
     message.touch()
-    assert source.answers == ["touch"]
+    assert source.answers == [("touch", ID)]
     assert message.timeout_at == 160.0  # nothing was sent yet
     message._touched_at = 130.0  # as its subscription notes
     assert message.timeout_at == 190.0
@@ -107,22 +87,22 @@ class TestAsContextManager:
         with message as entered:
             assert entered is message
             assert source.answers == []
-        assert source.answers == ["finish"]
+        assert source.answers == [("finish", ID)]
 
     def test_an_error_requeues_it_and_goes_on(self, message, source):
         with pytest.raises(KeyError), message:
             raise KeyError("meant")
-        assert source.answers == [("requeue", None, True)]
+        assert source.answers == [("requeue", ID, None, True)]
 
     def test_what_is_no_error_requeues_without_backoff(self, message, source):
         with pytest.raises(KeyboardInterrupt), message:
             raise KeyboardInterrupt
-        assert source.answers == [("requeue", 0, False)]
+        assert source.answers == [("requeue", ID, 0, False)]
 
     def test_requeue_is_met(self, message, source):
         with message:
             raise Requeue(delay=3, backoff=False)
-        assert source.answers == [("requeue", 3, False)]
+        assert source.answers == [("requeue", ID, 3, False)]
 
     @pytest.mark.parametrize("error", [None, KeyError("meant"), Requeue()])
     def test_what_was_answered_inside_is_left_alone(self, message, source, error):
@@ -137,11 +117,11 @@ class TestAsContextManager:
                 block()
         else:
             block()
-        assert source.answers == ["finish"]
+        assert source.answers == [("finish", ID)]
 
     def test_async_leaves_it_unanswered(self, message, source):
         with message:
             message.enable_async()
         assert source.answers == []
         message.finish()
-        assert source.answers == ["finish"]
+        assert source.answers == [("finish", ID)]

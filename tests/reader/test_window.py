@@ -1,16 +1,21 @@
 """The window holds: seen from the nsqds' own counters, with slow handlers, moves, losses and a slow network."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections import Counter
+from typing import Any
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import NsqdHTTPClient, Producer, Reader
+from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.testing import FaultProxy
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.hub import settle
+from tests.support.reading import ignore
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -51,7 +56,7 @@ class Cluster:
         The counters of several nsqds cannot be read at one moment: a message that is answered here while
         the next begins there would count twice in a single look.
         """
-        above = []
+        above: list[int] = []
 
         def look():
             before = 0
@@ -69,23 +74,64 @@ class Slow:
     """A handler that takes its time, and knows how many of it run."""
 
     def __init__(self, seconds, total):
-        self.seconds = seconds
+        self.seconds = seconds  # the handler's own time, which the scenario is about
         self.total = total
         self.inside = 0
         self.most = 0
         self.done = Event()
-        self.times = []
-        self.bodies = Counter()
+        self.addresses: set[str] = set()
+        self.bodies: Counter[bytes] = Counter()
 
     def __call__(self, message):
         self.inside += 1
         self.most = max(self.most, self.inside)
-        self.times.append((time.monotonic(), message.nsqd_address))
+        self.addresses.add(message.nsqd_address)
         gevent.sleep(self.seconds)
         self.inside -= 1
         self.bodies[message.body] += 1
         if len(self.bodies) == self.total:
             self.done.set()
+
+
+class Looks:
+    """Looks again and again whether the slot is where the messages are, while this process runs.
+
+    A process that stood still for long takes a busy nsqd for a silent one, and the slot goes round once: looks are
+    left out from then on until it is back.
+    """
+
+    INTERVAL = 0.01
+    #: Seconds of silence that end a turn: a quarter (policy.charge.Settings); nsqd may have stood still, too.
+    STILL = 0.15
+    SILENCE = 0.25
+
+    def __init__(self, reader: Reader, address: str) -> None:
+        self._reader = reader
+        self._address = address
+        self.begin_anew()
+        self._greenlet = gevent.spawn(self._look)
+
+    def begin_anew(self) -> None:
+        self.count = self.busy_count = 0
+
+    def end(self) -> None:
+        self._greenlet.kill()
+
+    def _look(self) -> None:
+        last = time.monotonic()
+        left_out_until: float | None = None
+        while True:
+            gevent.sleep(self.INTERVAL)
+            last, before = time.monotonic(), last
+            connection = self._reader.stats()["connections"][self._address]
+            is_busy = bool(connection["share"] or connection["in_flight"])
+            if last - before > self.STILL:
+                left_out_until = last + self.SILENCE
+            if left_out_until is not None and last >= left_out_until and is_busy:
+                left_out_until = None
+            if left_out_until is None:
+                self.count += 1
+                self.busy_count += is_busy
 
 
 def shares(reader):
@@ -121,15 +167,15 @@ def test_a_handler_of_three_times_msg_timeout_never_has_company(cluster):
     """nsqd delivers the message again while its handler runs; the slot must not be used for it."""
     nsqds = cluster(1)
     nsqds.publish(0, [b"a", b"b"])
-    runs = []
-    inside = []
+    runs: list[bytes] = []
+    inside: list[bytes] = []
 
     def handler(message):
         inside.append(message.body)
         assert len(inside) == 1
         first = message.body not in runs
         runs.append(message.body)
-        gevent.sleep(3 if first else 0)
+        gevent.sleep(3 if first else 0)  # of a msg_timeout of 1
         inside.remove(message.body)
 
     reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1, msg_timeout=1)
@@ -142,14 +188,18 @@ def test_a_handler_of_three_times_msg_timeout_never_has_company(cluster):
 def test_an_nsqd_whose_share_is_full_of_hung_handlers_goes_on(cluster):
     nsqds = cluster(2)
     gate = Event()
-    hung = []
+    hung: list[Message] = []
 
     def handler(message):
         if message.body.startswith(b"hang") and message.attempts == 1:
             hung.append(message)
             gate.wait()
 
-    options = {"max_in_flight": 4, "msg_timeout": 1, "low_rdy_idle_timeout": 60}  # the other one lends nothing
+    options: dict[str, Any] = {
+        "max_in_flight": 4,
+        "msg_timeout": 1,
+        "low_rdy_idle_timeout": 60,
+    }  # the other one lends nothing
     with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
         wait_for(lambda: shares(reader) == [2, 2])
         nsqds.publish(0, [b"hang %d" % number for number in range(2)])
@@ -193,24 +243,30 @@ def test_g1_a_lowered_max_in_flight_holds_as_soon_as_messages_are_answered(clust
 
 def test_g2_the_survivor_gets_the_whole_window_at_once(cluster):
     nsqds = cluster(2)
-    options = {"max_in_flight": 100, "adaptive_rdy": False}
-    with Reader("t", "c", lambda message: None, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
+    lost = Event()
+    options: dict[str, Any] = {"max_in_flight": 100, "adaptive_rdy": False, "on_disconnect": lambda *_: lost.set()}
+    with Reader("t", "c", ignore, nsqd_tcp_addresses=nsqds.addresses, **options) as reader:
         wait_for(lambda: shares(reader) == [50, 50])
         nsqds.proxies[0].accepting = False
         nsqds.proxies[0].cut()
-        lost = time.monotonic()
-        wait_for(lambda: shares(reader) == [100])
-        assert time.monotonic() - lost < 1
+        assert lost.wait(30)
+        settle()
+        assert shares(reader) == [100]
 
 
 def test_g5_a_connection_with_unanswered_messages_is_replaced_at_once(cluster):
     nsqds = cluster(1, msg_timeout=1)
     nsqds.publish(0, [b"never answered"])
-    came = []
+    came: list[int] = []
+
+    def handler(message: Message) -> None:
+        message.enable_async()
+        came.append(message.attempts)
+
     reader = Reader(
         "t",
         "c",
-        lambda message: (came.append(message.attempts), message.enable_async()),
+        handler,
         nsqd_tcp_addresses=nsqds.addresses,
         max_in_flight=2,
         max_redial_delay=0.1,
@@ -225,29 +281,26 @@ def test_g5_a_connection_with_unanswered_messages_is_replaced_at_once(cluster):
 
 
 def test_ten_nsqds_one_slot_one_backlog(cluster):
-    """Over 85 % of the time for the one that has messages, and the first of them within 5 s."""
+    """Over 85 % of the time for the one that has messages, and the first of them soon."""
     nsqds = cluster(10)
     handler = Slow(0.01, 10**9)
     with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1) as reader:
         wait_for(lambda: len(reader.stats()["connections"]) == 10)
         nsqds.publish(7, [b"%d" % number for number in range(5000)])
-        published = time.monotonic()
-        wait_for(lambda: handler.times)
-        assert handler.times[0][0] - published < 5
+        looks = Looks(reader, nsqds.addresses[7])
+        wait_for(lambda: handler.addresses)
+        assert looks.count < 5 / Looks.INTERVAL
         # How much it handles meanwhile is the machine's affair; who has the slot is ours.
-        looks = []
-        until = time.monotonic() + 6
-        while time.monotonic() < until:
-            busy = reader.stats()["connections"][nsqds.addresses[7]]
-            looks.append(busy["share"] or busy["in_flight"])
-            gevent.sleep(0.01)
-    assert sum(looks) / len(looks) > 0.85
-    assert {address for _, address in handler.times} == {nsqds.addresses[7]}
+        looks.begin_anew()
+        wait_for(lambda: looks.count >= 6 / Looks.INTERVAL, timeout=100)
+        looks.end()
+    assert looks.busy_count / looks.count > 0.85
+    assert handler.addresses == {nsqds.addresses[7]}
 
 
 def test_lending_gives_the_busy_nsqd_what_the_idle_ones_do_not_use(cluster):
     nsqds = cluster(3)
-    options = {"max_in_flight": 30, "low_rdy_idle_timeout": 0.3, "adaptive_rdy": False}
+    options: dict[str, Any] = {"max_in_flight": 30, "low_rdy_idle_timeout": 0.3, "adaptive_rdy": False}
     gate = Event()
     inside = [0]
 
@@ -269,7 +322,7 @@ def test_stopping_under_load_finishes_what_was_handled_and_loses_nothing(cluster
     total = 2000
     for number in range(2):
         nsqds.publish(number, [b"%d %d" % (number, each) for each in range(total // 2)])
-    handled = Counter()
+    handled: Counter[bytes] = Counter()
     done = Event()
 
     def handler(message):
@@ -284,7 +337,8 @@ def test_stopping_under_load_finishes_what_was_handled_and_loses_nothing(cluster
         reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=50)
         with reader:
             before = handled.total()
-            wait_for(lambda before=before: handled.total() >= before + 300 or done.is_set())
+            enough = before + 300
+            wait_for(lambda enough=enough: handled.total() >= enough or done.is_set())  # type: ignore[misc]
         stats = reader.stats()
         assert stats["finished"] == handled.total() - before
     wait_for(lambda: nsqds.finished(total))
@@ -292,15 +346,16 @@ def test_stopping_under_load_finishes_what_was_handled_and_loses_nothing(cluster
     assert handled.total() == len(handled) == total
 
 
-def test_a_handler_that_blocks_for_ten_heartbeats_loses_no_connection(cluster):
+def test_handlers_that_block_for_ten_heartbeats_lose_no_connection(cluster):
     nsqds = cluster(1)
     nsqds.publish(0, [b"%d" % number for number in range(50)])
-    lost = []
-    done = []
+    gate = Event()
+    lost: list[Exception | None] = []
+    inside: list[bytes] = []
 
-    def handler(message):
-        gevent.sleep(10)
-        done.append(message.body)
+    def handler(message: Message) -> None:
+        inside.append(message.body)
+        gate.wait()
 
     reader = Reader(
         "t",
@@ -312,21 +367,25 @@ def test_a_handler_that_blocks_for_ten_heartbeats_loses_no_connection(cluster):
         on_disconnect=lambda address, error: lost.append(error),
     )
     with reader:
-        wait_for(lambda: len(done) == 50, timeout=30)
+        wait_for(lambda: len(inside) == 50)
+        # Whatever else it says meanwhile: so much of it are answers to heartbeats, one a second.
+        heard = nsqds.proxies[0].to_server.count
+        wait_for(lambda: nsqds.proxies[0].to_server.count >= heard + 10 * len(b"NOP\n"))
+        gate.set()
         wait_for(lambda: nsqds.finished(50))
         assert not lost
-    assert len(set(done)) == 50
+    assert len(set(inside)) == 50
 
 
 def test_handlers_that_keep_the_cpu_lose_no_connection_and_answer_as_they_go(cluster):
-    """500 handlers of 20 ms of CPU, heartbeats every second: the first FIN leaves within 0.1 s."""
+    """500 handlers of 20 ms of CPU, heartbeats every second: the first FIN leaves when a few of them have run."""
     nsqds = cluster(1)
     nsqds.publish(0, [b"%d" % number for number in range(500)])
-    lost = []
-    began = []
+    lost: list[Exception | None] = []
+    began: list[bytes] = []
 
-    def handler(message):
-        began.append(time.monotonic())
+    def handler(message: Message) -> None:
+        began.append(message.body)
         end = time.monotonic() + 0.02
         while time.monotonic() < end:
             pass
@@ -342,14 +401,11 @@ def test_handlers_that_keep_the_cpu_lose_no_connection_and_answer_as_they_go(clu
         on_disconnect=lambda address, error: lost.append(error),
     )
     with reader:
-        while not nsqds.proxies[0].to_server.count:
-            gevent.sleep(0.001)
         wait_for(lambda: began)
         before = nsqds.proxies[0].to_server.count
-        while nsqds.proxies[0].to_server.count == before:
-            gevent.sleep(0.001)
-        first_fin = time.monotonic() - began[0]
+        wait_for(lambda: nsqds.proxies[0].to_server.count > before)
+        begun_by_the_first_fin = len(began)
         wait_for(lambda: len(began) == 500, timeout=60)
         wait_for(lambda: nsqds.finished(500))
         assert not lost
-    assert first_fin < 0.1
+    assert begun_by_the_first_fin <= 10

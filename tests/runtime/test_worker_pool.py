@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.runtime.worker_pool import SLICE, WorkerPool
 from tests.support.daemons import wait_for
+from tests.support.hub import settle
 
 
 class Spawner:
@@ -47,12 +48,6 @@ class Blocking:
     def let_go(self, *items):
         for item in items:
             self.gates[item].set()
-
-
-def settle():
-    """Let the hub do all that is due."""
-    for _ in range(3):
-        gevent.idle()
 
 
 def burn(seconds):

@@ -1,0 +1,147 @@
+"""RDY and backoff on the wire."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Message, Producer, Reader
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.peer import PATIENCE, scripted_nsqd
+from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+
+
+def test_a_lost_connection_frees_its_share_and_drops_what_was_not_begun():
+    gate = Gate()
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], gate, max_in_flight=10, concurrency=1, adaptive_rdy=False, max_redial_delay=60) as reader,
+    ):
+        first, second = one.accept(), two.accept()
+        first.subscribe()
+        second.subscribe()
+        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [5, 5])
+        first.messages(ID % 1, ID % 2, ID % 3)
+        assert gate.entered.wait(PATIENCE)
+        first.close()
+        # One message is with a handler; the survivor gets the rest of the window at once.
+        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [9])
+        assert reader.stats()["waiting"] == 0
+        gate.open.set()
+        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [10])
+        assert len(gate.bodies) == 1
+        gevent.spawn(answer_cls, second)
+
+
+def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
+    """Backoff on the wire: RDY 0 before the REQ, then RDY 1, then all of it."""
+    fail = [True]
+    levels: list[int] = []
+
+    def handler(message):
+        if fail[0]:
+            raise RuntimeError("meant")
+
+    reader = reading(
+        [nsqd],
+        handler,
+        max_in_flight=10,
+        adaptive_rdy=False,
+        backoff_multiplier=0.1,
+        on_backoff=lambda level, seconds: levels.append(level),
+    )
+    with reader:
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 10")
+        began = time.monotonic()
+        peer.messages(ID % 1)
+        assert peer.line() == b"RDY 0"
+        assert peer.line() == b"REQ " + ID % 1 + b" 90000"
+        assert peer.line() == b"RDY 1"
+        assert time.monotonic() - began >= 0.2
+        fail[0] = False
+        peer.messages(ID % 2)
+        seen = until(peer, b"RDY 10")
+        assert b"FIN " + ID % 2 in [*seen, peer.line()]
+        gevent.spawn(answer_cls, peer)
+    assert levels == [1, 0]
+
+
+@pytest.mark.parametrize("strategy", [lambda level: {}[level], lambda level: "soon", lambda level: -1])
+def test_a_backoff_strategy_that_fails_costs_no_message(nsqd, strategy, caplog):
+    handled: list[Message] = []
+
+    def handler(message):
+        handled.append(message)
+        if len(handled) == 1:
+            raise RuntimeError("meant")
+
+    with reading([nsqd], handler, backoff_strategy=strategy, backoff_multiplier=0.01):
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        assert all(line.startswith(b"RDY") for line in until(peer, b"REQ")[:-1])
+        until(peer, b"RDY 1")
+        gevent.spawn(answer_cls, peer)
+    assert "backoff_strategy" in caplog.text
+
+
+def test_a_cap_below_msg_timeout_does_not_make_the_timer_spin(nsqd):
+    gate = Gate()
+    with reading([nsqd], gate) as reader:
+        peer = serve(nsqd, msg_timeout=3000, max_msg_timeout=1000)
+        peer.messages(ID % 1)
+        assert gate.entered.wait(PATIENCE)
+        rounds = 0
+
+        def count_round() -> None:
+            nonlocal rounds
+            rounds += 1
+
+        with gevent.get_hub().loop.prepare() as watcher:
+            watcher.start(count_round)
+            gevent.sleep(1.3)  # past the cap: a handler may take that long
+        assert rounds < 200  # a timer that is always due makes ten thousands
+        gate.open.set()
+        wait_for(lambda: reader.stats()["finished"] == 1)
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_touched_message_does_not_hide_the_deadline_of_the_next():
+    """Two handlers outlive msg_timeout, the first of them touches: the second keeps its place all the same."""
+    runs: Counter[bytes] = Counter()
+    most: list[int] = []
+    inside: list[Message] = []
+
+    def handler(message):
+        runs[message.body] += 1
+        inside.append(message)
+        most.append(len(inside))
+        try:
+            if runs[message.body] == 1:
+                if message.body == b"touches":
+                    gevent.sleep(0.6)  # before its msg_timeout of 1 s
+                    message.touch()
+                gevent.sleep(1.6)  # the handler takes longer than msg_timeout, which is what this is about
+        finally:
+            inside.remove(message)
+
+    with running_nsqd("ours") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"touches")
+            producer.publish("t", b"outlives")
+        options: dict[str, Any] = {
+            "max_in_flight": 2,
+            "msg_timeout": 1,
+            "max_backoff_duration": 0,
+            "adaptive_rdy": False,
+        }
+        with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, **options) as reader:
+            wait_for(lambda: runs[b"outlives"] == 2 and not inside, timeout=20)
+            wait_for(lambda: reader.stats()["in_flight"] == 0)
+    assert max(most) == 2

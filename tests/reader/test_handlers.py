@@ -1,0 +1,117 @@
+"""From messages to answers: handlers that fail, answer later, or are not asked any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Batch, Message, Producer, Reader
+from gnsq_like.errors import NSQError
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.peer import HEARTBEAT
+from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+
+
+def test_g4_heartbeats_are_answered_while_every_handler_blocks(nsqd):
+    gate = Gate()
+    with reading([nsqd], gate, max_in_flight=3) as reader:
+        peer = nsqd.accept()
+        assert peer.subscribe() == b"SUB t c"
+        assert peer.line().startswith(b"RDY ")
+        peer.messages(ID % 1, ID % 2, ID % 3)
+        wait_for(lambda: gate.inside == 3)
+        for _ in range(20):
+            peer.send(HEARTBEAT)
+        lines: list[bytes] = []
+        while lines.count(b"NOP") < 20:
+            lines.append(peer.line())
+        assert not any(line.startswith((b"FIN", b"REQ")) for line in lines)
+        gate.open.set()
+        wait_for(lambda: reader.stats()["finished"] == 3)
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_message_beyond_max_attempts_is_given_up_not_handled(nsqd):
+    handled: list[Message] = []
+    given_up: list[Message] = []
+    reader = reading([nsqd], handled.append, max_attempts=3, on_giving_up=given_up.append)
+    with reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=3)
+        assert all(line.startswith(b"RDY") for line in until(peer, b"FIN " + ID % 1)[:-1])
+        peer.messages(ID % 2, attempts=4)
+        assert all(line.startswith(b"RDY") for line in until(peer, b"FIN " + ID % 2)[:-1])
+        gevent.spawn(answer_cls, peer)
+    assert [message.attempts for message in handled] == [3]
+    assert [message.attempts for message in given_up] == [4]
+
+
+def test_giving_up_that_fails_requeues_and_reports(nsqd):
+    errors: list[NSQError] = []
+
+    def on_giving_up(message):
+        raise OSError("disk full")
+
+    reader = reading(
+        [nsqd], print, max_attempts=1, on_giving_up=on_giving_up, on_error=lambda _, error: errors.append(error)
+    )
+    with reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        *before, answer = until(peer, b"REQ")
+        assert all(line.startswith(b"RDY") for line in before)
+        assert answer == b"REQ " + ID % 1 + b" 180000"
+        gevent.spawn(answer_cls, peer)
+    assert "disk full" in str(errors[0])
+    assert reader.stats()["backoff_level"] == 0
+
+
+def test_giving_up_may_answer_later(nsqd):
+    given_up: list[Message] = []
+
+    def on_giving_up(message):
+        message.enable_async()
+        given_up.append(message)
+
+    with reading([nsqd], print, max_attempts=1, on_giving_up=on_giving_up) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        wait_for(lambda: given_up)
+        assert reader.stats()["in_flight"] == 1
+        given_up[0].finish()
+        until(peer, b"FIN " + ID % 1)
+        gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("form", ["handler", "batch", "pulled"])
+def test_raising_after_enable_async_requeues_in_every_form(form):
+    attempts: list[int] = []
+
+    def fail_once(message: Message) -> None:
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            message.enable_async()
+            raise RuntimeError("meant")
+
+    handlers: dict[str, Any] = {
+        "handler": fail_once,
+        "batch": Batch(lambda batch: fail_once(batch[0]), size=1),
+        "pulled": None,
+    }
+    options: dict[str, Any] = {"default_requeue_delay": 0, "max_backoff_duration": 0}
+    with running_nsqd("ours") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"x")
+        with Reader("t", "c", handlers[form], nsqd_tcp_addresses=nsqd.tcp_address, **options) as reader:
+            if form == "pulled":
+                for message in reader:
+                    try:
+                        with message:
+                            fail_once(message)
+                    except RuntimeError:
+                        continue
+                    break
+            wait_for(lambda: reader.stats()["finished"] == 1)
+    assert attempts == [1, 2]

@@ -1,0 +1,198 @@
+"""What a stop gives back, what it waits for, and what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+from gevent.queue import Empty
+
+from gnsq_like import Batch, Producer, Reader
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.lookupds import FAST, Lookupd
+from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
+from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+
+
+def test_stopping_requeues_what_no_handler_began_and_lets_the_running_one_answer(nsqd):
+    gate = Gate()
+    reader = reading([nsqd], gate, max_in_flight=3, concurrency=1, adaptive_rdy=False)
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1, ID % 2, ID % 3)
+    assert gate.entered.wait(PATIENCE)
+    stopping = gevent.spawn(reader.stop)
+    # Before it has seen CLS, nsqd might deliver here again what it got back.
+    assert answer_cls(peer)[-1] == b"RDY 0"
+    assert {peer.line(), peer.line()} == {b"REQ " + ID % 2 + b" 0", b"REQ " + ID % 3 + b" 0"}
+    # What nsqd sent before it saw CLS goes back too.
+    peer.messages(ID % 4)
+    assert peer.line() == b"REQ " + ID % 4 + b" 0"
+    gate.open.set()
+    assert peer.line() == b"FIN " + ID % 1
+    assert stopping.get(timeout=PATIENCE) == 0
+    assert peer.ended()
+    assert gate.bodies == [b"body"]
+    assert reader.stop() == 0
+
+
+def test_a_stop_that_runs_out_of_time_requeues_and_says_how_many(nsqd):
+    gate = Gate()
+    reader = reading([nsqd], gate, max_in_flight=2, adaptive_rdy=False)
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1, ID % 2)
+    wait_for(lambda: gate.inside == 2)
+    stopping = gevent.spawn(reader.stop, 0.1)
+    answer_cls(peer)
+    assert {peer.line(), peer.line()} == {b"REQ " + ID % 1 + b" 0", b"REQ " + ID % 2 + b" 0"}
+    assert stopping.get(timeout=PATIENCE) == 2
+    assert gate.inside == 0
+    assert peer.ended()
+
+
+def test_a_stop_without_time_still_gives_back_what_nsqd_sent_before_it_saw_cls(nsqd):
+    """Lost with its connection, a message would come again only after its timeout."""
+    reader = reading([nsqd], Gate(), max_in_flight=2, adaptive_rdy=False)
+    reader.start()
+    peer = serve(nsqd)
+    stopping = gevent.spawn(reader.stop, 0)
+    assert (peer.line(), peer.line()) == (b"RDY 0", b"CLS")
+    peer.messages(ID % 1)
+    peer.send(CLOSE_WAIT)
+    assert peer.line() == b"REQ " + ID % 1 + b" 0"
+    stopping.get(timeout=PATIENCE)
+    assert peer.ended()
+
+
+def test_a_second_stop_can_only_bring_the_end_forward(nsqd):
+    gate = Gate()
+    reader = reading([nsqd], gate, adaptive_rdy=False)
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1)
+    wait_for(lambda: gate.inside == 1)
+    stopping = gevent.spawn(reader.stop, 100)
+    answer_cls(peer)
+    patient = gevent.spawn(reader.stop, 1000)
+    peer.send(HEARTBEAT)
+    assert peer.line() == b"NOP"
+    assert not stopping.ready()
+    assert reader.stop(0.1) == 1
+    assert peer.line() == b"REQ " + ID % 1 + b" 0"
+    assert stopping.get(timeout=PATIENCE) == patient.get(timeout=PATIENCE) == 1
+
+
+def test_a_handler_may_stop_its_reader(nsqd):
+    reader = reading([nsqd], lambda message: reader.stop())
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1)
+    lines = answer_cls(peer)
+    assert b"FIN " + ID % 1 in [*lines, peer.line() if b"FIN " + ID % 1 not in lines else b""]
+    assert reader.wait(PATIENCE)
+
+
+def test_p5_nothing_is_dialled_after_a_stop(nsqd):
+    reader = reading([nsqd], max_redial_delay=0.05)
+    reader.start()
+    peer = serve(nsqd)
+    stopping = gevent.spawn(reader.stop)
+    answer_cls(peer)
+    stopping.get(timeout=PATIENCE)
+    # As long as another one with the same delays needs for some tries.
+    errors: list[object] = []
+    options: dict[str, Any] = {"max_redial_delay": 0.05, "on_error": lambda *error: errors.append(error)}
+    with Reader("t", "c", print, nsqd_tcp_addresses=f"127.0.0.1:{free_port()}", **options):
+        wait_for(lambda: len(errors) >= 5)
+    with pytest.raises(Empty):
+        nsqd.accept(timeout=0)
+
+
+def test_a_caller_of_stop_may_be_interrupted_and_the_stop_goes_on(nsqd):
+    gate = Gate()
+    reader = reading([nsqd], gate)
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1)
+    assert gate.entered.wait(PATIENCE)
+    serving = gevent.spawn(answer_cls, peer)
+    with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
+        reader.stop(20)
+    serving.join()
+    assert reader.stats()["state"] == "stopping"
+    gate.open.set()
+    assert reader.wait(PATIENCE)
+    assert peer.line() == b"FIN " + ID % 1
+    assert reader.stop() == 0
+    assert peer.ended()
+
+
+def test_stop_inside_the_pulled_loop_does_not_wait_for_the_loop_itself():
+    with running_nsqd("ours") as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("t", b"x")
+        reader = Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address)
+        for message in reader:
+            with message:
+                assert reader.stop(3600) == 0
+        assert reader.wait(PATIENCE)
+        assert reader.stats()["finished"] == 1
+        assert reader.stats()["requeued"] == 0
+
+
+def test_nothing_is_asked_after_a_stop_that_discovery_itself_brought_about(nsqd):
+    with Lookupd() as lookupd:
+        lookupd.nsqds = [nsqd]
+
+        def stop(_: object) -> bool:
+            reader.stop()
+            return True
+
+        reader = Reader("t", "c", print, lookupd_http_addresses=lookupd.address, discovery_filter=stop, **FAST)
+        reader.start()
+        assert reader.wait(PATIENCE)
+        asked = len(lookupd.asked)
+        with Reader("other", "c", print, lookupd_http_addresses=lookupd.address, **FAST):
+            wait_for(lambda: [each.query["topic"] for each in lookupd.asked].count(["other"]) == 4)
+        assert len(lookupd.asked) == asked + 4
+
+
+def test_nothing_is_left_running_after_a_stop(nsqd):
+    """Neither a greenlet nor a thread: a Reader with all it can start, stopped while it connects and consumes."""
+
+    def running():
+        # By type(): isinstance asks lazy objects of other libraries for their class, which builds what they stand for.
+        greenlets = [each for each in gc.get_objects() if issubclass(type(each), gevent.Greenlet) and not each.dead]
+        return {each for each in greenlets if "gnsq_like" in str(getattr(each._run, "__module__", ""))}
+
+    with Lookupd() as lookupd, scripted_nsqd() as mute, Lookupd() as mute_lookupd:
+        release = Event()
+        mute_lookupd.answer = lambda *call: release.wait()
+        lookupd.nsqds = [nsqd, mute]
+        before, threads = running(), threading.active_count()
+        reader = Reader(
+            "t",
+            "c",
+            Batch(lambda batch: None, size=1),
+            lookupd_http_addresses=[lookupd.address, mute_lookupd.address],
+            nsqd_tcp_addresses=f"127.0.0.1:{free_port()}",
+            spawn="thread",
+            max_in_flight=3,
+            on_error=lambda *_: None,
+        )
+        reader.start()
+        peer = serve(nsqd)
+        mute.accept()
+        peer.messages(ID % 1)
+        until(peer, b"FIN " + ID % 1)
+        assert running() - before
+        gevent.spawn(answer_cls, peer)
+        reader.stop()
+        assert running() - before == set()
+        release.set()
+        wait_for(lambda: threading.active_count() <= threads)

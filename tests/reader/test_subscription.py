@@ -1,0 +1,126 @@
+"""One connection of a Reader: late answers, deadlines, and an nsqd that counts RDY down."""
+
+from __future__ import annotations
+
+import time
+
+import gevent
+from gevent.event import Event
+
+from gnsq_like import Message
+from gnsq_like.errors import NsqdError
+from tests.support.daemons import wait_for
+from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
+from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+
+
+def test_a_failed_fin_reaches_on_error_and_ends_nothing(nsqd):
+    errors: list[tuple[str, str]] = []
+
+    def on_error(address: str, error: NsqdError) -> None:
+        errors.append((address, error.code))
+
+    with reading([nsqd], on_error=on_error):
+        peer = serve(nsqd)
+        peer.error("E_FIN_FAILED FIN 0123456789abcde1 failed ID not in flight")
+        wait_for(lambda: errors)
+        peer.messages(ID % 1)
+        assert all(line.startswith(b"RDY") for line in until(peer, b"FIN " + ID % 1)[:-1])
+        gevent.spawn(answer_cls, peer)
+    assert errors == [(nsqd.address, "E_FIN_FAILED")]
+
+
+def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None:
+    """So shortly that the handler's place is already kept for it."""
+    in_time: list[bool] = []
+
+    def handler(message: Message) -> None:
+        wait_for(lambda: message._is_overdue)
+        deadline = message.timeout_at
+        message.touch()
+        in_time.append(time.monotonic() < deadline)
+
+    with reading([nsqd], handler, max_backoff_duration=0):
+        peer = serve(nsqd, msg_timeout=1000)
+        for number in range(10):
+            peer.messages(ID % number)
+            lines = until(peer, b"FIN")
+            if in_time[-1]:
+                break  # otherwise this process stood still just then: another message, another try
+        assert b"TOUCH " + ID % number in lines
+        gevent.spawn(answer_cls, peer)
+
+
+def test_an_nsqd_that_counts_rdy_down_is_renewed():
+    """An old nsqd: every delivery uses up one RDY; without renewal the messages would stop."""
+    handled: list[bytes] = []
+    with scripted_nsqd() as nsqd, reading([nsqd], lambda message: handled.append(message.body), max_in_flight=8):
+        peer = nsqd.accept()
+        peer.identify()  # a plain OK
+        peer.line()
+        peer.send(OK)
+        credit = 0
+        sent = 0
+        unanswered = 0
+        while len(handled) < 100:
+            while credit and sent < 100:
+                credit -= 1
+                sent += 1
+                unanswered += 1
+                peer.messages(b"%016d" % sent)
+            line = peer.line()
+            if line.startswith(b"RDY "):
+                credit = int(line[4:])
+                assert credit + unanswered <= 8
+            elif line.startswith(b"FIN "):
+                unanswered -= 1
+        gevent.spawn(answer_cls, peer)
+    assert len(handled) == 100
+
+
+def test_an_nsqd_that_counts_rdy_down_is_renewed_beside_hung_handlers():
+    """Two of four places hang past their deadlines; through the two others goes the rest."""
+    gate = Event()
+    handled: list[bytes] = []
+
+    def handler(message):
+        if message.body == b"hang":
+            gate.wait()
+        handled.append(message.body)
+
+    with scripted_nsqd() as nsqd, reading([nsqd], handler, max_in_flight=4) as reader:
+        peer = serve(nsqd, version="0.2.31", msg_timeout=1000)
+        peer.messages(ID % 1, ID % 2, body=b"hang")
+        wait_for(lambda: reader.stats()["connections"][nsqd.address]["share"] == 2)
+        credit = sent = 0
+        while len(handled) < 20:
+            line = peer.line()
+            if line.startswith(b"RDY "):
+                credit = int(line[4:])
+            while credit and sent < 20:
+                credit -= 1
+                sent += 1
+                peer.messages(b"%016d" % sent)
+        assert handled == [b"body"] * 20
+        gate.set()
+        gevent.spawn(answer_cls, peer)
+
+
+def test_an_nsqd_that_counts_down_gets_no_credit_that_others_hold():
+    """A share lowered under what it may still send has to be said, or it sends that much too much."""
+    gate = Gate()
+    with scripted_nsqd() as old, reading([old], gate, max_in_flight=10) as reader:
+        peer = old.accept()
+        peer.identify()
+        peer.line()
+        peer.send(OK)
+        assert peer.line() == b"RDY 1"
+        peer.messages(ID % 0)
+        assert peer.line() == b"RDY 9"
+        peer.messages(ID % 1, ID % 2, ID % 3)
+        wait_for(lambda: gate.inside == 4)
+        # It may still send six; with four in flight and a window of four, that is six too many.
+        reader.max_in_flight = 4
+        assert peer.line() == b"RDY 0"
+        gate.open.set()
+        gevent.spawn(answer_cls, peer)
