@@ -180,20 +180,14 @@ class Connection:
         self.negotiated = handshake.negotiated
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at
-        hub = gevent.get_hub()
+        loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
-        self._outbox = Outbox(transport, hub.loop, self._write_failed)
+        self._outbox = Outbox(transport, loop, self._write_failed)
         self.alive = True
         at_fork.register(self)
         self._reader = gevent.spawn(self._read)
         self._liveness = Liveness(
-            hub.loop,
-            transport,
-            self._outbox,
-            heartbeat_interval=self.options.heartbeat_interval,
-            write_timeout=self.options.write_timeout,
-            last_received_at=lambda: self.last_received_at,
-            on_dead=lambda reason: self._stop(ConnectionLost(self.address, reason)),
+            loop, transport, self._outbox, self.options, lambda: self.last_received_at, self._died
         )
         if handshake.early:
             self._take_in(handshake.early)
@@ -266,6 +260,9 @@ class Connection:
             error = self._lost_by(exc)
         finally:
             self._tear_down(error)
+
+    def _died(self, reason: str) -> None:
+        self._stop(ConnectionLost(self.address, reason))
 
     def _lost_by(self, exc: Exception, doing: str = "") -> ConnectionLost:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):

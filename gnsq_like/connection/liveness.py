@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gnsq_like.connection.outbox import Outbox
+from gnsq_like.options import ConnectionOptions
 
 #: Heartbeat intervals of silence after which the peer is dead (nsqd's own rule for clients, docs/internals 1.14).
 _SILENT_INTERVALS = 2.0
@@ -27,8 +28,7 @@ class Watched(Protocol):
 class Liveness:
     """Watches one connection, from its construction until :meth:`close`.
 
-    :param heartbeat_interval: seconds
-    :param write_timeout: seconds
+    :param options: of which ``heartbeat_interval`` and ``write_timeout`` count
     :param last_received_at: returns the monotonic time of the last bytes received
     :param on_dead: called with the reason; must not switch
     """
@@ -38,16 +38,13 @@ class Liveness:
         loop: Any,
         transport: Watched,
         outbox: Outbox,
-        *,
-        heartbeat_interval: float,
-        write_timeout: float,
+        options: ConnectionOptions,
         last_received_at: Callable[[], float],
         on_dead: Callable[[str], object],
     ) -> None:
         self._transport = transport
         self._outbox = outbox
-        self._heartbeat_interval = heartbeat_interval
-        self._write_timeout = write_timeout
+        self._options = options
         self._last_received_at = last_received_at
         self._on_dead = on_dead
         self._timer = loop.timer(_INTERVAL, _INTERVAL)
@@ -67,10 +64,10 @@ class Liveness:
                 self._on_dead(f"it accepted no bytes for {stalled:.1f} s")
                 return
         silent = now - self._last_received_at()
-        if silent > _SILENT_INTERVALS * self._heartbeat_interval and not self._transport.has_input():
+        if silent > _SILENT_INTERVALS * self._options.heartbeat_interval and not self._transport.has_input():
             self._on_dead(f"nothing received for {silent:.1f} s, not even heartbeats")
 
     def _stalled(self, now: float) -> float | None:
         """Seconds for which the kernel has accepted nothing, if that is longer than ``write_timeout``."""
         since = self._outbox.stalled_since
-        return None if since is None or now - since <= self._write_timeout else now - since
+        return None if since is None or now - since <= self._options.write_timeout else now - since

@@ -97,10 +97,9 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
         gevent.get_hub().loop,
         transport,
         outbox,
-        heartbeat_interval=30,
-        write_timeout=5,
-        last_received_at=last_received_at,
-        on_dead=reasons.append,
+        ConnectionOptions(heartbeat_interval=30, write_timeout=5),
+        last_received_at,
+        reasons.append,
     )
     wait_for(lambda: len(looks) == 2)
     assert reasons == []

@@ -82,7 +82,7 @@ def test_a_handler_longer_than_graceful_timeout_gives_its_message_back(tmp_path:
         producer.publish("work", b"gate-long")
         wait_for(lambda: server.noted("handling"), "the handler", 30)
         assert server.end() == 0
-        assert "stopping with 1 messages of work/workers unanswered" in server.log
+        assert "stopping work/workers with 1 messages unanswered" in server.log
         assert server.noted("handled") == []
         again = Consumed()
         with Reader("work", "workers", again.handle, nsqd_tcp_addresses=nsqd.tcp_address):

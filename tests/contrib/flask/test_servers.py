@@ -86,7 +86,7 @@ def test_a_second_sigint_does_not_wait_for_handlers(tmp_path: Path, nsqd: Runnin
         process.process.send_signal(signal.SIGINT)
         wait_for(lambda: client_states(nsqd, "work") == [CLOSING], "CLS")
         assert process.end(signal.SIGINT) == 0
-        assert "stopping with 1 messages of work/workers unanswered" in process.log
+        assert "stopping work/workers with 1 messages unanswered" in process.log
     again = Consumed()
     with Reader("work", "workers", again.handle, nsqd_tcp_addresses=nsqd.tcp_address):
         wait_for(lambda: again, "the message")
