@@ -451,7 +451,7 @@ class Connection:
 
     def finish(self, message_id: bytes) -> bool:
         """FIN: the message is done. Returns False if the connection is gone. Never switches."""
-        return self._put(b"FIN %b\n" % message_id)
+        return self._put(commands.fin(message_id))
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
         """FIN for each of several messages. Returns False if the connection is gone. Never switches."""

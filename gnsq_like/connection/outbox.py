@@ -5,7 +5,7 @@ publishes of a hundred greenlets. The hub (with ``put_now``: the caller) writes 
 when the socket becomes writable. So an exception thrown into a caller's greenlet can never cut a command in half, and
 no caller waits here.
 
-Rules for editors: nothing in this file may switch greenlets. ``_flush`` runs in the hub, so it must raise nothing;
+Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so it must raise nothing;
 errors go to ``on_broken``.
 """
 
@@ -67,7 +67,7 @@ class Outbox:
         self.put_count += len(data)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.run_callback(self._flush)
+            self._loop.run_callback(self.flush)
 
     def put_now(self, data: bytes) -> None:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
@@ -76,14 +76,7 @@ class Outbox:
         self._pieces.append(data)
         self.put_count += len(data)
         if not self._scheduled:
-            self._flush()
-
-    def flush(self) -> None:
-        """Write at once what the kernel accepts of everything queued. Never switches.
-
-        Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
-        """
-        self._flush()
+            self.flush()
 
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
@@ -93,7 +86,11 @@ class Outbox:
         self.stalled_since = None
         self._unwatch()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write at once what the kernel accepts of everything queued. Never switches.
+
+        Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
+        """
         if self._closed:
             return
         try:
@@ -142,7 +139,7 @@ class Outbox:
         if self._watcher is None:
             self._scheduled = True
             self._watcher = self._loop.io(self._transport.fileno(), _WRITABLE)
-            self._watcher.start(self._flush)
+            self._watcher.start(self.flush)
 
     def _unwatch(self) -> None:
         watcher, self._watcher = self._watcher, None

@@ -24,8 +24,6 @@ never exceeds the share. After a change, run the table in tests/policy/test_adap
 
 from __future__ import annotations
 
-__all__ = ["AdaptiveRdy"]
-
 #: Round trips within which a burst has to be filled to be doubled ...
 PATIENCE_ROUND_TRIPS = 2.0
 #: ... but at least these seconds: the time of a pass in a process that also does other work.

@@ -17,9 +17,8 @@ RDY 1 delivers nothing before. The machine is only informed when the test messag
 `inconclusive` (requeued without backoff, given up, its deadline passed) or `lost`.
 
 Rules for editors. `_TABLE` holds every change of state, `_enter` is the only place that assigns one. The Reader's
-actions follow from `mode` and `until`; every method returns whether they changed. If so, the Reader plans
-immediately, before it sends the answer (FIN or REQ) that caused the change: otherwise nsqd sends another message
-under the old RDY.
+actions follow from `mode` and `until`; every method returns whether they changed. If so, the Reader plans immediately,
+before it sends the answer (FIN or REQ) that caused the change: otherwise nsqd sends another message under the old RDY.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ import enum
 from collections.abc import Callable, Hashable
 
 from gnsq_like.policy.rdy import Mode
-
-__all__ = ["STALE", "Backoff", "Strategy", "exponential", "full_jitter", "guarded"]
 
 #: Level (1, 2, ...) to seconds of blocking; capped at `max_backoff_duration`.
 Strategy = Callable[[int], float]

@@ -7,10 +7,9 @@ its *charge*, is what it may hold now or may still send:
     charge = max(rdy + reserved, in_flight + coming)
 
 `reserved` counts handlers that run past their message's deadline: nsqd no longer counts these messages, we do.
-`in_time` is the rest of those in flight, which nsqd counts too.
-`coming` counts messages that may be on the network after RDY was lowered: nsqd may have sent up to the old RDY minus
-the in-flight count until our command arrived (the settling time). It falls with every message that arrives, which
-from then on is in flight.
+`in_time` is the rest of those in flight, which nsqd counts too. `coming` counts messages that may be on the network
+after RDY was lowered: nsqd may have sent up to the old RDY minus the in-flight count until our command arrived (the
+settling time). It falls with every message that arrives, which from then on is in flight.
 
 Rules for editors. Only the methods of `Charge` assign its state, except `round_trip`. `received` and `answered` are
 on the path of every message: no loops, no allocation.
@@ -20,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-
-__all__ = ["Charge", "Settings"]
 
 #: Earlier than every monotonic time.
 NEVER = float("-inf")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["ExtraRounds", "discovery_delay", "fruitless_delay", "poll_delay", "redial_delay", "requeue_delay"]
-
 Draw = Callable[[], float]
 
 #: Keeps floats finite; every maximum is reached far below.

@@ -6,8 +6,6 @@ level (docs/internals 1.12).
 
 from __future__ import annotations
 
-__all__ = ["Renewal"]
-
 
 class Renewal:
     """The credit of one connection.

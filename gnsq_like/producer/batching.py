@@ -142,10 +142,11 @@ class Batching:
             batch.linger.set(self._linger)
         elif not self._due:
             self._due = True
-            self._loop.run_callback(self._flush)
+            self._loop.run_callback(self.flush)
         return batch
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send all open batches, regardless of ``linger``. Never switches."""
         self._due = False
         for batch in list(self._open.values()):
             self._close(batch)
@@ -153,10 +154,6 @@ class Batching:
     def watch(self, publish: Publish) -> None:
         """Watch the deadline of a publish. Never switches."""
         self._pool.deadlines.add(publish)
-
-    def flush(self) -> None:
-        """Send all open batches, regardless of ``linger``. Never switches."""
-        self._flush()
 
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""

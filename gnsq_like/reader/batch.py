@@ -77,22 +77,13 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch {self.handler!r} size={self.size} interval={self.interval:g}>"
 
-    def begin(
-        self,
-        concurrency: int,
-        is_starved: Callable[[], bool],
-        call: Callable[[Handler, list[Message]], object],
-    ) -> BatchCollector:
-        """Make a collector, for a Reader that starts.
-
-        :param is_starved: whether no message can arrive before some are answered
-        :param call: calls a handler with a list of messages, here or in a thread
-        """
-        return BatchCollector(self, concurrency, is_starved, call)
-
 
 class BatchCollector:
-    """Collects the messages of a started Reader for its Batch; called with each message."""
+    """Collects the messages of a started Reader for its Batch; called with each message.
+
+    :param is_starved: whether no message can arrive before some are answered
+    :param call: calls a handler with a list of messages, here or in a thread
+    """
 
     def __init__(
         self,

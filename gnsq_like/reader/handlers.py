@@ -66,7 +66,8 @@ class Handlers:
         #: Called by a worker with each message; None if the Reader is iterated over.
         self._handle: Callable[[Message], object] | None
         if isinstance(handler, Batch):
-            self._collector = self._handle = handler.begin(
+            self._collector = self._handle = BatchCollector(
+                handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,

@@ -1,9 +1,8 @@
 """Detaches a forked child from its parent's connections.
 
-A child inherits the parent's sockets, and any byte it wrote to one would land in the middle of the parent's
-commands. Objects that own sockets register here; in the child, ``forked_child()`` of each is called before the
-application's code continues. It writes nothing, closes descriptors without CLS or TLS close_notify, and never
-switches.
+A child inherits the parent's sockets, and any byte it wrote to one would land in the middle of the parent's commands.
+Objects that own sockets register here; in the child, ``forked_child()`` of each is called before the application's code
+continues. It writes nothing, closes descriptors without CLS or TLS close_notify, and never switches.
 
 Objects are held weakly. Python runs these hooks for ``os.fork``, multiprocessing and gunicorn, and for C code that
 forks and calls PyOS_AfterFork_Child.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.errors import InvalidOption
+from gnsq_like.reader.batch import BatchCollector
 from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.hub import settle
@@ -379,7 +380,7 @@ def test_wrong_arguments_are_refused(arguments, option):
     assert caught.value.option == option
 
 
-# -- the gathering alone ----------------------------------------------------------------------------
+# -- the collector alone ----------------------------------------------------------------------------
 
 
 @given(
@@ -408,25 +409,26 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             raise RuntimeError("meant")
         return end != "False"
 
-    gathering = Batch(handler, size, NEVER).begin(concurrency, lambda: next(coming_starved, False), lambda f, x: f(x))
+    batch = Batch(handler, size, NEVER)
+    collector = BatchCollector(batch, concurrency, lambda: next(coming_starved, False), lambda f, x: f(x))
     number = 0
     for count in passes:
         for _ in range(count):
             message = make_message(message_id=b"%016d" % number, source=source)
             message._is_overdue = number in overdue
-            gathering(message)
+            collector(message)
             number += 1
         settle()
-        assert gathering.busy <= concurrency
-        assert gathering.waiting < size or gathering.busy == concurrency
+        assert collector.busy <= concurrency
+        assert collector.waiting < size or collector.busy == concurrency
         if gates:
             gates.pop(0).set()
     settle()
     while gates:  # a batch that is let go makes room for one that may block
         gates.pop(0).set()
         settle()
-    left = [message.id for message in gathering.take_waiting()]
-    gathering.kill()
+    left = [message.id for message in collector.take_waiting()]
+    collector.kill()
     everything = [*(each for _, each, *_ in source.answers), *left]
     assert Counter(everything) == Counter(f"{each:016d}" for each in range(number))
     assert Counter(handled) == Counter(source.ids("finish") + source.ids("requeue"))
