@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from typing import Unpack
 
-from gnsq_like.errors import HTTPError, InvalidOption
-from gnsq_like.runtime.hub_calls import sleep
+from gnsq_like.errors import HTTPError
 from gnsq_like.testing.states import (
-    CHANNEL_COUNTS,
-    TOPIC_COUNTS,
     ChannelState,
     Topics,
     TopicState,
-    Wanted,
+    WantedCounts,
+    check_wanted,
     describe,
     describe_wanted,
     find,
     satisfies,
 )
-from gnsq_like.testing.waits import INTERVAL, TIMEOUT
+from gnsq_like.testing.waits import TIMEOUT, wait_until
 
 
 class Inspectable:
@@ -61,19 +59,7 @@ class Inspectable:
         return self.channel(topic, channel).clients
 
     def wait_until(
-        self,
-        topic: str,
-        channel: str | None = None,
-        *,
-        depth: Wanted | None = None,
-        in_flight: Wanted | None = None,
-        deferred: Wanted | None = None,
-        left: Wanted | None = None,
-        clients: Wanted | None = None,
-        messages: Wanted | None = None,
-        requeued: Wanted | None = None,
-        timed_out: Wanted | None = None,
-        timeout: float = TIMEOUT,
+        self, topic: str, channel: str | None = None, *, timeout: float = TIMEOUT, **counts: Unpack[WantedCounts]
     ) -> None:
         """Wait until a channel's counts are as given, all at the same moment; without a channel, the topic's.
 
@@ -89,43 +75,22 @@ class Inspectable:
         :param timeout: seconds
         :raises AssertionError: when the counts are not as given in time; it shows the last ones
         """
-        wanted = {
-            name: value
-            for name, value in {
-                "depth": depth,
-                "in_flight": in_flight,
-                "deferred": deferred,
-                "left": left,
-                "clients": clients,
-                "messages": messages,
-                "requeued": requeued,
-                "timed_out": timed_out,
-            }.items()
-            if value is not None
-        }
-        for name, value in wanted.items():
-            if channel is None and name not in TOPIC_COUNTS:
-                raise InvalidOption(name, value, f"a topic has only {' and '.join(TOPIC_COUNTS)}; name a channel")
-        if not wanted:
-            raise InvalidOption("wait_until", "nothing", f"give at least one of {', '.join(CHANNEL_COUNTS)}")
-        deadline = monotonic() + timeout
+        wanted = check_wanted(counts, channel)
         seen = "nothing"
         looks = 0
-        while True:
+
+        def look() -> bool:
+            nonlocal seen, looks
             try:
                 topics = self.topics()
             except HTTPError as exc:
                 seen = f"no answer ({exc})"
                 looks = 0
-            else:
-                seen = describe(topics, topic, channel)
-                state = find(topics, topic, channel)
-                looks = looks + 1 if state is not None and satisfies(state, wanted) else 0
-            if looks == self._looks:
-                return
-            if monotonic() >= deadline:
-                name = topic if channel is None else f"{topic}/{channel}"
-                raise AssertionError(
-                    f"{self}: {name} did not reach {describe_wanted(wanted)} within {timeout:g} s; last seen: {seen}"
-                )
-            sleep(INTERVAL)
+                return False
+            seen = describe(topics, topic, channel)
+            state = find(topics, topic, channel)
+            looks = looks + 1 if state is not None and satisfies(state, wanted) else 0
+            return looks == self._looks
+
+        name = topic if channel is None else f"{topic}/{channel}"
+        wait_until(look, timeout, lambda: f"{self}: {name} with {describe_wanted(wanted)}; last seen: {seen}")

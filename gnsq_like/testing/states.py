@@ -7,12 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, cast
 
+from gnsq_like.errors import InvalidOption
 from gnsq_like.wire.names import is_ephemeral
 
 #: A number, or a function that returns whether a number will do.
 Wanted = int | Callable[[int], bool]
+
+
+class WantedCounts(TypedDict, total=False):
+    """Counts to wait for, by the names of :class:`ChannelState`."""
+
+    depth: Wanted
+    in_flight: Wanted
+    deferred: Wanted
+    left: Wanted
+    clients: Wanted
+    messages: Wanted
+    requeued: Wanted
+    timed_out: Wanted
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class TopicState:
         )
 
 
-CHANNEL_COUNTS = ("depth", "in_flight", "deferred", "left", "clients", "messages", "requeued", "timed_out")
+CHANNEL_COUNTS = tuple(WantedCounts.__annotations__)
 TOPIC_COUNTS = ("depth", "messages")
 
 Topics = Mapping[str, TopicState]
@@ -112,6 +126,22 @@ def find(topics: Topics, topic: str, channel: str | None) -> TopicState | Channe
     if found is None or channel not in found.channels:
         return ChannelState() if is_ephemeral(channel) else None
     return found.channels[channel]
+
+
+def check_wanted(counts: WantedCounts, channel: str | None) -> Mapping[str, Wanted]:
+    """The counts to wait for.
+
+    :raises InvalidOption: if there are none, or some that a topic or channel does not have
+    """
+    known = TOPIC_COUNTS if channel is None else CHANNEL_COUNTS
+    wanted = {name: cast(Wanted, value) for name, value in counts.items() if value is not None}
+    for name, value in wanted.items():
+        if name not in known:
+            hint = "; name a channel" if name in CHANNEL_COUNTS else ""
+            raise InvalidOption(name, value, f"the counts here are {', '.join(known)}{hint}")
+    if not wanted:
+        raise InvalidOption("wait_until", "nothing", f"give at least one of {', '.join(known)}")
+    return wanted
 
 
 def satisfies(state: TopicState | ChannelState, wanted: Mapping[str, Wanted]) -> bool:

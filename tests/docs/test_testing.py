@@ -2,16 +2,15 @@
 
 import re
 import textwrap
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import gnsq_like
 from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNsqlookupd
-from gnsq_like.testing.inspectable import Inspectable
 from gnsq_like.testing.plugin import KINDS
 from gnsq_like.testing.proxy import Direction
+from gnsq_like.testing.states import CHANNEL_COUNTS
 from tests.support.pages import blocks, page
 
 pytest_plugins = ["pytester"]
@@ -43,7 +42,7 @@ def test_the_tables_name_what_there_is():
         assert re.search(rf"^``{kind}`` ", PAGE, re.MULTILINE)
     for fixture in ("nsqd", "nsqlookupd", "nsq_cluster", "nsq_proxy", "nsq_clock"):
         assert re.search(rf"^``{fixture}[`(]", PAGE, re.MULTILINE)
-    for count in set(signature(Inspectable.wait_until).parameters) - {"self", "topic", "channel"}:
+    for count in (*CHANNEL_COUNTS, "timeout"):
         assert f"``{count}``" in PAGE
 
 

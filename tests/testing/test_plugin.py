@@ -167,13 +167,19 @@ def test_the_last_counts_are_reported(nsqd):
     with pytest.raises(AssertionError) as failed:
         nsqd.wait_until("clicks", "archive", depth=1, timeout=0.05)
     assert str(failed.value) == (
-        f"nsqd {nsqd.tcp_address}: clicks/archive did not reach depth 1 within 0.05 s; "
+        f"not within 0.05 s: nsqd {nsqd.tcp_address}: clicks/archive with depth 1; "
         "last seen: there is no channel archive of clicks; channels: none"
     )
     nsqd.create_channel("clicks", "archive")
-    with pytest.raises(AssertionError, match="did not reach depth 0 and clients 2 within 0.05 s; last seen: depth 1, "
+    with pytest.raises(AssertionError, match="clicks/archive with depth 0 and clients 2; last seen: depth 1, "
                        "in_flight 0, deferred 0, left 1, clients 0, messages 1, requeued 0, timed_out 0"):
         nsqd.wait_until("clicks", "archive", depth=0, clients=2, timeout=0.05)
+    with pytest.raises(ValueError, match="clients=1: the counts here are depth, messages; name a channel"):
+        nsqd.wait_until("clicks", clients=1)
+    with pytest.raises(ValueError, match="the counts here are depth, in_flight, .*, timed_out$"):
+        nsqd.wait_until("clicks", "archive", paused=1)
+    with pytest.raises(ValueError, match="give at least one of depth, messages"):
+        nsqd.wait_until("clicks")
     nsqd.stop()
     with pytest.raises(AssertionError, match="last seen: no answer .*refused"):
         nsqd.wait_until("clicks", messages=1, timeout=0.05)
