@@ -1,6 +1,9 @@
 """Publishes that wait at the same moment, as one MPUB."""
 
+from __future__ import annotations
+
 import struct
+from typing import Any
 
 import gevent
 import pytest
@@ -8,21 +11,17 @@ import pytest
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
 from tests.support.daemons import KINDS, running_nsqd
+from tests.support.hub import settle
 from tests.support.nsqds import identified
-from tests.support.peer import OK, PATIENCE, scripted_nsqd
+from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
 
 
-@pytest.fixture
-def nsqd():
-    with scripted_nsqd() as server:
-        yield server
+def make(nsqd: ScriptedNsqd, **options: Any) -> Producer:
+    options = {"own_thread": False, "batching": True, "timeout": PATIENCE, **options}
+    return Producer(nsqd.address, **options)
 
 
-def make(nsqd, **options):
-    return Producer(nsqd.address, **{"own_thread": False, "batching": True, "timeout": PATIENCE, **options})
-
-
-def take_batch(peer):
+def take_batch(peer: Peer) -> tuple[bytes, list[bytes]]:
     """The topic and bodies of the next command."""
     word, topic = peer.line().split(b" ")
     body = peer.body()
@@ -30,7 +29,8 @@ def take_batch(peer):
         return topic, [body]
     assert word == b"MPUB"
     [count] = struct.unpack_from(">i", body)
-    bodies, position = [], 4
+    bodies: list[bytes] = []
+    position = 4
     for _ in range(count):
         [size] = struct.unpack_from(">i", body, position)
         bodies.append(body[position + 4 : position + 4 + size])
@@ -39,11 +39,11 @@ def take_batch(peer):
     return topic, bodies
 
 
-def start(producer, count, topic="t"):
+def start(producer: Producer, count: int, topic: str = "t") -> list[Any]:
     return [gevent.spawn(producer.publish, topic, b"%d" % number) for number in range(count)]
 
 
-def numbers(count):
+def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
@@ -81,9 +81,9 @@ def test_a_batch_is_bounded(nsqd, option, value):
 
 
 def test_linger_gathers_what_comes_later(nsqd):
-    producer = make(nsqd, linger=0.2)
+    producer = make(nsqd, linger=1)
     first = start(producer, 2)
-    gevent.sleep(0.01)
+    settle()  # without linger they would have left
     second = start(producer, 2)
     peer = identified(nsqd)
     assert take_batch(peer)[1] == [b"0", b"1", b"0", b"1"]
@@ -105,7 +105,7 @@ def test_linger_does_not_outlast_a_deadline(nsqd):
 def test_close_sends_what_lingers(nsqd):
     producer = make(nsqd, linger=60, timeout=100)
     waiting = start(producer, 3)
-    gevent.sleep(0)
+    settle()
     closing = gevent.spawn(producer.close)
     peer = identified(nsqd)
     assert take_batch(peer)[1] == numbers(3)
@@ -166,7 +166,7 @@ def test_only_the_offender_fails_at_a_whole_nsqd(kind):
 
 def test_each_has_its_own_deadline(nsqd):
     producer = make(nsqd)
-    hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=0.2)
+    hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=1)
     patient = gevent.spawn(producer.publish, "t", b"patient")
     peer = identified(nsqd)
     assert take_batch(peer)[1] == [b"hasty", b"patient"]

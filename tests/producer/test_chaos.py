@@ -32,7 +32,12 @@ PAUSE = 0.1
 )
 def test_nothing_confirmed_is_lost_and_nothing_unsent_arrives(kind, restarts, options):
     draw = random.Random(4)
-    outcomes = {None: [], NotSent: [], PublishRefused: [], OutcomeUnknown: []}
+    outcomes: dict[type[Exception] | None, list[bytes]] = {
+        None: [],
+        NotSent: [],
+        PublishRefused: [],
+        OutcomeUnknown: [],
+    }
     with ExitStack() as stack:
         nsqds = [stack.enter_context(running_nsqd(kind, node_id=number)) for number in range(3)]
         proxies = [stack.enter_context(FaultProxy(nsqd.tcp_address)) for nsqd in nsqds]
@@ -52,10 +57,10 @@ def test_nothing_confirmed_is_lost_and_nothing_unsent_arrives(kind, restarts, op
                     outcomes[type(exc)].append(body)
                 else:
                     outcomes[None].append(body)
-                gevent.sleep(draw.uniform(0, PAUSE))
+                gevent.sleep(draw.uniform(0, PAUSE))  # the troubles need time to happen
 
         over = Event()
-        done = Counter()
+        done: Counter[str] = Counter()
 
         def reset():
             while not over.wait(draw.uniform(0.01, 0.1)):
@@ -66,7 +71,7 @@ def test_nothing_confirmed_is_lost_and_nothing_unsent_arrives(kind, restarts, op
             while not over.wait(draw.uniform(0.1, 0.3)):
                 nsqd = draw.choice(nsqds)
                 nsqd.stop()
-                gevent.sleep(draw.uniform(0, 0.2))
+                gevent.sleep(draw.uniform(0, 0.2))  # away for so long
                 nsqd.start()
                 done["restarts"] += 1
 
@@ -76,7 +81,7 @@ def test_nothing_confirmed_is_lost_and_nothing_unsent_arrives(kind, restarts, op
         stats = producer.stats()
         over.set()
         gevent.joinall(troubles, raise_error=True)
-        arrived = Counter()
+        arrived: Counter[bytes] = Counter()
 
         def handler(message):
             arrived[message.body] += 1

@@ -1,7 +1,10 @@
 """The queue of deadlines."""
 
+from __future__ import annotations
+
 import random
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,50 +12,65 @@ from gnsq_like.producer.deadlines import Deadlines
 from tests.support.daemons import wait_for
 
 
+class Log(list[tuple[float, float, int]]):
+    """For each thing that expired: its deadline, when it did, and in which round of the queue."""
+
+    rounds = 0
+
+    def end_round(self) -> None:
+        self.rounds += 1
+
+
 class Thing:
-    def __init__(self, deadline, log):
+    def __init__(self, deadline: float, log: Log) -> None:
         self.deadline = deadline
         self.done = False
         self.log = log
 
-    def expire(self):
+    def expire(self) -> None:
         self.done = True
-        self.log.append((self.deadline, time.monotonic()))
+        self.log.append((self.deadline, time.monotonic(), self.log.rounds))
 
 
 @pytest.fixture
-def queue():
-    deadlines = Deadlines(lambda: None)
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def queue(log: Log) -> Iterator[Deadlines]:
+    deadlines = Deadlines(log.end_round)
     yield deadlines
     deadlines.close()
 
 
-def test_each_expires_at_its_time_whatever_the_order(queue):
-    log = []
+def test_each_expires_at_its_time_whatever_the_order(queue: Deadlines, log: Log) -> None:
     now = time.monotonic()
-    things = [Thing(now + random.Random(1).random() * 0.2 + number % 7 * 0.02, log) for number in range(200)]
-    for thing in things:
-        queue.add(thing)
-    wait_for(lambda: len(log) == len(things))
-    assert all(0 <= at - deadline < 0.5 for deadline, at in log)
+    draw = random.Random(1)
+    for number in range(200):
+        queue.add(Thing(now + draw.random() * 0.6 + number % 7 * 0.05, log))
+    wait_for(lambda: len(log) == 200)
+    assert all(at >= deadline for deadline, at, _ in log)
+    # None expired in a later round than one that was due after it.
+    rounds = [number for _, _, number in sorted(log)]
+    assert rounds == sorted(rounds)
+    assert log.rounds > 1
     assert len(queue) == 0
 
 
-def test_what_is_done_does_not_expire(queue):
-    log = []
+def test_what_is_done_does_not_expire(queue: Deadlines, log: Log) -> None:
     now = time.monotonic()
     done, left = Thing(now + 0.01, log), Thing(now + 0.03, log)
     queue.add(done)
     queue.add(left)
     done.done = True
     wait_for(lambda: log)
-    assert [deadline for deadline, _ in log] == [left.deadline]
+    assert [deadline for deadline, *_ in log] == [left.deadline]
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_what_is_done_is_forgotten_although_one_is_not(queue, order):
+def test_what_is_done_is_forgotten_although_one_is_not(queue: Deadlines, log: Log, order: int) -> None:
     """One publish to a mute nsqd must not keep a million answered ones in memory."""
-    log = []
     now = time.monotonic()
     stuck = Thing(now + (1000 if order == 1 else 5), log)
     queue.add(stuck)

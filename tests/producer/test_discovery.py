@@ -12,7 +12,7 @@ from tests.support.peer import PATIENCE, free_port
 @pytest.mark.parametrize("own_thread", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_nsqds_whatever_their_topics(kind, own_thread):
-    connected = set()
+    connected: set[str] = set()
     with (
         running_nsqlookupd(kind) as lookupd,
         running_nsqd(kind, node_id=1, lookupd_tcp_addresses=[lookupd.tcp_address]) as one,
@@ -23,7 +23,12 @@ def test_all_nsqds_whatever_their_topics(kind, own_thread):
         with Producer(
             lookupd_http_addresses=lookupd.http_address, on_connect=connected.add, own_thread=own_thread
         ) as producer:
-            wait_for(lambda: [producer.publish("t", b"x"), connected == {one.tcp_address, two.tcp_address}][1])
+
+            def publish() -> bool:
+                producer.publish("t", b"x")
+                return connected == {one.tcp_address, two.tcp_address}
+
+            wait_for(publish)
 
 
 def test_a_filter():
@@ -45,7 +50,7 @@ def test_a_filter():
 
 
 def test_no_nsqd_and_no_nsqlookupd():
-    errors = []
+    errors: list[object] = []
     with Producer(
         lookupd_http_addresses=f"127.0.0.1:{free_port()}",
         on_error=lambda url, error: errors.append(error),

@@ -1,21 +1,22 @@
 """A copy of each message on several nsqds."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import gevent
 import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
 from tests.support.daemons import wait_for
-from tests.support.nsqds import good_nsqd, identified
-from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
+from tests.support.nsqds import good_nsqd, identified, nowhere
+from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
-def nowhere():
-    return f"127.0.0.1:{free_port()}"
-
-
-def make(*addresses, **options):
-    return Producer(list(addresses), **{"own_thread": False, "timeout": PATIENCE, **options})
+def make(*addresses: str, **options: Any) -> Producer:
+    options = {"own_thread": False, "timeout": PATIENCE, **options}
+    return Producer(list(addresses), **options)
 
 
 def test_each_message_goes_to_so_many_nsqds():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import gevent
 
-from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
+from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, free_port, scripted_nsqd
 
 
 def answer_all(peer: Peer, bodies: list[bytes] | None = None) -> None:
@@ -30,6 +30,23 @@ def identified(server: ScriptedNsqd, timeout: float | None = PATIENCE) -> Peer:
     peer = server.accept(timeout)
     peer.identify(version="1.3.0", max_rdy_count=2500)
     return peer
+
+
+def answer_one(peer: Peer, body: bytes) -> None:
+    """Take a PUB to t with this body, and say OK."""
+    assert (peer.line(), peer.body()) == (b"PUB t", body)
+    peer.send(OK)
+
+
+def beat(peer: Peer) -> None:
+    """A heartbeat and its answer: the client has had its turn, and has nothing before this to say."""
+    peer.send(HEARTBEAT)
+    assert peer.line() == b"NOP"
+
+
+def nowhere() -> str:
+    """An address where nothing listens."""
+    return f"127.0.0.1:{free_port()}"
 
 
 @contextmanager

@@ -1,0 +1,113 @@
+"""One nsqd to publish to: away, mute, or broken while it is written to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import NotSent, OutcomeUnknown
+from tests.support.daemons import running_nsqd, wait_for
+from tests.support.nsqds import answer_all, answer_one, identified, nowhere
+from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+
+Make = Callable[..., Producer]
+
+
+def test_nothing_listens(make: Make) -> None:
+    producer = make(nowhere(), timeout=0.3)
+    started = time.monotonic()
+    with pytest.raises(NotSent, match="Connection refused"):
+        producer.publish("t", b"x")
+    assert time.monotonic() - started > 0.25
+    assert producer.stats()["not_sent"] == 1
+
+
+def test_an_nsqd_that_is_away_is_passed_over(make: Make, other: ScriptedNsqd) -> None:
+    producer = make(nowhere(), other.address)
+    for number in range(10):
+        producer.publish("t", b"%d" % number)
+    assert other.bodies == [b"%d" % number for number in range(10)]
+
+
+def test_an_nsqd_that_was_away_is_found_when_it_is_there(make: Make, own_thread: bool) -> None:
+    address = nowhere()
+    producer = make(address)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    wait_for(lambda: producer.stats()["connections"] and producer.stats()["connections"][address]["failures"])
+    with running_nsqd("ours", tcp_address=address):
+        waiting.get(timeout=PATIENCE)
+
+
+def test_each_publish_that_waits_for_an_nsqd_that_is_away_sees_a_try(make: Make) -> None:
+    address = nowhere()
+    producer = make(address, timeout=1)
+    for tries in range(1, 5):
+        with pytest.raises(NotSent, match="Connection refused"):
+            producer.publish("t", b"x")
+        assert producer.stats()["connections"][address]["failures"] >= tries
+    with running_nsqd("ours", tcp_address=address):
+        producer.publish("t", b"x", timeout=PATIENCE)
+
+
+def test_a_peer_that_accepts_and_is_mute(make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, other.address, connect_timeout=1)
+    producer.publish("t", b"x")
+    assert other.bodies == [b"x"]
+    alone = make(nsqd.address, timeout=0.3)
+    with pytest.raises(NotSent, match="no connection"):
+        alone.publish("t", b"x")
+
+
+def test_a_connection_that_breaks_while_writing(make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd) -> None:
+    """More than the kernel takes: bytes are missing at the peer, so nsqd cannot have executed it."""
+    body = bytes(8 * 1024 * 1024)
+    producer = make(nsqd.address, max_msg_bytes=len(body))
+    waiting = gevent.spawn(producer.publish, "t", body)
+    peer = identified(nsqd)
+    peer.take(1024)
+    peer.reset()
+    peer = identified(nsqd)
+    assert peer.line() == b"PUB t"
+    assert peer.body() == body
+    peer.send(OK)
+    waiting.get(timeout=PATIENCE)
+    assert producer.stats()["retried"] == 1
+
+
+def test_a_peer_that_reads_nothing(make: Make, nsqd: ScriptedNsqd) -> None:
+    """Commands beyond what the kernel takes are given up with the connection, and sent again elsewhere."""
+    body = bytes(8 * 1024 * 1024)
+    producer = make(nsqd.address, max_msg_bytes=len(body), write_timeout=0.1)
+    waiting = gevent.spawn(producer.publish, "t", body)
+    identified(nsqd)
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", body)
+    peer.send(OK)
+    waiting.get(timeout=PATIENCE)
+
+
+def test_no_answer_in_time_and_the_next_goes_elsewhere(make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd) -> None:
+    """A mute nsqd is asked again only when it has said something."""
+    producer = make(nsqd.address, other.address)
+    producer.publish("t", b"x")  # the other one gets it: this one is not connected before its IDENTIFY is answered
+    peer = identified(nsqd)
+    wait_for(lambda: producer.stats()["connections"][nsqd.address]["connected"])
+    results = [producer.publish_async("t", b"x", timeout=1) for _ in range(2)]
+    gevent.wait(results, timeout=PATIENCE)
+    [error] = [result.exception for result in results if result.exception is not None]
+    assert isinstance(error, OutcomeUnknown)
+    assert error.address == nsqd.address
+    for _ in range(5):
+        producer.publish("t", b"y")
+    assert producer.stats()["connections"][nsqd.address]["unanswered"] == 1
+    # The late answer belongs to nobody, and makes the nsqd good again.
+    answer_one(peer, b"x")
+    bodies: list[bytes] = []
+    serving = gevent.spawn(answer_all, peer, bodies)
+    while not bodies:
+        producer.publish("t", b"z")
+    serving.kill()

@@ -1,0 +1,125 @@
+"""Which nsqd gets the next publish, who waits for room, and what goes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import NotSent, PublishRefused
+from tests.support.daemons import KINDS, Kind, running_nsqd
+from tests.support.hub import settle
+from tests.support.nsqds import answer_all, answer_one, identified
+from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+
+Make = Callable[..., Producer]
+
+
+def test_no_room_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, max_pending_count=1)
+    first = gevent.spawn(producer.publish, "t", b"first")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"first")
+    with pytest.raises(NotSent, match="no room"):
+        producer.publish("t", b"second", timeout=0.1)
+    peer.send(OK)
+    first.get(timeout=PATIENCE)
+    third = gevent.spawn(producer.publish, "t", b"third")
+    assert (peer.line(), peer.body()) == (b"PUB t", b"third")
+    peer.send(OK)
+    third.get(timeout=PATIENCE)
+
+
+def test_those_who_wait_for_room_go_in_their_order(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, max_pending_count=2)
+    waiting = [gevent.spawn(producer.publish, "t", b"%d" % number) for number in range(20)]
+    peer = identified(nsqd)
+    for number in range(20):
+        assert (peer.line(), peer.body()) == (b"PUB t", b"%d" % number)
+        peer.send(OK)
+    gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+
+
+def test_publish_async_waits_when_too_much_waits_already(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, max_pending_count=10)
+    results = [producer.publish_async("t", b"%d" % number) for number in range(10)]
+    late = gevent.spawn(producer.publish_async, "t", b"10")
+    peer = nsqd.accept()
+    settle()
+    assert not late.ready()
+    peer.identify(version="1.3.0")
+    results.append(late.get(timeout=PATIENCE))
+    for number in range(11):
+        assert (peer.line(), peer.body()) == (b"PUB t", b"%d" % number)
+        peer.send(OK)
+    for result in results:
+        result.get(timeout=PATIENCE)
+
+
+def test_publish_async_without_room_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, max_pending_count=1, timeout=0.2)
+    results = [producer.publish_async("t", b"%d" % number) for number in range(2)]
+    for result in results:
+        with pytest.raises(NotSent):
+            result.get(timeout=PATIENCE)
+
+
+def test_one_offender_among_a_hundred(make: Make, nsqd: ScriptedNsqd) -> None:
+    """nsqd answers in order and executes nothing after a fatal error."""
+    producer = make(nsqd.address)
+    producer_first = gevent.spawn(producer.publish, "t", b"first")
+    peer = identified(nsqd)
+    answer_one(peer, b"first")
+    producer_first.get(timeout=PATIENCE)
+    waiting = {number: gevent.spawn(producer.publish, "t", b"%d" % number) for number in range(100)}
+    taken: list[int] = []
+    for _ in range(100):
+        assert peer.line() == b"PUB t"
+        taken.append(int(peer.body()))
+    for _ in range(40):
+        peer.send(OK)
+    peer.error("E_BAD_MESSAGE PUB message too big")
+    peer.close()
+    bodies: list[bytes] = []
+    serving = gevent.spawn(answer_all, identified(nsqd), bodies)
+    gevent.joinall(waiting.values(), timeout=PATIENCE)
+    offender = taken[40]
+    assert isinstance(waiting[offender].exception, PublishRefused)
+    assert waiting[offender].exception.error.code == "E_BAD_MESSAGE"
+    assert [number for number, greenlet in waiting.items() if greenlet.exception] == [offender]
+    assert sorted(map(int, bodies)) == sorted(taken[41:])
+    serving.kill()
+    stats = producer.stats()
+    assert (stats["confirmed"], stats["refused"], stats["retried"]) == (100, 1, 59)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_offender_among_a_hundred_at_a_whole_nsqd(make: Make, kind: Kind) -> None:
+    with running_nsqd(kind, max_msg_size=100) as nsqd:
+        producer = make(nsqd.tcp_address)
+        waiting = [
+            gevent.spawn(producer.publish, "t", bytes(101) if number == 30 else b"%d" % number) for number in range(100)
+        ]
+        gevent.joinall(waiting, timeout=PATIENCE)
+        failed = [(number, greenlet.exception) for number, greenlet in enumerate(waiting) if greenlet.exception]
+        assert [number for number, _ in failed] == [30]
+        assert isinstance(failed[0][1], PublishRefused)
+
+
+def test_the_answers_before_a_refusal_count(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    first = gevent.spawn(producer.publish, "t", b"a")
+    peer = identified(nsqd)
+    answer_one(peer, b"a")
+    first.get(timeout=PATIENCE)
+    results = [producer.publish_async("t", body) for body in (b"b", b"c")]
+    for body in (b"b", b"c"):
+        assert (peer.line(), peer.body()) == (b"PUB t", body)
+    peer.send(OK)
+    peer.error("E_PUB_FAILED PUB failed exiting")
+    peer.close()
+    results[0].get(timeout=PATIENCE)
+    with pytest.raises(PublishRefused):
+        results[1].get(timeout=PATIENCE)

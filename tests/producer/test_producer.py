@@ -1,0 +1,73 @@
+"""A Producer from its first publish to its close."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import NotRunning, NotSent, OutcomeUnknown
+from tests.support.daemons import wait_for
+from tests.support.nsqds import answer_one, beat, identified, nowhere
+from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+
+Make = Callable[..., Producer]
+
+
+def test_close_waits_for_answers(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    results = [producer.publish_async("t", b"x") for _ in range(3)]
+    closing = gevent.spawn(producer.close)
+    peer = identified(nsqd)
+    for _ in range(2):
+        answer_one(peer, b"x")
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    beat(peer)
+    assert not closing.ready()
+    with pytest.raises(NotRunning):
+        producer.publish("t", b"y")
+    peer.send(OK)
+    assert closing.get(timeout=PATIENCE) is True
+    assert [result.get(timeout=PATIENCE) for result in results] == [None] * 3
+    assert peer.ended()
+    assert producer.close() is True
+    stats = producer.stats()
+    assert (stats["state"], stats["confirmed"], stats["waiting"]) == ("closed", 3, 0)
+
+
+def test_close_gives_up_at_its_time(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, max_pending_count=1)
+    sent = producer.publish_async("t", b"sent")
+    queued = gevent.spawn(producer.publish, "t", b"queued")
+    peer = identified(nsqd)
+    assert peer.line() == b"PUB t"
+    assert producer.close(timeout=0.05) is False
+    with pytest.raises(OutcomeUnknown):
+        sent.get(timeout=PATIENCE)
+    with pytest.raises(NotSent):
+        queued.get(timeout=PATIENCE)
+
+
+def test_failures_are_logged_and_reported(
+    make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[Any, ...]] = []
+    caplog.set_level(logging.INFO)
+    away = nowhere()
+    producer = make(
+        away,
+        other.address,
+        on_connect=lambda address: heard.append(("connect", address)),
+        on_disconnect=lambda address, error: heard.append(("disconnect", address, error)),
+        on_error=lambda address, error: heard.append(("error", address, type(error).__name__)),
+    )
+    producer.publish("t", b"x")
+    wait_for(lambda: ("error", away, "ConnectionFailed") in heard)
+    producer.close()
+    assert ("connect", other.address) in heard
+    assert ("disconnect", other.address, None) in heard
+    assert "next try in" in caplog.text

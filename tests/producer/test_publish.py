@@ -1,0 +1,75 @@
+"""One publish: its outcome when the connection goes, and a caller that goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import OutcomeUnknown
+from tests.support.hub import settle
+from tests.support.nsqds import answer_one, identified
+from tests.support.peer import PATIENCE, ScriptedNsqd
+
+Make = Callable[..., Producer]
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_killed_between_write_and_reply(make: Make, nsqd: ScriptedNsqd, how: str) -> None:
+    producer = make(nsqd.address)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    getattr(peer, how)()
+    with pytest.raises(OutcomeUnknown) as caught:
+        waiting.get(timeout=PATIENCE)
+    assert caught.value.address == nsqd.address
+    again = gevent.spawn(producer.publish, "t", b"y")
+    answer_one(identified(nsqd), b"y")
+    again.get(timeout=PATIENCE)
+
+
+def test_retry_unknown_takes_the_risk(make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, retry_unknown=True)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    peer.close()
+    answer_one(identified(nsqd), b"x")
+    waiting.get(timeout=PATIENCE)
+
+
+def test_what_is_unknown_stays_so_when_the_next_try_is_not_sent(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address, retry_unknown=True, timeout=0.5)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    peer.close()
+    with pytest.raises(OutcomeUnknown):
+        waiting.get(timeout=PATIENCE)
+
+
+def test_a_killed_caller_abandons_its_answer_only(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    killed = gevent.spawn(producer.publish, "t", b"killed")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"killed")
+    killed.kill()
+    following = gevent.spawn(producer.publish, "t", b"following")
+    assert (peer.line(), peer.body()) == (b"PUB t", b"following")
+    peer.error("E_PUB_FAILED the first one's")  # belongs to the one whose caller is gone
+    peer.close()
+    answer_one(identified(nsqd), b"following")
+    following.get(timeout=PATIENCE)
+
+
+def test_a_caller_that_is_gone_before_its_publish_was_sent(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    killed = gevent.spawn(producer.publish, "t", b"killed")
+    following = gevent.spawn(producer.publish, "t", b"following")
+    settle()
+    killed.kill()
+    answer_one(identified(nsqd), b"following")
+    following.get(timeout=PATIENCE)
