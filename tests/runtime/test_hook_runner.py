@@ -1,5 +1,10 @@
 """Hooks are called in order, in a greenlet of their own, and may do what they like."""
 
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
 import gevent
 import pytest
 from gevent.event import Event
@@ -9,12 +14,12 @@ from tests.support.daemons import wait_for
 
 
 def test_calls_are_made_in_order_and_not_at_once():
-    seen = []
+    seen: list[tuple[Any, ...]] = []
     hooks = HookRunner(each=lambda *arguments: seen.append((gevent.getcurrent(), arguments)))
     for number in range(5):
         hooks.call("each", number, "x")
     assert seen == []
-    hooks.join(10)
+    hooks.join(60)
     assert [arguments for _, arguments in seen] == [(number, "x") for number in range(5)]
     assert len({greenlet for greenlet, _ in seen}) == 1
     assert gevent.getcurrent() not in {greenlet for greenlet, _ in seen}
@@ -28,14 +33,15 @@ def test_no_hook_is_fine():
 
 
 def test_a_hook_that_blocks_delays_only_hooks():
-    gate, seen = Event(), []
+    gate = Event()
+    seen: list[int] = []
     hooks = HookRunner(block=gate.wait, note=seen.append)
     hooks.call("block")
     hooks.call("note", 1)
     hooks.join(0.001)
     assert seen == []
     gate.set()
-    hooks.join(10)
+    hooks.join(60)
     assert seen == [1]
 
 
@@ -44,33 +50,33 @@ def test_what_a_hook_raises_is_logged_and_the_next_is_called(raised, caplog):
     def fail():
         raise raised
 
-    seen = []
+    seen: list[int] = []
     hooks = HookRunner(fail=fail, note=seen.append)
     hooks.call("fail")
     hooks.call("note", 1)
-    hooks.join(10)
+    hooks.join(60)
     assert seen == [1]
     assert "fail" in caplog.text
 
 
 def test_a_hook_may_cause_further_calls_and_may_wait_for_them():
-    seen = []
+    seen: list[int] = []
 
     def first():
         hooks.call("note", 2)
-        hooks.join(10)  # would be waiting for itself
+        hooks.join(60)  # would be waiting for itself
         seen.append(1)
 
     hooks = HookRunner(first=first, note=seen.append)
     hooks.call("first")
-    hooks.join(10)
+    hooks.join(60)
     assert seen == [1, 2]
 
 
 def test_the_greenlet_lives_only_while_there_are_calls():
-    seen = []
+    seen: list[int] = []
     hooks = HookRunner(note=seen.append)
     for number in range(3):
         hooks.call("note", number)
-        wait_for(lambda number=number: len(seen) == number + 1)
+        wait_for(partial(seen.__contains__, number))
         wait_for(lambda: hooks._greenlet is None)

@@ -20,7 +20,7 @@ from tests.support.daemons import KINDS, running_nsqd, wait_for
 def calls():
     made = ThreadPool(2)
     yield made
-    assert made.close(10) == 0
+    assert made.close(60) == 0
 
 
 class Custom(BaseException):
@@ -53,7 +53,7 @@ def test_no_more_calls_run_at_once_than_it_is_wide(calls):
         with lock:
             inside.add(number)
             most.append(len(inside))
-        gate.wait(10)
+        gate.wait(60)
         with lock:
             inside.discard(number)
 
@@ -63,23 +63,23 @@ def test_no_more_calls_run_at_once_than_it_is_wide(calls):
     assert calls.width == 3
     wait_for(lambda: len(inside) == 3)
     gate.set()
-    gevent.joinall(waiting, timeout=10, raise_error=True)
+    gevent.joinall(waiting, timeout=60, raise_error=True)
     assert max(most) == 3
     calls.width = 2
 
 
 def test_other_greenlets_run_while_a_thread_works(calls):
     gate = threading.Event()
-    caller = gevent.spawn(calls.call, lambda _: gate.wait(10), None)
+    caller = gevent.spawn(calls.call, lambda _: gate.wait(60), None)
     gevent.spawn(gate.set)
-    assert caller.get(timeout=10) is True
+    assert caller.get(timeout=60) is True
 
 
 def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
     calls, gate, ended = ThreadPool(1), threading.Event(), []
 
     def stay(_):
-        gate.wait(10)
+        gate.wait(60)
         ended.append(1)
 
     caller = gevent.spawn(calls.call, stay, None)
@@ -117,12 +117,12 @@ def test_handlers_run_in_threads_side_by_side_and_block_nothing(nsqd):
 
     def handler(message):
         threads.add(thread_id())
-        arrived.wait(10)  # only passes when four handlers and the test's thread meet
-        gate.wait(10)
+        arrived.wait(60)  # only passes when four handlers and the test's thread meet
+        gate.wait(60)
 
     with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler) as reader:
         producer.multi_publish("t", [b"%d" % number for number in range(4)])
-        call_in_thread(arrived.wait, 10)
+        call_in_thread(arrived.wait, 60)
         assert reader.stats()["busy"] == 4
         gate.set()
         wait_for(lambda: reader.stats()["finished"] == 4)
@@ -149,7 +149,7 @@ def test_answers_from_a_thread(nsqd, how):
             before = message.timeout_at
             message.touch()
             while message.timeout_at == before:  # the hub notes it when it sends
-                time.sleep(0.001)
+                time.sleep(0.001)  # this thread has no hub to wait in
             done.set()
         elif how == "Requeue":
             raise Requeue(delay=0)
@@ -208,7 +208,7 @@ def test_stopping_does_not_wait_for_a_thread_that_never_ends(nsqd):
 
     def handler(message):
         begun.set()
-        gate.wait(30)
+        gate.wait(60)
         message.finish()  # requeued by then
 
     reader = threaded(nsqd, handler)
@@ -220,7 +220,7 @@ def test_stopping_does_not_wait_for_a_thread_that_never_ends(nsqd):
         gate.set()
         seen = Event()
         with Reader("t", "c", lambda message: seen.set(), nsqd_tcp_addresses=nsqd.tcp_address):
-            assert seen.wait(10)
+            assert seen.wait(60)
             wait_for(lambda: finished(nsqd))
 
 
@@ -229,7 +229,7 @@ def test_concurrency_follows_max_in_flight_live(nsqd):
 
     def handler(message):
         inside.add(message.body)
-        gate.wait(10)
+        gate.wait(60)
 
     with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler, max_in_flight=1) as reader:
         producer.multi_publish("t", [b"%d" % number for number in range(6)])

@@ -1,0 +1,117 @@
+"""One call at a later time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from gnsq_like.runtime.timer import Timer
+from tests.support.daemons import wait_for
+from tests.support.hub import settle
+
+
+class Calls(list[float]):
+    """When the timer called."""
+
+    def __call__(self) -> None:
+        self.append(time.monotonic())
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture
+def timer(calls: Calls) -> Iterator[Timer]:
+    made = Timer(calls)
+    yield made
+    made.cancel()
+
+
+def passes(seconds: float) -> None:
+    """Until a timer of so many seconds has rung that was set after all others."""
+    rung: list[bool] = []
+    Timer(lambda: rung.append(True)).set(seconds)
+    wait_for(lambda: rung)
+    settle()
+
+
+def test_it_calls_once_when_it_is_due(timer: Timer, calls: Calls) -> None:
+    due = time.monotonic() + 0.02
+    timer.set_at(due)
+    assert timer.is_set
+    assert timer.due == due
+    wait_for(lambda: calls)
+    assert calls[0] >= due
+    assert not timer.is_set
+    passes(0.03)
+    assert len(calls) == 1
+
+
+def test_what_is_due_already_is_called_when_the_hub_comes_round(timer: Timer, calls: Calls) -> None:
+    timer.set_at(time.monotonic() - 10)
+    assert calls == []
+    passes(0.0)
+    assert len(calls) == 1
+
+
+def test_setting_it_again_takes_the_place_of_the_first(timer: Timer, calls: Calls) -> None:
+    timer.set(0.001)
+    due = time.monotonic() + 0.03
+    timer.set_at(due)
+    wait_for(lambda: calls)
+    assert calls[0] >= due
+    assert len(calls) == 1
+
+
+def test_set_by_only_brings_it_forward(timer: Timer, calls: Calls) -> None:
+    now = time.monotonic()
+    timer.set_by(now + 60)
+    timer.set_by(now + 3600)
+    assert timer.due == now + 60
+    timer.set_by(now + 0.001)
+    assert timer.due == now + 0.001
+    wait_for(lambda: calls)
+
+
+def test_what_is_cancelled_does_not_call_and_may_be_set_again(timer: Timer, calls: Calls) -> None:
+    timer.set(0.001)
+    timer.cancel()
+    timer.cancel()
+    assert not timer.is_set
+    passes(0.01)
+    assert calls == []
+    timer.set(0.001)
+    wait_for(lambda: calls)
+
+
+def test_a_callback_may_set_it_again() -> None:
+    calls = Calls()
+
+    def ring() -> None:
+        calls()
+        if len(calls) < 3:
+            again.set(0.001)
+
+    again = Timer(ring)
+    again.set(0.001)
+    wait_for(lambda: len(calls) == 3)
+    assert not again.is_set
+
+
+def test_work_that_kept_the_hub_does_not_count_as_time_gone_by(timer: Timer, calls: Calls) -> None:
+    """The loop's idea of the time is as old as that work; a timer must not ring that much too soon."""
+    began = time.monotonic()
+
+    def work() -> None:
+        while time.monotonic() < began + 0.05:
+            pass
+        timer.set(0.05)
+
+    gevent.spawn(work).join()
+    wait_for(lambda: calls)
+    assert calls[0] >= began + 0.1
