@@ -1,0 +1,136 @@
+"""What one connection can cost, on any course of events: never less than what is in flight or may still come."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.policy.charge import Charge, Settings
+
+SETTINGS = Settings()
+#: The longest that a lowered RDY takes to hold, with the round trip that these tests have.
+SETTLED = SETTINGS.settling(0.01)
+
+
+def made(**more: float) -> Charge:
+    return Charge("a", 0.0, SETTINGS, round_trip=0.01, **more)  # type: ignore[arg-type]
+
+
+def test_rdy_costs_what_it_allows_and_then_what_came_of_it() -> None:
+    charge = made()
+    assert charge.at(0.0) == 0
+    charge.sent(5, 0.0)
+    assert charge.at(0.0) == 5
+    charge.received(3, 0.1)
+    assert charge.at(0.1) == 5
+    charge.answered(3, 0.2)
+    assert (charge.in_flight, charge.at(0.2)) == (0, 5)
+
+
+def test_lowered_rdy_costs_what_may_be_under_way_until_it_holds() -> None:
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(2, 1.0)
+    assert charge.after(0, 2.0) == 5
+    charge.sent(0, 2.0)
+    assert charge.is_settling(2.0)
+    assert (charge.coming, charge.at(2.0)) == (3, 5)
+    charge.received(1, 2.001)  # one of the three was
+    assert (charge.coming, charge.at(2.001)) == (2, 5)
+    assert charge.at(2.0 + SETTLED) == 3
+    assert not charge.is_settling(2.0 + SETTLED)
+
+
+def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its_place() -> None:
+    charge = made()
+    charge.sent(2, 0.0)
+    charge.received(2, 0.1)
+    charge.reserve(1)
+    assert (charge.in_time, charge.at(0.2)) == (1, 3)
+    assert charge.answered(1, 0.3, reserved=1), "that frees something"
+    assert (charge.reserved, charge.at(0.3)) == (0, 2)
+
+
+def test_what_asks_for_another_plan() -> None:
+    charge = made()
+    charge.sent(2, 0.0)
+    assert charge.received(1, 0.1), "the first of a turn"
+    assert not charge.received(1, 0.2)
+    assert charge.received(1, 0.3), "more than its RDY"
+    assert charge.answered(1, 0.4)
+    assert not charge.answered(1, 0.5)
+    assert charge.received(1, 0.5 + SETTINGS.low_rdy_idle_timeout), "the first after a long silence"
+
+
+def test_a_closing_connection_costs_what_it_holds_and_a_lost_one_waits_for_nothing() -> None:
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(2, 0.1)
+    charge.close(0.2)
+    assert charge.closing
+    assert charge.at(0.2) == 5
+    charge.lost(0.2)
+    assert charge.at(0.2) == 2
+    charge.answered(2, 0.3)
+    assert charge.at(0.3) == 0
+
+
+def test_a_turn_begins_with_rdy_and_with_its_return_to_one() -> None:
+    charge = made()
+    assert charge.is_fresh(0.0)
+    charge.sent(4, 1.0)
+    assert (charge.turn_at, charge.delivered) == (1.0, 0)
+    assert charge.is_fresh(1.0), "its first RDY may still bring something"
+    assert not charge.is_fresh(1.0 + SETTLED)
+    charge.received(3, 2.0)
+    charge.sent(2, 3.0)
+    assert charge.turn_at == 1.0
+    charge.sent(1, 4.0)
+    assert charge.turn_at == 4.0
+    charge.sent(0, 5.0)
+    assert charge.waiting_since == 5.0
+
+
+@pytest.mark.parametrize("round_trip", [0.0, 0.001, 0.2, 3.0])
+def test_the_times_grow_with_the_round_trip(round_trip: float) -> None:
+    assert SETTINGS.settling(round_trip) >= max(SETTINGS.settle_minimum, round_trip)
+    assert SETTINGS.quick(round_trip) >= max(SETTINGS.low_rdy_probe_timeout, round_trip)
+    for crowd in (1, 10, 1000):
+        assert SETTINGS.slow(round_trip, crowd) >= SETTINGS.quick(round_trip)
+    # However many there are, everybody has a turn within half of it where the network allows.
+    assert SETTINGS.slow(0.0, 10) * 10 <= SETTINGS.low_rdy_idle_timeout / 2
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["sent", "received", "answered", "reserve"]), st.integers(0, 10), st.floats(0, 0.05)),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_it_is_never_charged_less_than_it_holds(steps: list[tuple[str, int, float]]) -> None:
+    charge = made()
+    now = 0.0
+    for event, number, passed in steps:
+        now += passed
+        before = charge.at(now)
+        if event == "sent":
+            expected = charge.after(number, now)
+            charge.sent(number, now)
+            assert charge.at(now) == expected
+        elif event == "received":
+            # What a peer that keeps to RDY can send just now.
+            number = min(number, max(charge.rdy - charge.in_time, charge.coming_after(charge.rdy, now)))
+            charge.received(number, now)
+            assert charge.at(now) == before, "what comes was charged before it came"
+        elif event == "answered":
+            number = min(number, charge.in_time)
+            charge.answered(number, now)
+            assert charge.at(now) <= before
+        else:
+            charge.reserve(min(number, charge.in_time))
+            assert charge.at(now) >= before
+        assert charge.at(now) >= charge.in_flight
+        assert charge.at(now) >= charge.firm(charge.rdy)
+        assert 0 <= charge.reserved <= charge.in_flight

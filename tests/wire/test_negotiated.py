@@ -1,0 +1,102 @@
+"""The answers to IDENTIFY and AUTH: read in our units, or refused as what they are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.errors import ProtocolError
+from gnsq_like.wire.negotiated import Authorized, Negotiated
+from tests.support.wire import ANSWER, BAD_ANSWERS
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def read(**answer: object) -> Negotiated:
+    return Negotiated.from_payload(json.dumps(answer).encode())
+
+
+def test_durations_are_in_seconds() -> None:
+    assert Negotiated.from_payload(ANSWER) == Negotiated(
+        version="1.3.0",
+        max_rdy_count=2500,
+        msg_timeout=60.0,
+        max_msg_timeout=900.0,
+        sample_rate=0,
+        output_buffer_size=16384,
+        output_buffer_timeout=0.25,
+        auth_required=False,
+        deflate_level=6,
+        max_deflate_level=6,
+        counts_rdy_down=False,
+    )
+
+
+def test_what_it_does_not_say_is_nsqds_default() -> None:
+    assert Negotiated.from_payload(b"{}") == Negotiated()
+    assert Negotiated.from_payload(b"OK") == Negotiated(counts_rdy_down=True)
+    assert (Negotiated().max_rdy_count, Negotiated().msg_timeout) == (2500, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("version", "counts_down"),
+    [("0.2.31", True), ("0.2.30-alpha", True), ("0.3.0", False), ("1.3.0", False), ("dev", False), ("", False)],
+)
+def test_nsqd_before_0_3_counts_rdy_down(version: str, counts_down: bool) -> None:
+    assert read(version=version).counts_rdy_down is counts_down
+
+
+@pytest.mark.parametrize(("level", "expected"), [(0, 6), (1, 1), (9, 9), (42, 9)])
+def test_a_deflate_level_that_zlib_takes(level: int, expected: int) -> None:
+    assert read(deflate_level=level).deflate_level == expected
+
+
+@pytest.mark.parametrize("value", [1, "true", None])
+def test_an_upgrade_is_granted_by_true_alone(value: object) -> None:
+    answer = read(tls_v1=value, snappy=value, deflate=value, auth_required=value)
+    assert not (answer.tls_v1 or answer.snappy or answer.deflate or answer.auth_required)
+
+
+@pytest.mark.parametrize("payload", BAD_ANSWERS)
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_what_is_no_answer_to_identify(payload: bytes) -> None:
+    with pytest.raises(ProtocolError, match="IDENTIFY was answered"):
+        Negotiated.from_payload(payload)
+
+
+@given(st.dictionaries(st.sampled_from([*Negotiated.__dataclass_fields__, "other"]), json_values))
+def test_any_object_is_read_or_is_the_protocol_error(answer: dict[str, object]) -> None:
+    try:
+        negotiated = read(**answer)
+    except ProtocolError:
+        return
+    assert 1 <= negotiated.deflate_level <= 9
+    assert negotiated.max_rdy_count >= 0
+
+
+def test_the_answer_to_auth() -> None:
+    payload = b'{"identity":"ann","identity_url":"http://people.example/ann","permission_count":2}'
+    assert Authorized.from_payload(payload) == Authorized("ann", "http://people.example/ann", 2)
+    assert Authorized.from_payload(b'{"more": []}') == Authorized()
+
+
+@pytest.mark.parametrize("payload", [b"", b"OK", b"[]", b'{"identity":3}', b'{"permission_count":true}', b"\xff"])
+def test_what_is_no_answer_to_auth(payload: bytes) -> None:
+    with pytest.raises(ProtocolError, match="AUTH was answered"):
+        Authorized.from_payload(payload)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_answer_or_the_protocol_error(payload: bytes) -> None:
+    for kind in (Negotiated, Authorized):
+        try:
+            kind.from_payload(payload)
+        except ProtocolError:
+            continue
