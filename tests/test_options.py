@@ -4,6 +4,7 @@ import json
 import pickle
 import ssl
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,13 +128,14 @@ def test_reader_and_producer_refuse_each_others_options():
 def test_a_wrong_option_is_also_a_value_error():
     with pytest.raises(ValueError, match="max_in_flight") as caught:
         ReaderOptions(max_in_flight=-1)
+    assert isinstance(caught.value, InvalidOption)
     assert isinstance(caught.value, UsageError)
     assert (caught.value.option, caught.value.value) == ("max_in_flight", -1)
 
 
 def test_options_cannot_be_changed_afterwards():
     with pytest.raises(AttributeError):
-        ReaderOptions().max_in_flight = 5
+        ReaderOptions().max_in_flight = 5  # type: ignore[misc]
 
 
 def test_every_option_of_a_reader_by_name():
@@ -266,7 +268,7 @@ def test_where_the_client_runs_is_told_if_it_is_known():
 
 
 def test_identify_of_a_reader_holds_nothing_of_the_readers_own():
-    options = {"client_id": "a", "hostname": "b"}
+    options: dict[str, Any] = {"client_id": "a", "hostname": "b"}
     assert ReaderOptions(**options).identify_fields() == ConnectionOptions(**options).identify_fields()
 
 
@@ -289,9 +291,10 @@ def test_durations_are_sent_as_whole_milliseconds(heartbeat, msg_timeout, buffer
         ("msg_timeout", msg_timeout),
         ("output_buffer_timeout", buffer),
     ):
-        assert type(sent[name]) is int
-        assert sent[name] >= 1
-        assert sent[name] == pytest.approx(given_value * 1000, abs=1)
+        value = sent[name]
+        assert type(value) is int
+        assert value >= 1
+        assert value == pytest.approx(given_value * 1000, abs=1)
     assert sent["output_buffer_size"] == size
     assert json.loads(json.dumps(sent)) == sent
     assert "." not in json.dumps({name: value for name, value in sent.items() if not isinstance(value, str)})

@@ -51,7 +51,7 @@ def run(directory: Path, *modules: str) -> str:
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     for number, module in enumerate(modules):
         (directory / f"test_{number}.py").write_text(module)
-    command = [sys.executable, "-m", "pytest", "-c", ROOT / "setup.cfg", "--rootdir", directory, directory]
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "setup.cfg"), f"--rootdir={directory}", str(directory)]
     # Without a bound of its own: were the run to hang, the limit of the test that calls this would name it.
     done = subprocess.run(
         [*command, "-o", "timeout=1", "-n", "2", "--dist", "loadgroup"],

@@ -8,6 +8,7 @@ import ssl
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import gevent
@@ -100,9 +101,14 @@ def start_tls(peer: Peer, context: ssl.SSLContext | None = None) -> CodecStack:
     return layers
 
 
+def asked(codec: str | None) -> dict[str, Any]:
+    """The option that asks for this codec."""
+    return {codec: True} if codec else {}
+
+
 def upgraded(nsqd: ScriptedNsqd, codec: str, **options: Any) -> tuple[Client, Peer, CodecStack]:
     """A connection with a codec, and nsqd's side of it."""
-    client = Client(nsqd, **{codec: True}, **options)
+    client = Client(nsqd, **asked(codec), **options)
     peer = nsqd.accept()
     assert take_identify(peer)[codec] is True
     layers = CodecStack()
@@ -114,7 +120,7 @@ def upgraded(nsqd: ScriptedNsqd, codec: str, **options: Any) -> tuple[Client, Pe
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_answer_ok_and_more_in_one_piece(nsqd: ScriptedNsqd, codec: str) -> None:
-    client = Client(nsqd, **{codec: True})
+    client = Client(nsqd, **asked(codec))
     peer = nsqd.accept()
     take_identify(peer)
     layers = CodecStack()
@@ -132,7 +138,7 @@ def test_answer_ok_and_more_in_one_piece(nsqd: ScriptedNsqd, codec: str) -> None
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", range(0, 60, 7))
 def test_two_oks_cut_anywhere(nsqd: ScriptedNsqd, codec: str, cut: int) -> None:
-    client = Client(nsqd, tls_v1=True, ssl_context=client_context(), **{codec: True})
+    client = Client(nsqd, tls_v1=True, ssl_context=client_context(), **asked(codec))
     peer = nsqd.accept()
     take_identify(peer)
     peer.send(answer(tls_v1=True, **{codec: True}))
@@ -266,12 +272,15 @@ def test_much_through_a_codec_takes_little_memory(nsqd: ScriptedNsqd, codec: str
         count += len(messages)
         received += sum(len(body) for *_, body in messages)
 
+    def has_come(expected: int) -> bool:
+        return count == expected
+
     client.connection._on_messages = count_them
     tracemalloc.start()
     try:
         for round_number in range(1, 21):
             peer.send(layers.encode(encode_message(*MESSAGE[:3], body) * 50))
-            wait_for(lambda expected=50 * round_number: count == expected)
+            wait_for(partial(has_come, 50 * round_number))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -303,7 +312,7 @@ def test_an_nsqd_that_promises_tls_and_does_not_do_it(nsqd: ScriptedNsqd, reply:
 
 @pytest.mark.parametrize("codec", [None, "snappy"])
 def test_a_peer_that_says_much_and_nothing_meets_the_deadline(nsqd: ScriptedNsqd, codec: str | None) -> None:
-    client = Client(nsqd, connect_timeout=0.3, **({codec: True} if codec else {}))
+    client = Client(nsqd, connect_timeout=0.3, **asked(codec))
     peer = nsqd.accept()
     take_identify(peer)
     babble = HEARTBEAT

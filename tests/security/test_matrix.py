@@ -17,6 +17,7 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
@@ -107,12 +108,12 @@ def refusals(nsqd: Running, **options: Any) -> list[ConnectionFailed]:
         reader.run()
     assert [error for _, error in told] == [caught.value]
     heard: list[Any] = []
-    producer = Producer(
-        nsqd.tcp_address, own_thread=False, on_error=lambda *each: heard.append(each), timeout=0.4, **options
-    )
+    producer = Producer(nsqd.tcp_address, own_thread=False, on_error=lambda *each: heard.append(each), **options)
+    producer.publish_async(new_topic(), b"x")
+    wait_for(lambda: heard)
     with pytest.raises(NotSent) as unsent:
-        producer.publish(new_topic(), b"x")
-    producer.close()
+        producer.publish(new_topic(), b"x", timeout=0.05)
+    producer.close(timeout=0)
     [(_, error)] = heard
     assert str(error) in str(unsent.value)
     for each in (error, caught.value):
@@ -137,6 +138,7 @@ def test_what_is_granted(
     nsqds: dict[str, Running], files: dict[str, str], tls: bool, codec: dict[str, Any], number: int
 ) -> None:
     # Required or preferred, with AUTH or without: by turns, each with each codec and with and without TLS.
+    options: dict[str, Any]
     options = {name: "prefer" if value is True and (number + tls) % 2 else value for name, value in codec.items()}
     if tls:
         options |= {"tls_v1": True if number % 2 else "prefer", "tls_root_ca_file": files["ca"]}
@@ -164,11 +166,12 @@ def test_what_is_refused_is_an_error_unless_it_is_preferred(kind: Kind) -> None:
     with running_nsqd(kind, snappy=False, deflate=False) as nsqd:
         for options in ASKED:
             [required] = [name for name, value in options.items() if value is True]
+            prefer: dict[str, Any] = dict.fromkeys(options, "prefer")
             for error in refusals(nsqd, **options):
                 assert isinstance(error.__cause__, NegotiationFailed)
                 assert error.__cause__.feature == required
                 assert f'{required}="prefer"' in str(error)
-            client, _ = round_trip(nsqd, **dict.fromkeys(options, "prefer"))
+            client, _ = round_trip(nsqd, **prefer)
             assert (client["tls"], client["snappy"], client["deflate"]) == (False, False, False)
 
 
@@ -193,7 +196,7 @@ def test_a_certificate_that_nsqd_requires(kind: Kind, files: dict[str, str]) -> 
             assert isinstance(error.__cause__, TLSError)
             assert error.__cause__.kind == "refused"
             assert "tls_cert=" in str(error)
-        mine = {"tls_root_ca_file": files["ca"], "tls_cert": files["cert"], "tls_key": files["key"]}
+        mine: dict[str, Any] = {"tls_root_ca_file": files["ca"], "tls_cert": files["cert"], "tls_key": files["key"]}
         client, _ = round_trip(nsqd, tls_v1=True, **mine, deflate=True)
         assert (client["tls"], client["deflate"]) == (True, True)
 
@@ -330,6 +333,7 @@ def test_what_was_never_allowed_is_refused_though_the_secret_might_be_stale(kind
 
         with Producer(nsqd.tcp_address, own_thread=False, auth_secret=fresh) as producer:
             producer.publish("open", b"x")
+            # The least for which an auth server's answer holds: then it might be stale.
             wait_for(lambda: time.monotonic() - calls[0] > 1.1)
             with pytest.raises(PublishRefused, match='E_UNAUTHORIZED AUTH failed for PUB on "closed"'):
                 producer.publish("closed", b"x")
@@ -350,7 +354,7 @@ def test_a_timeout_in_the_users_callable_is_one_failed_try(nsqds: dict[str, Runn
         tries += 1
         if tries in (1, 3):  # the Producer's and the Reader's first
             with gevent.Timeout(0.01):
-                gevent.sleep(5)
+                Event().wait()
         return "good"
 
     heard: list[Any] = []

@@ -77,7 +77,7 @@ def test_bytes_of_all_kinds_are_a_body(body: bytes) -> None:
 def test_what_is_no_body(body: object, says: str) -> None:
     for make in (commands.encode_body, lambda each: commands.pub("t", each), lambda each: commands.dpub("t", 0, each)):
         with pytest.raises(InvalidBody, match=says):
-            make(body)  # type: ignore[arg-type, no-untyped-call]
+            make(body)  # type: ignore[arg-type]
     with pytest.raises(InvalidBody, match="message 1: .*" + says):
         commands.mpub("t", [b"x", body])  # type: ignore[list-item]
 

@@ -121,7 +121,7 @@ def test_each_upgrade_begins_with_the_bytes_that_came_already():
     assert identified.negotiated.tls_v1
     assert identified.negotiated.snappy
     assert beat == Heartbeat()
-    assert session.state is State.READY
+    assert state_of(session) is State.READY
 
 
 def test_what_came_before_an_upgrade_byte_by_byte():

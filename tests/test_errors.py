@@ -1,0 +1,149 @@
+"""The tree of errors, what each carries, and nsqd's codes (docs/internals 1)."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from gnsq_like import errors
+from gnsq_like.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    HTTPRequestFailed,
+    HTTPStatusError,
+    InvalidAddress,
+    InvalidBody,
+    InvalidName,
+    InvalidOption,
+    NegotiationFailed,
+    NotRunning,
+    NotSent,
+    NsqdError,
+    NSQError,
+    OutcomeUnknown,
+    ProtocolError,
+    PublishRefused,
+    Requeue,
+    TLSError,
+    UsageError,
+)
+
+WHERE = "127.0.0.1:4150"
+
+#: One of each kind that is raised, and a piece of its text.
+EXAMPLES: list[tuple[NSQError, str]] = [
+    (UsageError("no"), "no"),
+    (InvalidName("topic", "two words"), "topic name 'two words'"),
+    (InvalidBody("empty"), "empty"),
+    (InvalidAddress("nowhere", "no port"), "'nowhere': no port"),
+    (InvalidOption("max_in_flight", -1, "at least 0"), "max_in_flight=-1: at least 0"),
+    (NotRunning("stopped"), "stopped"),
+    (ProtocolError("too short"), "too short"),
+    (TLSError("expired", "yesterday"), "has expired: yesterday"),
+    (NegotiationFailed("snappy", "refused"), "snappy: refused"),
+    (NsqdError("E_BAD_TOPIC", "SUB"), "E_BAD_TOPIC SUB"),
+    (ConnectionFailed(WHERE, "refused"), f"no connection to {WHERE}: refused"),
+    (ConnectionLost(WHERE, "reset"), f"connection to {WHERE} lost: reset"),
+    (NotSent("away"), "away"),
+    (PublishRefused(NsqdError("E_BAD_MESSAGE", "too big"), WHERE), f"{WHERE} refused the publish: E_BAD_MESSAGE"),
+    (OutcomeUnknown(WHERE, "lost"), "not confirmed: lost"),
+    (OutcomeUnknown(WHERE, "lost", ("127.0.0.1:4152",)), "confirmed by 127.0.0.1:4152 only"),
+    (HTTPRequestFailed("http://h/", "timed out"), "http://h/: timed out"),
+    (HTTPStatusError("http://h/", 404, "TOPIC_NOT_FOUND"), "http://h/: HTTP 404 TOPIC_NOT_FOUND"),
+]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Each class in the module's docstring, and the class that it stands under there."""
+    above: list[tuple[int, str]] = []
+    parents: dict[str, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([│ ├└─]*)(\w+)", line)
+        if found is None or not hasattr(errors, found[2]):
+            continue
+        depth = len(found[1])
+        above = [each for each in above if each[0] < depth]
+        parents[found[2]] = above[-1][1] if above else "Exception"
+        above.append((depth, found[2]))
+    return parents
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = drawn_tree()
+    classes = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
+    assert set(drawn) == classes
+    for name, parent in drawn.items():
+        public = [each.__name__ for each in getattr(errors, name).__mro__[1:] if not each.__name__.startswith("_")]
+        assert public[0] == parent, name
+
+
+@pytest.mark.parametrize(("error", "says"), EXAMPLES, ids=[type(each[0]).__name__ for each in EXAMPLES])
+def test_the_text_is_made_of_the_data_and_both_travel(error: NSQError, says: str) -> None:
+    assert says in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    # An nsqd's error among them compares by itself, so their texts.
+    assert {name: str(value) for name, value in vars(again).items()} == {
+        name: str(value) for name, value in vars(error).items()
+    }
+
+
+def test_only_three_codes_leave_the_connection_open() -> None:
+    open_after = {code for code, fatal in errors.ERROR_CODES.items() if not fatal}
+    assert open_after == {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
+    assert errors.is_fatal("E_SOMETHING_NEW")
+    assert not NsqdError("E_FIN_FAILED").fatal
+
+
+@pytest.mark.parametrize(
+    ("payload", "code", "detail"),
+    [
+        (b"E_BAD_TOPIC SUB topic name is not valid", "E_BAD_TOPIC", "SUB topic name is not valid"),
+        (b"E_INVALID", "E_INVALID", ""),
+        (b"", "", ""),
+        (b"\xff \xff", "\ufffd", "\ufffd"),
+    ],
+)
+def test_an_error_frame(payload: bytes, code: str, detail: str) -> None:
+    error = NsqdError.from_payload(payload)
+    assert (error.code, error.detail) == (code, detail)
+
+
+def failure(cause: Exception | None) -> ConnectionFailed:
+    error = ConnectionFailed(WHERE, "no")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "incurable"),
+    [
+        (None, False),
+        (OSError("refused"), False),
+        (NsqdError("E_SUB_FAILED"), False),
+        (NsqdError("E_UNAUTHORIZED"), True),
+        (NsqdError("E_BAD_TOPIC"), True),
+        (TLSError("protocol", "cut off"), False),
+        (TLSError("expired", "yesterday"), True),
+        (NegotiationFailed("tls_v1", "refused"), True),
+    ],
+)
+def test_what_no_further_try_can_cure(cause: Exception | None, incurable: bool) -> None:
+    assert errors.is_incurable(failure(cause)) is incurable
+
+
+def test_an_unexpected_failure_keeps_its_cause() -> None:
+    cause = RuntimeError("meant")
+    error = ConnectionFailed.unexpected(WHERE, cause)
+    assert error.__cause__ is cause
+    assert "RuntimeError('meant')" in str(error)
+
+
+def test_a_wrong_delay_is_met_where_it_is_given() -> None:
+    assert (Requeue().delay, Requeue().backoff) == (None, True)
+    with pytest.raises(ValueError, match="delay=-1"):
+        Requeue(-1)
+    assert not issubclass(Requeue, NSQError)
