@@ -73,6 +73,8 @@ ROOMS = {
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.
     # deadletter: what a pipeline rejects has the envelope that all dead letters have.
     "spark": room(only=PUBLIC | {"options", "wire.names", "deadletter"}),
+    # Below the source, which stages its messages there.
+    "spark.staging": room(only=LEAVES),
     "__main__": room(only={"cli"}),
 }
 

@@ -1,6 +1,11 @@
 """The pipeline's report in a browser: it fits a telephone and a desk, and asks for nothing beyond itself."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(params=[1200, 400])
-def width(request, driver):
+def width(request: pytest.FixtureRequest, driver: Any) -> Iterator[int]:
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": request.param < 500},
@@ -23,7 +28,7 @@ def width(request, driver):
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_a_report_fits_its_page(browser, width, tmp_path):
+def test_a_report_fits_its_page(browser: Any, width: int, tmp_path: Path) -> None:
     batches = [batch(number, messages=10**6 + number, rejected=5) for number in range(12)]
     pipeline = written(tmp_path, *batches, batch(9000, latency=timedelta(hours=3).total_seconds()))
     browser.get(write_report(pipeline, tmp_path / "report.html").as_uri())

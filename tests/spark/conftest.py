@@ -1,4 +1,4 @@
-"""One Spark session for all tests; those that need it are skipped, with the reason, where there is no Java."""
+"""One Spark session for all tests; tests that need it are skipped if there is no Java."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def pytest_runtest_makereport() -> None:
-    """PySpark's loggers of query contexts hand on to the root logger again.
+#: Seconds after which a test with Spark counts as hung. The first one in a process waits for Java, and until that has
+#: compiled Spark; on a busy machine, that alone can take as long as other tests may.
+PATIENCE = 300
 
-    Left as PySpark makes them, they get pytest's own handlers at the next test and give those a formatter for JSON:
-    from then on every ``caplog`` of this process is in JSON, and its records have no ``message``.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+def pytest_runtest_makereport() -> None:
+    """Let PySpark's loggers of query contexts propagate to the root logger again.
+
+    PySpark switches that off. Then pytest adds its own handlers to them at the next test, and PySpark gives these a
+    formatter for JSON: from then on every ``caplog`` of this process is in JSON, and its records have no ``message``.
     """
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logger = logging.root.manager.loggerDict.get(name)
@@ -30,7 +41,7 @@ def pytest_runtest_makereport() -> None:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skips where Spark could not run; for tests that start it themselves."""
+    """Skips the test if Spark cannot run; for tests that start it themselves."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install gnsq-like[spark]")
     try:
         environment()

@@ -1,4 +1,4 @@
-"""docs/spark.rst says what is so: the sink's options, and examples that run."""
+"""docs/spark.rst is true: the sink's options and their defaults, and examples that run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nsqd() -> Iterator[Running]:
 
 
 def run(title: str, nsqd: Running, spark: SparkSession, **given: Any) -> dict[str, Any]:
-    """The examples of a section, one after the other; what they defined."""
+    """Run the examples of a section one after the other; returns the names that they define."""
     names: dict[str, Any] = {"spark": spark, **given}
     for block in blocks(section(PAGE, title)):
         source = block.replace("127.0.0.1:4150", nsqd.tcp_address).replace("127.0.0.1:4151", nsqd.http_address)

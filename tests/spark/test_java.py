@@ -1,4 +1,4 @@
-"""Which Java is taken, by scripts that stand for Javas."""
+"""Choosing a Java, among scripts that imitate Javas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ printf '<%s>' "$@"
 
 
 def java(home: Path, version: str, *, complete: bool = True) -> Path:
-    """A Java home; an incomplete one refuses the module that Spark asks for."""
+    """Make a Java home; an incomplete Java refuses the module that Spark asks for."""
     command = home / "bin" / "java"
     command.parent.mkdir(parents=True)
     command.write_text(_JAVA.format(version=version, refused="nothing-at-all" if complete else "incubator"))

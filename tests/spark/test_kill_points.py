@@ -1,7 +1,7 @@
 """kill -9 at every point that a batch passes, and one restart: nothing lost, nothing doubled (docs/internals S2).
 
-The query is Spark's engine without Spark (``engine``), in a process that kills itself; all points run at once, each
-with a topic of its own. ``test_stream`` does the same with Spark.
+The query runs on Spark's engine without Spark (``spark_engine``), in a process that kills itself; all points run at
+once, each with a topic of its own. ``test_stream`` does the same with Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.spark_points import POINTS
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 MESSAGES = 900
 
-#: Each point once as the first of its kind, and where there is a second, that.
+#: Each point when it is first reached, and some when they are reached again.
 KILLS = [*POINTS, "latestOffset:2", "partitions:2", "before-publish:3", "after-publish:2", "after-FIN:3", "after-END:2"]
 
 
@@ -40,7 +40,7 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def outcomes(nsqd: Running, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """What became of each query that was killed once and started again."""
+    """The outcome of each query, which is killed once and started again."""
 
     def kill_and_restart(kill: str) -> Outcome:
         topic = kill.replace(":", "_")

@@ -1,4 +1,4 @@
-"""The options: how their text is read, and what is said about what is wrong with it."""
+"""The options: reading their text, and the errors if it is wrong."""
 
 from __future__ import annotations
 

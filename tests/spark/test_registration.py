@@ -1,4 +1,4 @@
-"""How the format becomes known: by register, by being installed, and on executors that lack gnsq_like."""
+"""How Spark finds the format: by register, by installing, and on executors that lack gnsq_like."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gnsq_like.spark import py_files
 from tests.support.daemons import running_nsqd
 from tests.support.spark_sessions import ROOT, run_program
 
-#: What executors need beside gnsq_like, by the names of the modules; with what those need themselves.
+#: The modules that executors need beside gnsq_like, and the modules that those need.
 NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer"]
 NEEDED += ["snappy", "cramjam", "pyarrow", "pyspark", "py4j"]
 
@@ -94,7 +94,7 @@ report["again"] = spark.read.format("NSQ").options(**options).load().count()
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("java")
 def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
-    """Built and installed as users do; the installed one is all that this session sees of gnsq_like."""
+    """Built and installed as users do; the session sees only the installed gnsq_like."""
     target = tmp_path / "installed"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     copied = tmp_path / "source"
@@ -112,7 +112,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
 
 
 def _copy_sources(target: Path) -> None:
-    """What a release is built of; building there leaves nothing in the checkout."""
+    """Copy the files of a release; building them elsewhere leaves nothing in the checkout."""
     files = [path for path in ROOT.glob("gnsq_like/**/*") if path.suffix in {".py", ".typed", ".html"}]
     for file in (*files, *(ROOT / name for name in ("setup.cfg", "setup.py", "README.rst", "LICENSE"))):
         copy = target / file.relative_to(ROOT)
@@ -143,7 +143,7 @@ report["bodies"] = sorted(int(row.body) for row in rows)
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with all that gnsq_like needs on an executor, and without gnsq_like."""
+    """A Python with everything that gnsq_like needs on an executor, and without gnsq_like."""
     directory = tmp_path_factory.mktemp("bare")
     venv.create(directory, with_pip=False, symlinks=True)
     [packages] = directory.glob("lib/python*/site-packages")
@@ -151,8 +151,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
         spec = find_spec(name)
         if spec is None:
             continue
-        places = spec.submodule_search_locations or [spec.origin]
-        source = Path(str(next(iter(places))))
+        source = Path(str(next(iter(spec.submodule_search_locations or [str(spec.origin)]))))
         if source.parent != packages and not (packages / source.name).exists():
             (packages / source.name).symlink_to(source)
     return str(directory / "bin" / "python")

@@ -1,4 +1,4 @@
-"""Two executors, each a JVM of its own with its own workers, share a topic that four nsqds have."""
+"""Two executors, each a JVM with its own workers, share a topic of four nsqds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 COUNT = 40_000
 
-#: The sink fills the nsqds; then a stream, or a batch read, takes all. Who read a row is told by its worker's parent,
-#: of which each executor has one.
+#: The sink fills the nsqds; then a stream or a batch read takes everything. The parent of a row's worker identifies the
+#: executor: each executor has one.
 PROGRAM = """
 import os
 from pyspark.sql.functions import udf

@@ -1,6 +1,6 @@
-"""The whole command, killed with SIGKILL again and again, and what its table holds in the end.
+"""The whole command, killed with SIGKILL again and again, and the content of its tables in the end.
 
-``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [real]`` does it by hand, with figures.
+``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [real]`` does it by hand and prints figures.
 """
 
 from __future__ import annotations
@@ -19,36 +19,39 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnsq_like import NsqdHTTPClient
-from tests.support.daemons import Running, running_nsqd
+from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.progress import wait_for_changes
 from tests.support.spark_sessions import ROOT, environment
 
-#: Every so many clicks lack a field.
+#: Each click whose number is a multiple of this lacks a field.
 BROKEN_EVERY = 1000
 CLICK_BYTES = 200
-#: Clicks of one MPUB.
+#: Clicks in one MPUB.
 _CHUNK = 10_000
+#: A batch makes and removes more files than this.
+_CHANGES = 80
 
 
 class Outcome(NamedTuple):
-    """What is there in the end."""
+    """The content of the tables."""
 
     #: How often each number is in the table, and among the rejected.
     data: Counter[int]
     rejected: Counter[int]
-    #: How many identities the table has.
+    #: How many different messages the table has.
     identities: int
     #: Sums of the metrics.
     messages: int
     metrics_rejected: int
     metrics_attempts: int
     metrics_latencies: int
-    #: (batch, minute) and how often it is there.
+    #: How often each (batch, minute) is in the metrics.
     keys: Counter[Any]
     letters: int
 
 
 def click(number: int) -> bytes:
-    """A click of 200 bytes; some lack their user."""
+    """Make a click of 200 bytes; some lack their user."""
     user = "" if number % BROKEN_EVERY == 0 else '"user": "someone", '
     head = f'{{"number": {number}, {user}"page": "/", "filler": "'
     return (head + "." * (CLICK_BYTES - len(head) - 2) + '"}').encode()
@@ -64,7 +67,7 @@ def fill(nsqd: Running, count: int) -> None:
 
 
 def write_config(nsqd: Running, directory: Path, most: int) -> Path:
-    """A pipeline over these clicks, whose killed runs' messages come back soon."""
+    """Configure a pipeline for these clicks; nsqd soon delivers the messages of a killed run again."""
     path = directory / "pipeline.toml"
     path.write_text(
         f"""
@@ -95,7 +98,7 @@ spark.driver.host = "127.0.0.1"
 def running(
     *command: str, cwd: Path, stderr: int = subprocess.STDOUT, **environ: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A command in a session of its own: all its processes can be killed as one, and are if the block leaves it."""
+    """Run a command in a session of its own, so that all its processes can be killed as one; the block's end does."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -113,46 +116,50 @@ def running(
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End the session of a running command."""
+    """Kill the session of a running command."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
 def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """The command that runs the pipeline."""
+    """Run a pipeline's command."""
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments]
     return running(*command, cwd=config.parent)
 
 
 def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
-    """Runs that are killed, then one that is not; what was done by each. AssertionError if that fails."""
-    said = []
-    checkpoint = config.parent / "out" / "checkpoint"
-    for _ in range(kills):
-        with running_pipeline(config, "--available-now") as process:
-            before = _batches(checkpoint)
-            further = rng.randrange(1, 4)
-            deadline = time.monotonic() + timeout
-            while _batches(checkpoint) < before + further and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-            time.sleep(rng.uniform(0.0, 2.0))
-            was_running = process.poll() is None
-            kill(process)
-        said.append(f"killed after {_batches(checkpoint) - before} batches, running: {was_running}")
+    """Kill some runs of a pipeline, then run it to its end; returns a line for each. AssertionError if it fails."""
+    said = [_kill_one(config, rng, timeout) for _ in range(kills)]
     with running_pipeline(config, "--available-now") as process:
         output, _ = process.communicate(timeout=timeout)
     assert process.returncode == 0, output[-5000:]
     return [*said, output.strip().splitlines()[-1]]
 
 
+def _kill_one(config: Path, rng: random.Random, timeout: float) -> str:
+    checkpoint = config.parent / "out" / "checkpoint"
+    with running_pipeline(config, "--available-now") as process:
+        before = _batches(checkpoint)
+        wanted = before + rng.randrange(1, 4)
+
+        def ended() -> bool:
+            return process.poll() is not None
+
+        wait_for(lambda: _batches(checkpoint) >= wanted or ended(), f"{wanted} batches", timeout)
+        wait_for_changes(config.parent / "out", rng.randrange(_CHANGES), ended, timeout)
+        was_running = not ended()
+        kill(process)
+    return f"killed after {_batches(checkpoint) - before} batches, running: {was_running}"
+
+
 def _batches(checkpoint: Path) -> int:
-    """How many batches were planned."""
+    """The number of planned batches."""
     offsets = checkpoint / "offsets"
     return sum(path.name.isdigit() for path in offsets.iterdir()) if offsets.exists() else 0
 
 
 def read(nsqd: Running, directory: Path) -> Outcome:
-    """What the tables hold, without Spark."""
+    """Read the tables, without Spark."""
     from pyarrow import dataset
 
     def table(name: str, columns: list[str]) -> list[dict[str, Any]]:
@@ -178,7 +185,7 @@ def read(nsqd: Running, directory: Path) -> Outcome:
 
 
 def check(outcome: Outcome, count: int) -> None:
-    """Everything is there once, and the metrics say so."""
+    """Check that the tables have every message once, and that the metrics agree."""
     broken = range(0, count, BROKEN_EVERY)
     assert outcome.rejected == Counter(broken)
     assert outcome.data == Counter(set(range(count)) - set(broken))
@@ -191,7 +198,7 @@ def check(outcome: Outcome, count: int) -> None:
 
 
 def main() -> None:
-    """By hand."""
+    """Fill an nsqd, kill runs, and print figures."""
     count, kills, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     directory.mkdir(parents=True)
     with running_nsqd("real" if sys.argv[4:] else "process") as nsqd:
@@ -205,7 +212,7 @@ def main() -> None:
         print(f"table {outcome.data.total()}, different {len(outcome.data)}, identities {outcome.identities}")
         print(f"rejected {outcome.rejected.total()}, dead letters {outcome.letters}, metrics {outcome.messages}")
         check(outcome, count)
-        print("all is there once")
+        print("every message is there once")
 
 
 if __name__ == "__main__":

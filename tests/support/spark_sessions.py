@@ -1,9 +1,9 @@
-"""Spark sessions for tests: the conf that all of them share, and programs that need a session of their own.
+"""Spark sessions for tests: the settings that all of them share, and programs that need a session of their own.
 
-One process has one SparkContext, so whatever needs another master (local-cluster, retries) runs as a program::
+A process has only one SparkContext, so tests that need another master (local-cluster, retries) run a program::
 
     done = run_program(directory, "program.py's text", master="local-cluster[1,1,1024]")
-    done["rows"]                                     # what the program left in `report`
+    done["rows"]                                     # a value that the program put into `report`
 
 In a program ``spark`` is the session and ``report`` a dict that goes back as JSON. nsqds must be processes
 (kind "process" or "real"): a test that waits for Spark runs no hub.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-#: What every session has.
+#: The settings of every session.
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -52,7 +52,7 @@ with open({answer!r}, "w") as file:
 
 
 def environment(python: str = sys.executable, python_path: str = str(ROOT)) -> dict[str, str]:
-    """What Spark reads from the environment.
+    """The variables that Spark reads from the environment.
 
     :param python: the Python of the workers
     :param python_path: where they find gnsq_like
@@ -78,7 +78,7 @@ def session(
     python: str = sys.executable,
     python_path: str = str(ROOT),
 ) -> Iterator[SparkSession]:
-    """A session, and the environment it needs for as long as it lives."""
+    """A session, with the environment that it needs as long as it lives."""
     changed = environment(python, python_path)
     before = {key: os.environ.get(key) for key in {*changed, "JAVA_HOME"}}
     if "JAVA_HOME" not in changed:
@@ -95,11 +95,11 @@ def session(
         yield spark
     finally:
         spark.stop()
-        for key, value in before.items():
-            if value is None:
+        for key, old in before.items():
+            if old is None:
                 os.environ.pop(key, None)
             else:
-                os.environ[key] = value
+                os.environ[key] = old
 
 
 def run_program(
@@ -113,12 +113,12 @@ def run_program(
     environ: Mapping[str, str] = {},
     timeout: float = 300.0,
 ) -> dict[str, Any]:
-    """Run a program that has a session of its own; what it left in ``report``. AssertionError if it failed.
+    """Run a program that has a session of its own; returns its ``report``. AssertionError if it fails.
 
-    :param directory: for the program and what it writes
-    :param body: its text, as if it stood at the left margin
-    :param environ: what its environment has beside ours, such as JAVA_HOME
-    :param timeout: seconds, for all of it
+    :param directory: for the program and its files
+    :param body: its text, starting at the left margin
+    :param environ: more variables for its environment, such as JAVA_HOME
+    :param timeout: seconds that it may take
     """
     answer = directory / "report.json"
     answer.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def run_program(
             master=master, conf=dict(conf), python=python, python_path=python_path, body=indented, answer=str(answer)
         )
     )
-    # A session of its own also for the system: what it started (JVMs, workers) ends with it, whatever happens.
+    # A new session of the system, so that all processes that it starts (JVMs, workers) end with it in any case.
     process = subprocess.Popen(
         [sys.executable, str(program)],
         cwd=directory,

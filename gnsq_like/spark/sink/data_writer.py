@@ -47,7 +47,7 @@ class Published(WriterCommitMessage):
 
 
 class _Writer:
-    """What a batch's writer and a stream's have in common.
+    """The common part of the writers of batches and of streams.
 
     :param overwrite: whether the user asked for another mode than ``append``
     """
@@ -73,7 +73,7 @@ class NsqWriter(_Writer, DataSourceArrowWriter):
     append = 'mode("append")'
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what stays published although the job failed."""
+        """Log how many messages stay published although the job failed."""
         _log_abort("the job", messages)
 
 
@@ -86,7 +86,7 @@ class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Nothing: published messages need no commit."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what stays published although the batch failed."""
+        """Log how many messages stay published although the batch failed."""
         _log_abort(f"batch {batchId}", messages)
 
 

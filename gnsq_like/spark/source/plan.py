@@ -73,7 +73,7 @@ def make_plan(
 class Outstanding:
     """The messages that an AvailableNow run still has to plan. False when there are none left.
 
-    :param depths: what the nsqds have when it begins
+    :param depths: how much the nsqds have when the run begins
     """
 
     def __init__(self, depths: Mapping[str, Depth]) -> None:
@@ -85,14 +85,14 @@ class Outstanding:
         return any(self._left.values())
 
     def subtract(self, taken: Mapping[str, int]) -> None:
-        """Note what a batch took from each nsqd in its plan."""
+        """Count the messages that a batch took from each nsqd in its plan."""
         for address, count in taken.items():
             self._fruitless[address] = 0 if count else self._fruitless[address] + 1
             left = max(0, self._left.get(address, 0) - count)
             self._left[address] = left if self._fruitless[address] < _FRUITLESS else 0
 
     def limited(self, depths: Mapping[str, Depth]) -> dict[str, Depth]:
-        """What the nsqds have now, limited to what is still to be planned."""
+        """The messages that the nsqds have now, up to the number that is still to be planned."""
         return {
             address: Depth(min(depth.messages, self._left.get(address, 0)), 0, depth.mean_bytes)
             for address, depth in depths.items()

@@ -55,7 +55,7 @@ class End(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """What is known about the FINs of a part."""
+    """The FINs of a part that nsqd has executed for certain."""
 
     segments: frozenset[int]
     #: Ids of these segments that nsqd did not let it finish.

@@ -135,7 +135,7 @@ class PosixStore:
         except FileNotFoundError:
             return
         finally:
-            # Also what other drivers left there: they may have died before they deleted it.
+            # Also directories that other drivers left there: they may have died before they deleted them.
             for each in trash.iterdir():
                 shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
 

@@ -1,5 +1,4 @@
-"""``gnsq-like pipeline``: what it says and the exit status, where no Spark is needed for that. The others are in
-``test_whole``."""
+"""``gnsq-like pipeline``: its output and exit status, as far as that needs no Spark; the rest is in ``test_whole``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline's configuration: what a file may say, and what is said of a wrong one."""
+"""A pipeline's configuration: what a file may contain, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -135,8 +135,9 @@ def test_a_wrong_source_is_refused_with_its_option(change: dict[str, Any], said:
 
 @pytest.mark.parametrize("place", ["location", "data", "checkpoint"])
 def test_a_relative_place_is_refused_where_there_is_no_file(place: str) -> None:
+    fields: dict[str, Any] = {"location": "/out", "source": SOURCE, place: "relative"}
     with pytest.raises(InvalidOption, match="absolute path"):
-        Pipeline(**{"location": "/out", "source": SOURCE, place: "relative"})
+        Pipeline(**fields)
 
 
 def test_a_stage_on_a_store_that_python_cannot_reach_has_to_be_named() -> None:

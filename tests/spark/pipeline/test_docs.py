@@ -1,4 +1,4 @@
-"""docs/pipeline.rst says what is so: keys and defaults, names of tables and columns, examples, commands."""
+"""docs/pipeline.rst is true: keys and defaults, names of tables and columns, examples, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a run, as a sentence: out of texts as Spark gives them."""
+"""The cause of a run's end, as a sentence: from texts as Spark produces them."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ def test_a_java_that_ended_is_named() -> None:
 
 
 def test_a_java_that_does_not_answer_a_call_has_ended() -> None:
-    from py4j.protocol import Py4JError
-
+    Py4JError = pytest.importorskip("py4j.protocol").Py4JError
     assert sentence(Py4JError("An error occurred while calling o215.isActive"), "/out").startswith("Spark's Java ended")
     answered = "An error occurred while calling o215.fly. Trace:\npy4j.Py4JException: Method fly([]) does not exist\n"
     assert "Java ended" not in sentence(Py4JError(answered), "/out")

@@ -1,4 +1,4 @@
-"""The metrics of a batch, from counts; no Spark."""
+"""The metrics of a batch, from counts; without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MESSAGES = st.lists(
 
 
 def groups_of(messages: list[tuple[int, int, bool, int]]) -> list[Group]:
-    """As Spark counts them."""
+    """Count messages as Spark does."""
     alike: dict[tuple[int, int, int, bool], list[tuple[int, int]]] = {}
     seen_us = int(SEEN_AT.timestamp() * 1e6)
     for latency, attempts, fits, size in messages:

@@ -1,4 +1,4 @@
-"""The pipeline under Spark, in the session that all tests share."""
+"""The pipeline on Spark, in the session that all tests share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gnsq_like.spark.pipeline.metrics import CLASSES
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse, schema_of
 from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
 from gnsq_like.spark.pipeline.report import read_metrics
-from tests.support.daemons import Kind, Running, running_nsqd
+from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = "number INT NOT NULL, user STRING, at TIMESTAMP, tags ARRAY<STRING>, inner STRUCT<a: INT NOT NULL>"
+
+
+def struct_type(ddl: str) -> StructType:
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +84,7 @@ def parts(pipeline: Pipeline, name: str) -> list[str]:
 
 
 def letters(nsqd: Running, topic: str, wanted: int) -> list[bytes]:
-    """All messages of the dead-letter topic."""
-    import gevent
-
+    """The messages of a dead-letter topic."""
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_channel(topic, "test")
     found: list[bytes] = []
@@ -93,9 +97,7 @@ def letters(nsqd: Running, topic: str, wanted: int) -> list[bytes]:
     try:
         connection.subscribe(topic, "test")
         connection.set_rdy(wanted + 10)
-        deadline = time.monotonic() + 10
-        while len(found) < wanted and time.monotonic() < deadline:
-            gevent.sleep(0.01)
+        wait_for(lambda: len(found) >= wanted, f"{wanted} dead letters")
     finally:
         connection.close()
     return found
@@ -117,7 +119,7 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
     assert (row.hour, str(row.date)) == (row.seen_at.hour, f"{row.seen_at:%Y-%m-%d}")
     rejected = table(spark, pipeline, "rejected")
     why = {bytes(row.body): row.reason for row in rejected}
-    assert why == {body: reason_for(body, StructType.fromDDL(SCHEMA)) for body in bad}
+    assert why == {body: reason_for(body, struct_type(SCHEMA)) for body in bad}
     opened = [open_envelope(body) for body in letters(nsqd, "all.dead", 4)]
     assert {letter.body: letter.reason for letter in opened} == why
     assert {letter.id for letter in opened} == {row.id for row in rejected}
@@ -125,9 +127,15 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
     assert sum(each.messages for each in metrics) == 304
     assert sum(each.rejected for each in metrics) == 4
     assert sum(each.bytes for each in metrics) == sum(map(len, good(range(300)) + bad))
-    # What comes later is added, in a place of its own.
-    publish(nsqd, "all", good(range(300, 310)))
-    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 10
+
+
+def test_later_messages_are_added_in_a_directory_of_their_own(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "later", dedupe_within=0)
+    for numbers in (range(300), range(300, 310)):
+        publish(nsqd, "later", good(numbers))
+        assert run_pipeline(pipeline, spark=spark, available_now=True).messages == len(numbers)
     assert Counter(row.body.number for row in table(spark, pipeline)) == Counter(range(310))
     assert len({Path(part).parent for part in parts(pipeline, "data")}) == 2
 
@@ -149,12 +157,12 @@ def test_a_schema_that_does_not_fit_ends_the_run_and_loses_nothing(
 
 
 def kept(timestamp_ns: int, attempts: int, number: int, body: bytes) -> bytes:
-    """A message as nsqd keeps it on disk."""
+    """A message as nsqd stores it on disk."""
     return struct.pack(">qH16s", timestamp_ns, attempts, b"%016d" % number) + body
 
 
 def write_disk_queue(directory: Path, messages: list[bytes]) -> None:
-    """What an nsqd with the topic "old" and its channel "table" leaves when it is stopped (docs/internals 2.9)."""
+    """Write the files of a stopped nsqd with the topic "old" and its channel "table" (docs/internals 2.9)."""
     directory.mkdir()
     records = b"".join(struct.pack(">i", len(message)) + message for message in messages)
     (directory / "old:table.diskqueue.000000.dat").write_bytes(records)
@@ -178,7 +186,7 @@ def test_what_was_deferred_or_requeued_for_long_is_written_and_counted(
     write_disk_queue(tmp_path / "data", messages)
     with running_nsqd(kind, data_path=str(tmp_path / "data")) as nsqd:
         pipeline = pipeline_for(nsqd, tmp_path, "old")
-        # A first batch sets a watermark, which these are all far behind by their publish; one comes after it.
+        # The first batch sets a watermark. By their publish, all messages are far behind it; one more comes after it.
         assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 4
         publish(nsqd, "old", good(range(4, 5)))
         assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 1
@@ -193,7 +201,8 @@ def test_what_was_deferred_or_requeued_for_long_is_written_and_counted(
         minute = datetime.fromtimestamp((now // 10**9 - age) // 60 * 60, UTC)
         assert by_minute[minute] >= 1
     assert by_minute.total() == 5
-    assert max(row.latency_max for row in metrics) == pytest.approx(3 * 86400, abs=300)
+    oldest = max(metrics, key=lambda row: row.latency_max)
+    assert oldest.latency_max == pytest.approx(oldest.seen_at.timestamp() - now / 1e9 + ages["ancient"], abs=0.01)
 
 
 def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
@@ -201,7 +210,7 @@ def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> N
     copies = [kept(now, 0, number % 2, b'{"number": %d}' % (number % 2)) for number in range(4)]
     write_disk_queue(tmp_path / "data", copies)
     with running_nsqd("process", data_path=str(tmp_path / "data")) as nsqd:
-        # nsqd has an id in flight once, so that they come one after the other.
+        # nsqd can have an id in flight only once, so the copies come one after the other.
         source = {"segmentMessages": "1", "maxMessagesPerTrigger": "1"}
         pipeline = pipeline_for(nsqd, tmp_path, "old", source=source)
         last = run_pipeline(pipeline, spark=spark, available_now=True)
@@ -225,7 +234,7 @@ def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] |
 
 
 def writer_of(pipeline: Pipeline, ddl: str, said: list[WrittenBatch]) -> BatchWriter:
-    writer = BatchWriter(pipeline, StructType.fromDDL(ddl), lambda: None, said.append)
+    writer = BatchWriter(pipeline, struct_type(ddl), lambda: None, said.append)
     writer.belongs_to("01234567-89ab-cdef")
     return writer
 
@@ -234,7 +243,6 @@ def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Run
     pipeline = pipeline_for(nsqd, tmp_path, "repeated", dead_letters={"topic": "repeated.dead"})
     batch = batch_of(spark, [*good(range(20)), b"nope"])
     said: list[WrittenBatch] = []
-    # The second time with a schema that nothing fits, as if it had been changed between a crash and the restart.
     writer_of(pipeline, SCHEMA, said)(batch, 5)
     first = {name: table(spark, pipeline, name) for name in ("data", "rejected")}
     writer_of(pipeline, SCHEMA, said)(batch, 5)
@@ -244,17 +252,18 @@ def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Run
     assert [len(parts(pipeline, name)) > 0 for name in ("data", "rejected", "metrics")] == [True] * 3
     assert [(each.number, each.messages, each.rejected) for each in said] == [(5, 21, 1)] * 2
     assert sum(row.messages for row in read_metrics(pipeline)) == 21
+    # With a schema that no message fits, as if it had been changed between a crash and the restart.
     writer_of(pipeline, "user INT NOT NULL", said)(batch, 5)
     assert parts(pipeline, "data") == []
     assert len(table(spark, pipeline, "rejected")) == 21
     writer_of(pipeline, SCHEMA, said)(batch_of(spark, good(range(20))), 5)
     assert (parts(pipeline, "rejected"), len(table(spark, pipeline))) == ([], 20)
-    # Once for each time: a topic takes nothing back.
+    # Each repetition published them again: a topic takes nothing back.
     assert len(letters(nsqd, "repeated.dead", 23)) == 23
 
 
 def tricky_bodies() -> list[bytes]:
-    """Bodies that are nearly what they should be."""
+    """Bodies that almost fit."""
     rng = random.Random(1)
     seeds = [
         b'{"number": 1}',
@@ -297,7 +306,7 @@ def tricky_bodies() -> list[bytes]:
 
 
 def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSession) -> None:
-    schema = StructType.fromDDL(SCHEMA)
+    schema = struct_type(SCHEMA)
     bodies = [body for body in tricky_bodies() if body]
     rows = parse(batch_of(spark, bodies), schema).select("body", FITS, "parsed").collect()
     accepted = {bytes(row.body) for row in rows if row.fits}
@@ -394,9 +403,9 @@ def test_a_clock_that_went_back_is_noticed_before_anything_is_dropped(
     offsets.mkdir(parents=True)
     noted = {"batchWatermarkMs": int((time.time() + 500) * 1000), "batchTimestampMs": 0, "conf": {}}
     (offsets / "3").write_text(f"v1\n{json.dumps(noted)}\n{{}}")
-    with pytest.raises(NotBegun, match=r"the clock of this machine is (49\d|500) s behind"):
+    with pytest.raises(NotBegun, match=r"the clock of this machine is \d+ s behind"):
         run_pipeline(pipeline, spark=spark, available_now=True)
-    # The clock is right again, but a batch was planned while it was not.
+    # The clock is right again, but a batch was planned while it was wrong.
     now = time.time() * 1000
     noted |= {"batchWatermarkMs": int(now - 500_000), "batchTimestampMs": int(now - 1_000_000)}
     (offsets / "3").write_text(f"v1\n{json.dumps(noted)}\n{{}}")

@@ -1,4 +1,4 @@
-"""Why a body does not fit, in words; no Spark, only its types. ``test_pipeline`` compares with what Spark refuses."""
+"""Why a body does not fit, in words; without Spark, but with its types. ``test_pipeline`` compares with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report, from a table that is written here; no Spark."""
+"""The report, from tables that are written without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole command, in processes of its own: killed, on other masters, on a full disk, and the demo."""
+"""The whole command in processes of its own: killed, on other masters, on a full disk; and the demo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ COUNT = 100_000
 
 
 def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subprocess.CompletedProcess[str]:
-    """A command in a session of its own, none of which is left."""
+    """Run a command in a session of its own, all of whose processes end."""
     with running(*command, cwd=cwd, stderr=subprocess.PIPE, **environ) as process:
         output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
@@ -82,7 +81,7 @@ def can_mount() -> bool:
 @pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
 @pytest.mark.parametrize("what", ["data", "rejected", "metrics", "checkpoint", "stage"])
 def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, what: str) -> None:
-    # In a namespace of its own, the first run has a small file system here, which ends with it; the second has none.
+    # The first run has a namespace of its own with a small file system here, which ends with it; the second has none.
     small = tmp_path / "out" / what
     small.mkdir(parents=True)
     with running_nsqd("process") as nsqd:
@@ -98,7 +97,7 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, w
             done.stderr
         )
         if what in {"checkpoint", "stage"}:
-            # These belong together: what was in the small file system is gone with it.
+            # The two belong together, and the content of the small file system is gone.
             return
         done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -121,16 +120,20 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
         check(read(nsqd, tmp_path), 5_000)
 
 
-@pytest.mark.parametrize("phase", [0.0, 0.3, 0.6, 0.9])
-def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, phase: float) -> None:
+@pytest.mark.parametrize("threads", [0, 1, 30, 60])
+def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: int) -> None:
     with running_nsqd("process") as nsqd:
         fill(nsqd, 1_000)
         config = write_config(nsqd, tmp_path, 1_000)
         with running_pipeline(config) as process:
-            wait_for(lambda: (tmp_path / "out").exists(), "the beginning", 60)
-            # Any moment of Spark's start will do.
-            until = time.monotonic() + 10 * phase
-            wait_for(lambda: time.monotonic() >= until or (tmp_path / "out" / "checkpoint").exists(), "the moment", 60)
+            out = tmp_path / "out"
+            wait_for(out.exists, "the beginning", 60)
+            # Spark starts its threads one after the other, the last ones with the query.
+            wait_for(
+                lambda: (out / "checkpoint").exists() or threads_of_java(process.pid) >= threads,
+                f"Java with {threads} threads",
+                120,
+            )
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate(timeout=120)
         assert process.returncode == 130, output
@@ -155,11 +158,16 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
 
 
 def java_of(pid: int) -> int:
-    """The Java that this process started."""
+    """The Java that this process started; 0 if there is none yet."""
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     children = [each for task in tasks for each in (task / "children").read_text().split()]
-    [java] = [each for each in children if "java" in Path(f"/proc/{each}/comm").read_text()]
-    return int(java)
+    return next((int(each) for each in children if "java" in Path(f"/proc/{each}/comm").read_text()), 0)
+
+
+def threads_of_java(pid: int) -> int:
+    """How many threads the Java that this process started has."""
+    java = java_of(pid)
+    return len(os.listdir(f"/proc/{java}/task")) if java else 0
 
 
 def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_p
         command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), "--available-now"]
         done = run(*command, "--report", "report.html", cwd=tmp_path)
         assert (done.returncode, "No report: nothing was ever written." in done.stdout) == (0, True), done.stderr
-        # What Java itself has to say about its options.
+        # Java itself prints notes about its options.
         assert [
             line for line in done.stderr.splitlines() if not line.startswith(("NOTE: Picked up", "WARNING: Using"))
         ] == []

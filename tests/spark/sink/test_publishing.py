@@ -1,10 +1,12 @@
-"""The sink without Spark: its options, its columns, and what a task publishes from Arrow batches."""
+"""The sink without Spark: its options, its columns, and publishing Arrow batches in a task."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import gevent
 import pytest
@@ -33,7 +35,7 @@ from gnsq_like.spark.sink.publishing import NotPublished, publish_batches  # noq
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Nobody listens there; what is refused before anything runs does not need anybody.
+#: No nsqd listens there; errors that come before anything runs need none.
 NOWHERE = {"nsqdtcpaddresses": "127.0.0.1:1"}
 
 
@@ -152,7 +154,7 @@ def test_a_wrong_row_stops_its_batch_before_anything_of_it_is_published(
 def test_every_size_and_topic_arrives_once(nsqd: Running) -> None:
     sizes = [1, 2, 500, 1000, 1016, 3, 1016, 1016, 1, 7] * 30
     topics = [f"cut{number % 3}" for number in range(len(sizes))]
-    batch = {"body": [b"x" * size for size in sizes], "topic": topics}
+    batch: dict[str, list[Any]] = {"body": [b"x" * size for size in sizes], "topic": topics}
     assert publish(nsqd.tcp_address, batch, batch, maxbatchbytes="1k", maxbatchmessages="7") == 2 * len(sizes)
     counts = message_counts(nsqd)
     assert {topic: counts[topic] for topic in set(topics)} == {
@@ -245,15 +247,27 @@ def test_a_refusal_is_not_repeated(column: str) -> None:
         assert message_counts(nsqd).get("t", 0) == 0
 
 
+def wait_for_no_producer(nsqd: Running, topic: str) -> None:
+    """Wait until nsqd has closed the last connection that published; blocks the hub, as Spark does."""
+    url = f"http://{nsqd.http_address}/stats?format=json&topic={topic}"
+    deadline = time.monotonic() + 60
+    while True:
+        with urlopen(url) as answer:
+            if not json.load(answer)["producers"]:
+                return
+        assert time.monotonic() < deadline, "nsqd keeps the connection"
+        time.sleep(0.05)  # between two requests
+
+
 @pytest.mark.spark_long
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_rows_that_come_after_a_long_time_are_published_once(kind: Kind) -> None:
-    """While Spark lets a task wait for rows, its hub does not run, and nsqd gives the silent connection up."""
+    """While a task waits for rows from Spark, its hub does not run, and nsqd closes the silent connection."""
     with running_nsqd(kind) as nsqd:
 
         def batches() -> Iterator[Any]:
             yield pa.RecordBatch.from_pydict({"body": ["a", "b"]})
-            time.sleep(4)
+            wait_for_no_producer(nsqd, "late")
             yield pa.RecordBatch.from_pydict({"body": ["c", "d", "e"]})
 
         options = {"nsqdtcpaddresses": nsqd.tcp_address, "topic": "late", "nsq.heartbeat_interval": "1"}

@@ -1,4 +1,4 @@
-"""The sink on Spark: what comes out of nsqd is what went in, and what is wrong is said before it goes out."""
+"""The sink on Spark: nsqd delivers what was written, and errors come before anything is published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-#: Our nsqd as a process: this one runs no hub while it waits for Spark.
+#: Our nsqd as a process: the test's process runs no hub while it waits for Spark.
 KINDS = ["process", pytest.param("real", marks=[pytest.mark.real_nsqd, pytest.mark.spark_long])]
 
 
@@ -139,9 +139,9 @@ def test_an_nsqd_that_is_away_is_passed_over(spark: SparkSession, nsqd: Running)
     assert depth(nsqd, "failover") == 1000
 
 
-# -- what is wrong ------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------------
 #
-# What is wrong with which options, columns and rows is in test_publishing; here is how the user gets to see it.
+# test_publishing has the errors of options, columns and rows; these tests show how users see them.
 
 
 def test_wrong_options_and_columns_are_said_in_plain_words(spark: SparkSession) -> None:
@@ -159,7 +159,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
         writer.options(nsqdTcpAddresses="127.0.0.1:4150", topic="t").mode("overwrite").save()
 
 
-def test_a_wrong_row_is_told_in_plain_words(spark: SparkSession, nsqd: Running) -> None:
+def test_a_wrong_row_is_an_error_in_plain_words(spark: SparkSession, nsqd: Running) -> None:
     frame = spark.range(0, 10, 1, 1).selectExpr("if(id = 7, null, 'a') AS body")
     with pytest.raises(PythonException, match="body is null in 1 of 10 rows") as caught:
         write(frame, nsqd, topic="wrong")
@@ -175,7 +175,7 @@ def test_a_refusal_is_quoted(spark: SparkSession) -> None:
         assert depth(nsqd, "refused") == 0
 
 
-def test_nobody_there(spark: SparkSession) -> None:
+def test_an_nsqd_that_is_away(spark: SparkSession) -> None:
     with running_nsqd("process") as nsqd:
         nsqd.stop()
         frame = spark.range(0, 3, 1, 1).selectExpr("'a' AS body")
@@ -186,7 +186,7 @@ def test_nobody_there(spark: SparkSession) -> None:
     assert "Traceback" not in str(caught.value)
 
 
-# -- what Spark tries again ---------------------------------------------------------------------------
+# -- repeated tasks -----------------------------------------------------------------------------------
 
 FAILS_ONCE = """
 from pyspark import TaskContext
@@ -199,7 +199,7 @@ register(spark)
 def late_failure(number):
     if number == 9_999 and TaskContext.get().attemptNumber() == 0:
         raise RuntimeError("the first attempt fails")
-    return f"{{number:0500}}"  # so much that it does not all wait in some buffer
+    return f"{{number:0500}}"  # too much to be held in a buffer
 
 frame = spark.range(0, 10_000, 1, 1).select(late_failure("id").alias("body"))
 frame.write.format("nsq").options(nsqdTcpAddresses={address!r}, topic="again").mode("append").save()

@@ -1,4 +1,4 @@
-"""spark.read.format("nsq"): peek shows and leaves, drain takes, and what is wrong is said."""
+"""spark.read.format("nsq"): peek leaves the messages, drain takes them, and errors are plain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def numbers(frame: DataFrame) -> list[int]:
 
 
 def left(client: NsqdHTTPClient, topic: str) -> list[int]:
-    """Depth and in flight, once the connections are gone."""
+    """The depth and the messages in flight, once the connections are gone."""
 
     def channel() -> dict[str, Any]:
         found: dict[str, Any] = client.stats(topic)["topics"][0]["channels"][0]
@@ -65,7 +65,7 @@ def test_peek_leaves_everything(spark: SparkSession, nsqd: Running) -> None:
     frame = read(spark, "peeked", nsqd)
     assert numbers(frame) == list(range(100))
     assert left(client, "peeked") == [100, 0]
-    assert numbers(frame) == list(range(100))  # a second action: a second look
+    assert numbers(frame) == list(range(100))  # a second action peeks again
     rows = frame.limit(1).collect()
     assert left(client, "peeked") == [100, 0]
     [row] = rows
@@ -112,7 +112,7 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
     ):
         fill(one, "found", 10)
         lookup = LookupdClient(lookupd.http_address)
-        wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "the nsqd has told of its topic")
+        wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "nsqlookupd lists the topic")
         options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address}
         assert numbers(spark.read.format("nsq").options(**options).load()) == list(range(10))
 
@@ -127,7 +127,7 @@ def test_sql(spark: SparkSession, nsqd: Running) -> None:
     assert (row.n, row.least) == (10, 1)
 
 
-# -- what is wrong ------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_schema_that_is_not_the_source_s(spark: SparkSession, nsqd: Running) -
     assert "Traceback" not in str(caught.value)
 
 
-def test_nobody_there(spark: SparkSession) -> None:
+def test_an_nsqd_that_is_away(spark: SparkSession) -> None:
     with running_nsqd("process") as nsqd:
         nsqd.stop()
         with pytest.raises(AnalysisException, match=f"{nsqd.http_address}.*: Connection refused") as caught:
@@ -159,7 +159,7 @@ def test_nobody_there(spark: SparkSession) -> None:
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_tcp_port_where_nobody_is(spark: SparkSession, nsqd: Running) -> None:
+def test_a_tcp_port_without_an_nsqd(spark: SparkSession, nsqd: Running) -> None:
     fill(nsqd, "tcp", 10)
     with running_nsqd("process") as other:
         other.stop()

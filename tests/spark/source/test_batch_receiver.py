@@ -1,4 +1,4 @@
-"""What a batch read's connection takes and leaves, in this process."""
+"""The connection of a batch read: which messages it takes and which it leaves. In this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import ConnectionFailed
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
-from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, scripted_nsqd
+from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 
 pytest.importorskip("pyarrow")
 
@@ -90,7 +90,7 @@ def test_nothing_there(nsqd: Running) -> None:
     assert left(client, "empty") == [0, 0, 0]
 
 
-def test_nobody_there() -> None:
+def test_an_nsqd_that_is_away() -> None:
     with running_nsqd("ours") as nsqd:
         nsqd.stop()
         with pytest.raises(ConnectionFailed, match=nsqd.tcp_address):
@@ -99,9 +99,9 @@ def test_nobody_there() -> None:
 
 @pytest.mark.parametrize(("keep", "returned"), [(True, [b"a"]), (False, [])])
 def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) -> None:
-    """What was not finished comes again, so nobody may have been given it for good."""
+    """Unfinished messages come again, so a drain must not return them."""
 
-    def script() -> None:
+    def script(nsqd: ScriptedNsqd) -> None:
         peer = nsqd.accept()
         peer.identify(version="1.3.0", max_rdy_count=2500)
         assert peer.line() == b"SUB t c"
@@ -111,16 +111,16 @@ def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) 
         peer.close()
 
     with scripted_nsqd() as nsqd:
-        scripted = gevent.spawn(script)
-        fetch = BatchReceiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
-        assert [message[3] for message in fetch.run()] == returned
+        scripted = gevent.spawn(script, nsqd)
+        receiver = BatchReceiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
+        assert [message[3] for message in receiver.run()] == returned
         scripted.get(timeout=PATIENCE)
 
 
 def test_what_comes_too_late_is_given_back() -> None:
     """nsqd may have sent a message before it reads RDY 0."""
 
-    def script() -> None:
+    def script(nsqd: ScriptedNsqd) -> None:
         peer = nsqd.accept()
         peer.identify(version="1.3.0", max_rdy_count=2500)
         assert peer.line() == b"SUB t c"
@@ -135,7 +135,7 @@ def test_what_comes_too_late_is_given_back() -> None:
         assert peer.line() == b"REQ " + OTHER_ID + b" 0"
 
     with scripted_nsqd() as nsqd:
-        scripted = gevent.spawn(script)
+        scripted = gevent.spawn(script, nsqd)
         messages = BatchReceiver(nsqd.address, options_of(nsqd.address, "t"), 1, keep=False).run()
         scripted.get(timeout=PATIENCE)
     assert [message[3] for message in messages] == [b"a"]

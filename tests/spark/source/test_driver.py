@@ -1,4 +1,4 @@
-"""The driver's calls, in the orders in which Spark makes them: restarts, skipped and repeated calls, other nsqds."""
+"""The driver's methods in the orders in which Spark calls them: restarts, skipped and repeated calls, other nsqds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import NsqdHTTPClient
+from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.staging.errors import DataLost, StagingError
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of
+from gnsq_like.spark.staging.store import PosixStore
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
 
@@ -60,17 +62,17 @@ def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_pat
     assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
 
 
-def test_a_new_query_that_reaches_nobody_fails(tmp_path: Path) -> None:
+def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
-        engine = engine_of(nsqd, tmp_path, "nobody")
-        publish(nsqd, "nobody", range(5))
+        engine = engine_of(nsqd, tmp_path, "away")
+        publish(nsqd, "away", range(5))
         assert engine.run() == 1
         nsqd.kill()
-        new = engine_of(nsqd, tmp_path / "new", "nobody")
+        new = engine_of(nsqd, tmp_path / "new", "away")
         with pytest.raises(HTTPError):
             new.driver.latest(new.driver.initial())
-        # One that has run waits for them.
-        again = engine_of(nsqd, tmp_path, "nobody")
+        # A query that has run waits for them.
+        again = engine_of(nsqd, tmp_path, "away")
         known = json.loads((tmp_path / "offsets" / "0").read_text())
         assert again.driver.latest(known) == known
 
@@ -103,16 +105,15 @@ def test_all_available_means_all(nsqd: Running, tmp_path: Path) -> None:
 
 def test_a_batch_waits_for_its_least_messages_or_its_time(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "patient", range(50))
-    options = {"minMessagesPerTrigger": 100, "maxTriggerDelay": "1s"}
-    driver = engine_of(nsqd, tmp_path, "patient", **options).driver
+    driver = engine_of(nsqd, tmp_path, "patient", minMessagesPerTrigger=100, maxTriggerDelay="1h").driver
+    assert driver.latest(driver.initial()) == driver.initial()
+    publish(nsqd, "patient", range(50, 100))
+    assert driver.latest(driver.initial()) != driver.initial()
     began = time.monotonic()
-    start = driver.initial()
-    assert driver.latest(start) == start
-    wait_for(lambda: driver.latest(start) != start, "maxTriggerDelay")
-    assert time.monotonic() - began >= 1.0
-    publish(nsqd, "patient-2", range(100))
-    other = engine_of(nsqd, tmp_path, "patient-2", **options | {"maxTriggerDelay": "1h"}).driver
-    assert other.latest(other.initial()) != other.initial()
+    publish(nsqd, "hasty", range(50))
+    other = engine_of(nsqd, tmp_path, "hasty", minMessagesPerTrigger=100, maxTriggerDelay="500ms").driver
+    wait_for(lambda: other.latest(other.initial()) != other.initial(), "maxTriggerDelay")
+    assert time.monotonic() - began >= 0.5
 
 
 def test_what_is_paused_is_not_planned(nsqd: Running, tmp_path: Path) -> None:
@@ -177,11 +178,11 @@ def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(nsqd: Runnin
     end = driver.initial()
     batches = 0
     while (following := driver.latest(end)) != end:
-        log = driver._log(following["log"])
+        log = StagingLog(PosixStore(tmp_path / "stage"), base_of("fruitless", "spark"), following["log"])
         for part in driver.parts(end, following):
             assert log.seal(part, 0, 0, "stalled")
         end, batches = dict(following), batches + 1
-    # Not for ever: others may be taking it all.
+    # Not forever: other consumers may be taking everything.
     assert batches == 3
 
 
@@ -199,7 +200,7 @@ def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(ns
         second("refuse").run()
     adopting = second("adopt")
     adopting.run()
-    # The last batch of the first query was not known to be finished: it comes again, first.
+    # Spark had not confirmed the last batch of the first query: it comes again, as the first one.
     assert adopting.batch_rows(0) == first.batch_rows(1)
     assert adopting.bodies() == once(200, 200)
     publish(nsqd, "left", range(400, 500))
@@ -243,7 +244,7 @@ def test_several_nsqds_and_a_changed_topology(kind: Any, tmp_path: Path) -> None
         first = Engine(tmp_path, {**options, "maxMessagesPerTrigger": 150})
         first.run(1)
         assert Counter(row[3] for row in first.rows()) == {one.tcp_address: 75, two.tcp_address: 75}
-        # Another set of nsqds: one is gone, one is new.
+        # Of these nsqds, one is gone and one is new.
         run_killed(tmp_path, options, "after-publish")
         second = Engine(tmp_path, source_options([two, three], tmp_path, "many"))
         second.run()
@@ -261,8 +262,9 @@ def test_nsqds_are_found_by_lookup(kind: Any, tmp_path: Path) -> None:
                 publish(each, "found", range(number * 100, number * 100 + 100))
             given = source_options([], tmp_path, "found", lookupdHttpAddresses=lookupd.http_address)
             del given["nsqdTcpAddresses"], given["nsqdHttpAddresses"]
+            lookup = LookupdClient(lookupd.http_address)
+            wait_for(lambda: len(lookup.lookup("found", missing_ok=True).producers) == 2, "both nsqds are known")
             engine = Engine(tmp_path, given)
-            wait_for(lambda: len(engine.driver._daemons.depths()) == 2 or engine.driver._daemons.prepare(), "both")
             engine.run()
             assert engine.bodies() == once(200)
             assert {row[3] for row in engine.rows()} == {one.tcp_address, two.tcp_address}

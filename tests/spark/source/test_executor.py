@@ -1,4 +1,4 @@
-"""The rows of a part, and the thread that fetches them: its errors are the task's, and nothing of it is left."""
+"""The rows of a part, and the thread that receives them: the task raises its errors, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nsqd() -> Iterator[Running]:
 
 
 def planned(nsqd: Running, directory: Path, topic: str) -> tuple[SourceOptions, Part]:
-    """The only part of a query's first batch, of 500 messages."""
+    """Plan the first batch of a query: one part, of 500 messages."""
     publish(nsqd, topic, range(500))
     engine = Engine(directory, source_options([nsqd], directory, topic))
     start = engine.driver.initial()
@@ -59,7 +59,7 @@ def test_all_rows_then_nothing_is_left(nsqd: Running, tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
-def test_rows_that_nobody_wants_any_more_are_staged(nsqd: Running, tmp_path: Path) -> None:
+def test_rows_that_are_not_read_to_the_end_are_staged(nsqd: Running, tmp_path: Path) -> None:
     options, part = planned(nsqd, tmp_path, "early")
     reading = read_part(part, options)
     first = next(reading).column("body").to_pylist()

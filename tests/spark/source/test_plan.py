@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.spark.source.plan import Depth, apportion, make_plan
+from gnsq_like.spark.source.plan import Depth, Outstanding, apportion, make_plan
 from gnsq_like.spark.staging.offsets import Share
 
 amounts = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 10**7), max_size=8)
@@ -66,3 +66,23 @@ def test_hints_split_what_is_worth_it() -> None:
         segment_messages=1000,
     )
     assert plan == {"a": Share(9000, 4), "b": Share(1000, 1)}
+
+
+def test_an_available_now_run_plans_no_later_messages() -> None:
+    outstanding = Outstanding({"a": Depth(100), "b": Depth(0)})
+    now = {"a": Depth(150, 5, 10.0), "b": Depth(20), "new": Depth(30)}
+    assert outstanding.limited(now) == {"a": Depth(100, 0, 10.0), "b": Depth(0), "new": Depth(0)}
+    outstanding.subtract({"a": 60})
+    assert outstanding.limited(now)["a"].messages == 40
+    assert outstanding
+    outstanding.subtract({"a": 50})
+    assert not outstanding
+
+
+def test_an_nsqd_that_gives_nothing_three_times_in_a_row_is_given_up() -> None:
+    outstanding = Outstanding({"a": Depth(100)})
+    for taken in (0, 0, 1, 0, 0):
+        outstanding.subtract({"a": taken})
+        assert outstanding
+    outstanding.subtract({"a": 0})
+    assert not outstanding

@@ -1,4 +1,4 @@
-"""One task's work: late attempts, stalls, lost connections. Nothing lost, and nothing doubled where that can be had.
+"""The work of one task: late attempts, stalls, lost connections. Nothing is lost, and nothing doubled if possible.
 
 Two attempts of a task are two greenlets; a test holds one of them at a point of ``spark_points``.
 """
@@ -6,7 +6,6 @@ Two attempts of a task are two greenlets; a test holds one of them at a point of
 from __future__ import annotations
 
 import errno
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from gevent.event import Event
 pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import ConnectionFailed
+from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.source.stream_receiver import StreamReceiver
 from gnsq_like.spark.staging.errors import Fenced
 from gnsq_like.spark.staging.offsets import Part
@@ -27,6 +27,9 @@ from gnsq_like.spark.staging.store import PosixStore, Store, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import Engine, once, publish, source_options
 from tests.support.spark_points import Reached, WatchedStore, watched_connection
+
+#: Seconds that an event may take on a busy machine.
+PATIENCE = 60.0
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
@@ -38,7 +41,7 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 class Query:
-    """A query on one nsqd whose tasks are run by hand."""
+    """A query on one nsqd, whose tasks the tests run."""
 
     def __init__(self, nsqd: Running, directory: Path, topic: str, count: int, **options: Any) -> None:
         if options.pop("store", "posix") == "memory":
@@ -50,9 +53,14 @@ class Query:
         self.http = publish(nsqd, topic, range(count))
 
     def plan(self, start: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Part]]:
-        """The next batch's offset and its parts; the channel's messages are there by then."""
+        """Plan the next batch, once the channel has messages; returns its offset and its parts."""
         before = self.driver.initial() if start is None else start
-        end = wait_for(lambda: (found := dict(self.driver.latest(before))) != before and found, "a batch")
+
+        def planned() -> dict[str, Any]:
+            end = dict(self.driver.latest(before))
+            return end if end != before else {}
+
+        end = wait_for(planned, "a batch")
         return end, self.driver.parts(before, end)
 
     def receiver(self, part: Part, reached: Reached = lambda point: None, store: Store | None = None) -> StreamReceiver:
@@ -62,37 +70,28 @@ class Query:
         return StreamReceiver(part, log, options, connection=watched_connection(reached))
 
     def finish(self) -> None:
-        """Let the engine do what remains, from the beginning of its own log."""
-        wait_for(lambda: self.in_flight() == 0, "what was given back is back")
+        """Let the engine deliver the remaining messages, from the beginning of its own log."""
+        wait_for(lambda: self.in_flight() == 0, "requeued messages are back")
         self.engine.run()
 
+    def count(self, *names: str) -> int:
+        """The sum of these counts of the channel."""
+        channel = self.http.stats(self.topic)["topics"][0]["channels"][0]
+        return sum(int(channel[name]) for name in names)
+
     def in_flight(self) -> int:
-        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
-        count: int = channel["in_flight_count"] + channel["deferred_count"]
-        return count
-
-    def depth(self) -> int:
-        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
-        count: int = channel["depth"]
-        return count
-
-    def timed_out(self) -> int:
-        channel: dict[str, Any] = self.http.stats(self.topic)["topics"][0]["channels"][0]
-        count: int = channel["timeout_count"]
-        return count
+        return self.count("in_flight_count", "deferred_count")
 
     def rows_of(self, *parts: Part) -> list[str]:
-        """The bodies that the parts give."""
-        from gnsq_like.spark.source.executor import read_part
-
+        """The bodies in the parts."""
         batches = [batch for part in parts for batch in read_part(part, self.engine.options)]
         return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 
     def rest(self, end: dict[str, Any]) -> list[str]:
         """The bodies of all batches after ``end``, each finished before the next is planned."""
         bodies: list[str] = []
-        while self.depth() + self.in_flight():
-            wait_for(self.depth, "what was given back is back", 20)
+        while self.count("depth", "in_flight_count", "deferred_count"):
+            wait_for(lambda: self.count("depth"), "requeued messages are back", 20)
             start, (end, parts) = end, self.plan(end)
             self.driver.commit(start)
             bodies += self.rows_of(*parts)
@@ -100,7 +99,7 @@ class Query:
 
 
 class Held:
-    """Holds whatever reaches a point first, until it is let go."""
+    """Holds the first greenlet that reaches a point, until it is let go."""
 
     def __init__(self, point: str) -> None:
         self._point = point
@@ -110,7 +109,7 @@ class Held:
     def __call__(self, point: str) -> None:
         if point == self._point and not self.reached.is_set():
             self.reached.set()
-            assert self.go.wait(60)
+            assert self.go.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("store", ["posix", "memory"])
@@ -119,10 +118,10 @@ def test_two_attempts_at_once_give_one_sequence(nsqd: Running, tmp_path: Path, s
     end, [part] = query.plan()
     held = Held("before-publish")
     late = gevent.spawn(query.receiver(part, held).run)
-    assert held.reached.wait(10)
+    assert held.reached.wait(PATIENCE)
     query.receiver(part).run()
     held.go.set()
-    late.get(timeout=10)
+    late.get(timeout=PATIENCE)
     first = query.rows_of(part)
     assert query.rows_of(part) == first
     assert sorted(first + query.rest(end), key=int) == [str(number) for number in range(500)]
@@ -136,14 +135,14 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
     end, [part] = query.plan()
     held = Held("before-publish")
     late = gevent.spawn(query.receiver(part, held).run)
-    assert held.reached.wait(10)
+    assert held.reached.wait(PATIENCE)
     query.receiver(part).run()
     first = query.rows_of(part)
     assert 0 < len(first) < 500
     query.driver.commit(end)
     held.go.set()
     with pytest.raises(Fenced, match="too late"):
-        late.get(timeout=10)
+        late.get(timeout=PATIENCE)
     assert sorted(first + query.rest(end), key=int) == [str(number) for number in range(500)]
 
 
@@ -152,15 +151,15 @@ def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_pa
     query = Query(nsqd, tmp_path, "stall", 300, **options)
     end, parts = query.plan()
     assert len(parts) == 2
-    # What others stage from here on is not seen any more.
+    # The first attempt does not see messages that others stage from here on.
     held = Held("look-up")
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
-    assert held.reached.wait(10)
-    # nsqd gives the stalled task's messages to others meanwhile.
-    wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
+    assert held.reached.wait(PATIENCE)
+    # Meanwhile nsqd delivers the stalled task's messages to others.
+    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout", 20)
     query.receiver(parts[1]).run()
     held.go.set()
-    stalled.get(timeout=10)
+    stalled.get(timeout=PATIENCE)
     assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
 
 
@@ -169,10 +168,10 @@ def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_p
     end, parts = query.plan()
     held = Held("after-publish")
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
-    assert held.reached.wait(10)
-    wait_for(lambda: query.timed_out() >= 100, "the messages' timeout", 20)
+    assert held.reached.wait(PATIENCE)
+    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout", 20)
     held.go.set()
-    stalled.get(timeout=10)
+    stalled.get(timeout=PATIENCE)
     query.receiver(parts[1]).run()
     assert sorted(query.rows_of(*parts) + query.rest(end), key=int) == [str(number) for number in range(300)]
 
@@ -196,7 +195,7 @@ def test_a_copy_is_known_after_its_batch_is_gone(nsqd: Running, tmp_path: Path) 
 
 
 class Broken(PosixStore):
-    """A file system that fails before or after it created a name, or END, or when it lists what is below a name."""
+    """A file system that fails before or after it creates a name, or END, or when it lists a prefix."""
 
     def __init__(self, root: Path, failing: str) -> None:
         super().__init__(root)
@@ -227,8 +226,8 @@ def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: P
     end, [part] = query.plan()
     with pytest.raises(OSError, match=r"no space left|input/output error"):
         query.receiver(part, store=Broken(tmp_path / "stage", failing)).run()
-    # Nothing waits for its timeout.
-    wait_for(lambda: query.in_flight() == 0, "what was in hand is back")
+    # No message waits for its timeout.
+    wait_for(lambda: query.in_flight() == 0, "all messages are back")
     rows = query.rows_of(part)
     assert rows == query.rows_of(part)
     assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(300)]
@@ -248,7 +247,7 @@ def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path:
     receiving = gevent.spawn(query.receiver(part).run)
     wait_for(lambda: query.http.stats(query.topic)["topics"][0]["channels"][0]["client_count"], "it has subscribed")
     query.http.unpause_channel(query.topic, "spark")
-    receiving.get(timeout=10)
+    receiving.get(timeout=PATIENCE)
     rows = query.rows_of(part)
     assert rows
     assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(100)]
@@ -279,7 +278,7 @@ def test_an_nsqd_that_is_away_costs_a_batch_nothing_but_its_share(tmp_path: Path
 
 
 def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
-    # An old offset may name what is no channel any more; here the topic is on a nsqd that takes no such timeout.
+    # This nsqd does not accept such a long timeout.
     with running_nsqd("process", max_msg_timeout=5.0) as nsqd:
         query = Query(nsqd, tmp_path, "refused", 10, msgTimeoutMs=60_000)
         _, [part] = query.plan()
@@ -289,17 +288,15 @@ def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
 
 def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
     query = Query(nsqd, tmp_path, "bytes", 400, maxBytesPerTrigger=250)
-    start = time.monotonic()
     end, [part] = query.plan()
     assert part.messages < 200
     assert 1 <= len(query.rows_of(part)) <= part.messages
     bodies = query.rows_of(part) + query.rest(end)
     assert sorted(bodies, key=int) == [str(number) for number in range(400)]
-    assert time.monotonic() - start < 60
 
 
 def test_the_engine_takes_it_all(nsqd: Running, tmp_path: Path) -> None:
     query = Query(nsqd, tmp_path, "all", 1000, maxMessagesPerTrigger=300, minPartitions=2)
     query.finish()
     assert query.engine.bodies() == once(1000)
-    assert query.depth() == 0
+    assert query.count("depth") == 0

@@ -1,4 +1,4 @@
-"""The stores: one winner for each name, its content complete, and nothing below what was retired."""
+"""The stores: each name has one winner, whose content is complete, and nothing is created below a retired name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from gnsq_like.spark.staging.store import PosixStore, Store, check_store, open_s
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
-    """The options of an S3 that runs in this process."""
+    """The options for an S3 that runs in this process."""
     server = pytest.importorskip("moto.server", reason="moto is not installed")
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     running.start()
     try:
@@ -37,10 +36,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     pytest.importorskip("fsspec", reason="fsspec is not installed")
     if request.param == "memory":
         return open_store(f"memory://{uuid.uuid4().hex}", {})
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
     options = request.getfixturevalue("s3")
     bucket = f"bucket-{uuid.uuid4().hex}"
-    import s3fs
-
     s3fs.S3FileSystem(**options).mkdir(bucket)
     return open_store(f"s3://{bucket}/stage", options)
 
@@ -98,7 +96,7 @@ def test_below_what_is_retired_nothing_can_be_created(tmp_path: Path) -> None:
     assert store.list("") == []
 
 
-def test_partial_files_are_no_names(tmp_path: Path) -> None:
+def test_partial_files_are_not_listed(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     store.make("a")
     (tmp_path / "a" / ".1.abc.tmp").write_bytes(b"half")
@@ -116,12 +114,12 @@ def test_what_an_object_store_made_without_its_answer_coming_through_is_known() 
     pytest.importorskip("fsspec", reason="fsspec is not installed")
     store = open_store(f"memory://{uuid.uuid4().hex}", {})
     assert store.create("segment", b"mine")
-    assert store.create("segment", b"mine")  # as a client does that got no answer
+    assert store.create("segment", b"mine")  # as a client that got no answer repeats it
     assert not store.create("segment", b"another's")
 
 
 class Overwrites(PosixStore):
-    """A file system whose exclusive creation is none, as pyarrow's."""
+    """A file system whose exclusive creation overwrites, as pyarrow's does."""
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
         (self._root / name).write_bytes(data)

@@ -1,0 +1,67 @@
+"""Segments: they hold their messages, and become the rows that are asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from gnsq_like.spark.options import COLUMNS  # noqa: E402
+from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
+from gnsq_like.spark.staging.staging_log import is_end  # noqa: E402
+from tests.support.spark_staging import ADDRESS  # noqa: E402
+
+messages = st.lists(
+    st.tuples(
+        st.integers(0, 2**62), st.integers(1, 2**16 - 1), st.binary(min_size=16, max_size=16), st.binary(max_size=50)
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(messages)
+def test_a_segment_holds_its_messages(given_messages: list[RawMessage]) -> None:
+    data = encode_segment(given_messages)
+    staged = decode_segment(data)
+    rows = zip(*(staged.column(name).to_pylist() for name in ("timestamp_ns", "attempts", "id", "body")), strict=True)
+    assert list(rows) == given_messages
+    assert ids_of(data) == [each[2] for each in given_messages]
+    assert not is_end(data)
+
+
+@given(messages, st.permutations(list(COLUMNS)).flatmap(lambda names: st.integers(1, 8).map(lambda n: names[:n])))
+def test_rows_have_the_columns_asked_for(given_messages: list[RawMessage], columns: list[str]) -> None:
+    rows = Rows(columns, "clicks", "spark", ADDRESS).of(encode_segment(given_messages))
+    assert rows.schema.names == columns
+    expected = {
+        "id": [each[2].decode("utf-8") if _is_text(each[2]) else None for each in given_messages],
+        "body": [each[3] for each in given_messages],
+        "timestamp_ns": [each[0] for each in given_messages],
+        "attempts": [each[1] for each in given_messages],
+        "topic": ["clicks"] * len(given_messages),
+        "channel": ["spark"] * len(given_messages),
+        "nsqd_address": [ADDRESS] * len(given_messages),
+    }
+    for name in set(columns) & set(expected) - {"id"}:
+        assert rows.column(name).to_pylist() == expected[name]
+    if "id" in columns and all(_is_text(each[2]) for each in given_messages):
+        assert rows.column("id").to_pylist() == expected["id"]
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_timestamps_are_microseconds_in_utc() -> None:
+    rows = Rows(["timestamp"], "", "", "").of(encode_segment([(1_700_000_000_123_456_789, 1, b"0" * 16, b"")]))
+    assert rows.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert rows.column(0).to_pylist() == [datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456)]
