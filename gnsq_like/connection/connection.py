@@ -73,8 +73,7 @@ class _Stop(BaseException):
         self.error = error
 
 
-def _ignore(*_: object) -> None:
-    pass
+def _ignore(*_: object) -> None: ...
 
 
 class Connection:
@@ -186,9 +185,8 @@ class Connection:
         self.alive = True
         at_fork.register(self)
         self._reader = gevent.spawn(self._read)
-        self._liveness = Liveness(
-            loop, transport, self._outbox, self.options, lambda: self.last_received_at, self._died
-        )
+        options = self.options
+        self._liveness = Liveness(loop, transport, self._outbox, options, lambda: self.last_received_at, self._died)
         if handshake.early:
             self._take_in(handshake.early)
         return self.negotiated
