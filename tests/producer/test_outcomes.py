@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from gnsq_like.errors import NotSent, NsqdError, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.outcomes import Counts, Waker
+from gnsq_like.producer.outcomes import PublishCounts, Waker
 from tests.support.hub import settle
 
 
@@ -22,9 +22,9 @@ from tests.support.hub import settle
     ],
 )
 def test_a_failure_counts_once_for_each_message(error: Exception, name: str) -> None:
-    counts = Counts()
+    counts = PublishCounts()
     counts.failed(error, 3)
-    expected = Counts()
+    expected = PublishCounts()
     setattr(expected, name, 3)
     assert counts == expected
 
