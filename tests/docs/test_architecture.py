@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import DOCS, page, section
-from tests.test_layering import FACADE, LEAVES, OUTER, PURE, ROOMS, Room
+from tests.support.rooms import FACADE, LEAVES, OUTER, PURE, ROOMS, Room
 
 PAGE = page("internals/architecture.rst")
 PACKAGE = DOCS.parent / "gnsq_like"
@@ -118,5 +118,5 @@ def test_a_member_that_is_named_exists(cls: str, member: str) -> None:
 
 def test_the_page_names_files_and_functions() -> None:
     assert {("Nsqd", "_work"), ("Charge", "rdy")} <= set(NAMED)
-    assert {"wire/session.py", "connection/outbox.py", "tests/test_layering.py"} <= set(FILES)
+    assert {"wire/session.py", "connection/outbox.py", "tests/support/rooms.py"} <= set(FILES)
     assert {("Session.receive", "wire/session.py"), ("plan", "policy/rdy.py")} <= set(FUNCTIONS)

@@ -347,7 +347,7 @@ print(json.dumps(sorted(set(answers))))
         assert len(server.asked) == 55
 
 
-@pytest.mark.parametrize("name", ["test_failures.py", "test_client.py"])
+@pytest.mark.parametrize("name", ["test_exchange.py", "test_client.py"])
 def test_the_same_tests_in_a_patched_process(name: str) -> None:
     code = "from gevent import monkey; monkey.patch_all()\nimport sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
     path = Path(__file__).with_name(name)

@@ -278,4 +278,4 @@ def test_what_blocks_for_too_long_is_left_alone() -> None:
     gate.set()
     wait_for(ended.is_set)
     with pytest.raises(KeyError):
-        call_blocking(lambda: {}[1], 10)
+        call_blocking(lambda: dict[int, int]()[1], 10)

@@ -106,7 +106,7 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """The errors that Spark raises: from Java, from Python, and when Java is gone."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     return Py4JError, PySparkException, ConnectionRefusedError

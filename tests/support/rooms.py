@@ -1,0 +1,65 @@
+"""Who may import what: the table of docs/internals/architecture.rst, for tests/test_layering.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: `from gnsq_like import Reader` imports this; it stands for all public names.
+FACADE = "(public names)"
+
+PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "urllib3"}
+#: What every room may know.
+LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles", "suggestion"}
+#: What stands outside the client: no room of the client knows these.
+OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
+PUBLIC = {FACADE, *LEAVES}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the modules of a room may import, by dotted name below gnsq_like or by other packages' names."""
+
+    never: frozenset[str] = frozenset()
+    never_others: frozenset[str] = frozenset()
+    #: Where given: the only modules of ours that may be imported, beside the room's own.
+    only: frozenset[str] | None = None
+
+
+def room(*never: str, others: set[str] | None = None, only: set[str] | None = None) -> Room:
+    return Room(frozenset(never), frozenset(others or ()), None if only is None else frozenset(only))
+
+
+ROOMS = {
+    FACADE: Room(),
+    "_version": room(only=set(), others=PURE),
+    "_lazy": room(only=set(), others=PURE),
+    "errors": room(only={"_version"}, others=PURE),
+    "addresses": room(only={"errors"}, others={"gevent", "socket"}),
+    "durations": room(only={"errors"}, others=PURE),
+    "durable_file": room(only=set(), others=PURE),
+    "quantiles": room(only=set(), others=PURE),
+    "suggestion": room(only=set(), others=PURE),
+    "wire": room(only=LEAVES, others=PURE),
+    "policy": room(only=set(), others=PURE),
+    "runtime": room(only={"errors"}),
+    "options": room(only=LEAVES | {"wire"}, others={"gevent"}),
+    "transport": room(only=LEAVES | {"runtime", "options"}),
+    "http": room(only=LEAVES | {"wire", "runtime", "options"}),
+    "connection": room("reader", "producer", "http", "policy", "discovery", *OUTER),
+    "discovery": room("reader", "producer", "connection", *OUTER),
+    "reader": room("producer", "http.nsqd", *OUTER),
+    "producer": room("reader", "policy.rdy", *OUTER),
+    "deadletter": room("producer", *OUTER),
+    "deduplicate": room("producer", *OUTER),
+    "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
+    "testing": room("cli", "contrib", "spark", "__main__"),
+    "cli": room(only=PUBLIC | {"server", "http", "spark"}),
+    # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
+    "contrib": room(only=PUBLIC | {"options", "server", "testing"}),
+    # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.
+    # deadletter: what a pipeline rejects has the envelope that all dead letters have.
+    "spark": room(only=PUBLIC | {"options", "wire.names", "deadletter"}),
+    # Below the source, which stages its messages there.
+    "spark.staging": room(only=LEAVES),
+    "__main__": room(only={"cli"}),
+}
