@@ -74,7 +74,7 @@ def test_the_table_is_the_one_that_is_enforced() -> None:
     assert table_of_rooms() == ROOMS
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != FACADE])
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != FACADE and "." not in room])
 def test_every_room_is_in_the_tree(room: str) -> None:
     tree = section(PAGE, "The rooms").partition("::\n")[2].partition("\nImports")[0]
     is_package = (PACKAGE / room).is_dir()
