@@ -105,7 +105,7 @@ def test_a_call_that_fails_is_logged_and_the_next_is_made(there: HubHandle, capl
 
     there.call(fail)
     assert there.run(thread_id) == there.thread
-    assert "handed over from another thread, failed" in caplog.text
+    assert "called from another thread, failed" in caplog.text
     assert "meant" in caplog.text
 
 

@@ -84,7 +84,7 @@ def test_what_is_no_body(body: object, says: str) -> None:
 
 def test_a_body_may_have_a_limit() -> None:
     assert commands.encode_body(b"abc", 3) == b"abc"
-    with pytest.raises(InvalidBody, match="4 bytes is above the limit of 3"):
+    with pytest.raises(InvalidBody, match="4 bytes, more than the limit of 3"):
         commands.encode_body(b"abcd", 3)
 
 
