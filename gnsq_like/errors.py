@@ -31,6 +31,8 @@ builtin name, keep this tree in step with the classes.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 __all__ = [
@@ -382,3 +384,14 @@ class Requeue(Exception):
         super().__init__(delay, backoff)
         self.delay = delay
         self.backoff = backoff
+
+
+def did_you_mean(name: object, known: Iterable[str], label: str = "{}") -> str:
+    """The end of an error message, ``"; did you mean NAME?"``, or "" if no known name is similar.
+
+    :param known: the names that exist; case is ignored
+    :param label: a format for the name
+    """
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    return f"; did you mean {label.format(by_lower[near[0]])}?" if near else ""

@@ -13,8 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
-from gnsq_like.errors import InvalidOption
-from gnsq_like.suggestion import did_you_mean
+from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 from gnsq_like.wire.negotiated import UPGRADES
 

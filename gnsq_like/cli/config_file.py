@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
+from gnsq_like.errors import did_you_mean
 from gnsq_like.server.options import config_name
-from gnsq_like.suggestion import did_you_mean
 
 #: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore.
 WITHOUT_EFFECT = frozenset(

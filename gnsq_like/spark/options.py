@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
-from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
-from gnsq_like.suggestion import did_you_mean
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 _T = TypeVar("_T")

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gnsq_like.durations import format_duration
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.server.daemon_process import DaemonProcess
-from gnsq_like.suggestion import did_you_mean
 from gnsq_like.testing.hub import kit_hub
 
 #: "thread": ours, in a thread of its own; "hub": ours, in the caller's hub; "process": ours, as a process;

@@ -9,7 +9,7 @@ FACADE = "(public names)"
 
 PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "urllib3"}
 #: What every room may know.
-LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles", "suggestion"}
+LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles"}
 #: What stands outside the client: no room of the client knows these.
 OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
@@ -38,7 +38,6 @@ ROOMS = {
     "durations": room(only={"errors"}, others=PURE),
     "durable_file": room(only=set(), others=PURE),
     "quantiles": room(only=set(), others=PURE),
-    "suggestion": room(only=set(), others=PURE),
     "wire": room(only=LEAVES, others=PURE),
     "policy": room(only=set(), others=PURE),
     "runtime": room(only={"errors"}),

@@ -23,9 +23,8 @@ from gevent import monkey
 
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.options import ProducerOptions, ReaderOptions, make_options
-from gnsq_like.suggestion import did_you_mean
 
 _P = TypeVar("_P", bound=Producer)
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
 from gnsq_like.spark.sink.publishing import SinkOptions
-from gnsq_like.suggestion import did_you_mean
 
 #: The possible formats of the table.
 FORMATS = ("parquet", "delta")
