@@ -124,6 +124,7 @@ class Daemon:
         for server in self._servers:
             server.stop(0)
         self._servers = []
+        gevent.sleep(0)  # lets clients' greenlets begin: one that is killed before leaves its socket open
         for address in (self.tcp_address, self.http_address, self.https_address):
             if address:
                 unlink_socket(address)
