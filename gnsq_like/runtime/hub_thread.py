@@ -17,6 +17,7 @@ from gevent import monkey
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock, forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.thread_pool import end_blocking_threads
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class HubThread:
                 except BaseException:
                     # For instance SystemExit in a hook, which must end neither this thread nor the process.
                     logger.exception("the thread %s continues after an error", self._name)
+            end_blocking_threads()
             stay.close()
             hub.destroy(destroy_loop=True)
 

@@ -140,3 +140,10 @@ def _blocking_pool() -> ThreadPool:
         _blocking.pool = ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
         _blocking.owner = owner
     return _blocking.pool
+
+
+def end_blocking_threads() -> None:
+    """End this OS thread's threads for blocking calls, before its hub is destroyed. May switch."""
+    if getattr(_blocking, "owner", None) is not None:
+        _blocking.owner = None
+        _blocking.pool.close()
