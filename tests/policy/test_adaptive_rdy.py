@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
-from tests.support.scale import examples
+from tests.support.scale import LONG, examples
 from tests.support.simulation import Connection, Reader
 from tests.support.virtual_nsqd import Clock, Message, Nsqd
+
+pytestmark = LONG
 
 SHARE = 200
 

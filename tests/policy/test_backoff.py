@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import STALE, Backoff, exponential, full_jitter
 from gnsq_like.policy.rdy import Mode
-from tests.support.scale import examples
+from tests.support.scale import LONG, examples
+
+pytestmark = LONG
 
 
 def blocked(level: int = 1, **options: float) -> Backoff:

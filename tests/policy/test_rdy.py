@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
-from tests.support.scale import examples
+from tests.support.scale import LONG, examples
 from tests.support.simulation import check_plan
+
+pytestmark = LONG
 
 SETTINGS = Settings()
 LONG_AGO = -1000.0

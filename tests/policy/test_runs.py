@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Backoff, exponential, full_jitter
 from gnsq_like.policy.rdy import Mode, Settings
-from tests.support.scale import examples
+from tests.support.scale import LONG, examples
 from tests.support.simulation import Cluster, Connection, Reader
 from tests.support.virtual_nsqd import Clock, Message, Nsqd
+
+pytestmark = LONG
 
 #: Short times, so that much happens in few seconds.
 HASTY = Settings(low_rdy_idle_timeout=1.0, low_rdy_timeout=2.0)

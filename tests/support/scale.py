@@ -1,6 +1,10 @@
 """How many examples a property gets: so many times what the hypothesis profile says (100 by default)."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+#: For modules whose properties compute for most of the usual limit where the machine is busy with other things.
+LONG = pytest.mark.timeout(900)
 
 
 def examples(times: float) -> settings:

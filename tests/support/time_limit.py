@@ -1,14 +1,13 @@
 """A test that outlives its time limit is named, and does not hang the run: hooks of pytest, which tests/conftest.py
 takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark.
 
-At its limit the test fails, in its own greenlet, even where that waits for others: pytest-timeout's own ways do not
-know greenlets. Raised by a signal in whichever greenlet runs just then, the failure ends that one, and the test may
-pass.
+At its limit the test fails, in its own greenlet, even while that waits for others. pytest-timeout itself does not know
+greenlets: it raises in whichever greenlet runs just then, which ends that one, and the test may pass.
 
-What is still there at one and a half times the limit (all caught the failure, a greenlet computes without end, a
-fixture hangs while it cleans up) ends the process, with the test's name and all stacks. pytest-xdist would replace
-that process; with --dist loadgroup the new one runs the same test again, or waits for ever for a second test before
-it begins its last. So processes are not replaced: the others end what they have begun, and the run is over.
+A test may outlive its failure: it catches everything, a greenlet computes without end, a fixture hangs while it
+cleans up. Then, after a grace period, the process ends, with the test's name and all stacks. pytest-xdist would
+replace that process; with --dist loadgroup the new one runs the same test again, or waits for ever for a second test
+before it begins its last. So processes are not replaced: the others finish what they have, and the run is over.
 """
 
 from __future__ import annotations
@@ -23,11 +22,15 @@ from typing import Any
 
 import gevent
 import pytest
+import pytest_timeout
 from gevent.util import format_run_info
 from greenlet import greenlet
 
-#: Times the limit: room for the failure to be reported, and for fixtures to clean up.
-LAST_CALL = 1.5
+
+def grace(limit: float) -> float:
+    """Seconds beyond a test's limit, for its failure to be reported and for fixtures to clean up."""
+    return 5.0 + limit / 2
+
 
 _ending = pytest.StashKey[threading.Timer]()
 
@@ -39,9 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
-    """pytest-timeout asks for this as a test begins, fixtures included; ``item.cancel_timeout`` is its too."""
-    if item.config.option.usepdb or item.config.option.trace:
-        return True
+    """pytest-timeout asks for this as a test begins, fixtures included, and calls ``item.cancel_timeout``."""
     main = gevent.getcurrent()
     is_over = False
 
@@ -58,6 +59,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
             main.throw(failure)
 
     def interrupt(*_: object) -> None:
+        if pytest_timeout.is_debugging():
+            return
         sys.stderr.write(_stacks(main))
         if gevent.getcurrent() is main:
             fail()
@@ -67,7 +70,9 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
-    ending = item.stash[_ending] = threading.Timer(LAST_CALL * settings.timeout, _end_the_process, [item, main])
+    ending = item.stash[_ending] = threading.Timer(
+        settings.timeout + grace(settings.timeout), _end_the_process, [item, settings.timeout, main]
+    )
     ending.daemon = True
     ending.start()
     return True
@@ -89,10 +94,12 @@ def _stacks(main: greenlet) -> str:
     return "".join([*lines, "\n".join(format_run_info()), "\n"])
 
 
-def _end_the_process(item: pytest.Item, main: greenlet) -> None:
+def _end_the_process(item: pytest.Item, limit: float, main: greenlet) -> None:
+    if pytest_timeout.is_debugging():
+        return
     try:
         item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
-        sys.stderr.write(f"{item.nodeid} is still running at {LAST_CALL} times its time limit\n{_stacks(main)}")
+        sys.stderr.write(f"{item.nodeid} is still running {grace(limit):g} s after its time limit\n{_stacks(main)}")
         sys.stderr.flush()
     finally:
         os._exit(1)
