@@ -31,7 +31,6 @@ builtin name, keep this tree in step with the classes.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -392,6 +391,8 @@ def did_you_mean(name: object, known: Iterable[str], label: str = "{}") -> str:
     :param known: the names that exist; case is ignored
     :param label: a format for the name
     """
+    import difflib  # only for a text that is seldom needed
+
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
     return f"; did you mean {label.format(by_lower[near[0]])}?" if near else ""
