@@ -31,8 +31,9 @@ builtin name, keep this tree in step with the classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
 
 __all__ = [
     "ERROR_CODES",
@@ -57,42 +58,60 @@ __all__ = [
     "Requeue",
     "TLSError",
     "UsageError",
-    "is_fatal",
     "is_incurable",
 ]
 
-#: nsqd's error codes, and whether nsqd closes the connection after the error (docs/internals 1).
-ERROR_CODES: dict[str, bool] = {
-    "E_INVALID": True,
-    "E_BAD_PROTOCOL": True,
-    "E_BAD_BODY": True,
-    "E_BAD_TOPIC": True,
-    "E_BAD_CHANNEL": True,
-    "E_BAD_MESSAGE": True,
-    "E_IDENTIFY_FAILED": True,
-    "E_AUTH_FAILED": True,
-    "E_AUTH_DISABLED": True,
-    "E_AUTH_FIRST": True,
-    "E_UNAUTHORIZED": True,
-    "E_SUB_FAILED": True,
-    "E_PUB_FAILED": True,
-    "E_MPUB_FAILED": True,
-    "E_DPUB_FAILED": True,
-    "E_FIN_FAILED": False,
-    "E_REQ_FAILED": False,
-    "E_TOUCH_FAILED": False,
+#: What an error of nsqd says about the publish that it answers:
+#: "refused": invalid or not permitted, so a retry would be refused again; "not taken": nsqd does not have it, for a
+#: reason that may pass, so it is tried again; "unknown": nsqd may have a part of it.
+PublishVerdict = Literal["refused", "not taken", "unknown"]
+
+
+class ErrorCode(NamedTuple):
+    """What one of nsqd's error codes means."""
+
+    #: What it says about a publish, unless its text matches one of ``texts``.
+    publish: PublishVerdict = "refused"
+    #: Regular expressions for the beginning of nsqd's text, with another meaning for a publish.
+    texts: tuple[tuple[str, PublishVerdict], ...] = ()
+    #: Whether nsqd closes the connection after it.
+    fatal: bool = True
+    #: Whether it would also meet the next try to connect or subscribe (docs/internals 1.3 to 1.5).
+    incurable: bool = False
+
+
+# The time that nsqd allows for a command was over before all of it had come (docs/internals 1.9 to 1.11), or the
+# stream was cut or damaged.
+_NOT_READ: tuple[str, PublishVerdict] = (r"[MD]?PUB failed to read ", "not taken")
+# nsqd executes commands in order, so a publish that is answered with the error of an earlier command, one without an
+# answer of its own, was not executed.
+_OTHER_COMMAND: tuple[str, PublishVerdict] = (r"(cannot )?(RDY|FIN|REQ|TOUCH) |invalid message ID", "not taken")
+
+#: nsqd's error codes (docs/internals 1). An unknown one counts as ``ErrorCode()``.
+ERROR_CODES: dict[str, ErrorCode] = {
+    "E_INVALID": ErrorCode(texts=(_OTHER_COMMAND,), incurable=True),
+    "E_BAD_PROTOCOL": ErrorCode(),
+    "E_BAD_BODY": ErrorCode(texts=(_NOT_READ,), incurable=True),
+    "E_BAD_TOPIC": ErrorCode(incurable=True),
+    "E_BAD_CHANNEL": ErrorCode(incurable=True),
+    "E_BAD_MESSAGE": ErrorCode(texts=(_NOT_READ,)),
+    "E_IDENTIFY_FAILED": ErrorCode(),
+    # The auth server did not answer, or refused the secret when nsqd asked again; the next connection has a new one.
+    "E_AUTH_FAILED": ErrorCode("not taken", incurable=True),
+    "E_AUTH_DISABLED": ErrorCode(),
+    "E_AUTH_ERROR": ErrorCode(),
+    "E_AUTH_FIRST": ErrorCode(incurable=True),
+    "E_UNAUTHORIZED": ErrorCode(incurable=True),
+    "E_SUB_FAILED": ErrorCode(),
+    # The topic is being deleted, nsqd is stopping, or its disk failed. Nothing is kept of the message.
+    "E_PUB_FAILED": ErrorCode("not taken"),
+    "E_DPUB_FAILED": ErrorCode("not taken"),
+    # nsqd stores the messages one by one; this code says that it stopped somewhere.
+    "E_MPUB_FAILED": ErrorCode("unknown"),
+    "E_FIN_FAILED": ErrorCode(fatal=False),
+    "E_REQ_FAILED": ErrorCode(fatal=False),
+    "E_TOUCH_FAILED": ErrorCode(fatal=False),
 }
-
-
-#: Error codes that a retry of the same request would meet again (docs/internals 1.3 to 1.5).
-_INCURABLE_CODES = frozenset(
-    {"E_AUTH_FAILED", "E_AUTH_FIRST", "E_UNAUTHORIZED", "E_BAD_TOPIC", "E_BAD_CHANNEL", "E_BAD_BODY", "E_INVALID"}
-)
-
-
-def is_fatal(code: str) -> bool:
-    """Whether nsqd closes the connection after an error with this code; an unknown code counts as fatal."""
-    return ERROR_CODES.get(code, True)
 
 
 class NSQError(Exception):
@@ -220,20 +239,27 @@ class NsqdError(NSQError):
 
     :ivar code: such as ``"E_BAD_TOPIC"``
     :ivar detail: nsqd's text after the code; may be empty
-    :ivar fatal: whether nsqd closes the connection
+    :ivar fatal: whether nsqd closes the connection; an unknown code counts as fatal
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
-        self.fatal = is_fatal(code)
+        self.fatal = ERROR_CODES.get(code, ErrorCode()).fatal
 
     @classmethod
     def from_payload(cls, payload: bytes) -> NsqdError:
         """Parse the payload of an error frame: the code, a space, the detail."""
         code, _, detail = payload.decode("utf-8", "replace").partition(" ")
         return cls(code, detail)
+
+    @property
+    def publish_verdict(self) -> PublishVerdict:
+        """What it says about a publish that it answers."""
+        known = ERROR_CODES.get(self.code, ErrorCode())
+        matching = (verdict for text, verdict in known.texts if re.match(text, self.detail))
+        return next(matching, known.publish)
 
     def __str__(self) -> str:
         return f"nsqd answered {self.code} {self.detail}".rstrip()
@@ -281,7 +307,7 @@ def is_incurable(error: NSQError) -> bool:
     """Whether a retry cannot help against this failure to connect, because of nsqd's settings, TLS or the options."""
     cause = error.__cause__
     if isinstance(cause, NsqdError):
-        return cause.code in _INCURABLE_CODES
+        return ERROR_CODES.get(cause.code, ErrorCode()).incurable
     if isinstance(cause, TLSError):
         return cause.kind != "protocol"
     return isinstance(cause, NegotiationFailed)

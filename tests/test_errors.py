@@ -95,10 +95,65 @@ def test_the_text_is_made_of_the_data_and_both_travel(error: NSQError, says: str
 
 
 def test_only_three_codes_leave_the_connection_open() -> None:
-    open_after = {code for code, fatal in errors.ERROR_CODES.items() if not fatal}
+    open_after = {code for code in errors.ERROR_CODES if not NsqdError(code).fatal}
     assert open_after == {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
-    assert errors.is_fatal("E_SOMETHING_NEW")
-    assert not NsqdError("E_FIN_FAILED").fatal
+    assert NsqdError("E_SOMETHING_NEW").fatal
+
+
+#: Every error with which nsqd 1.3.0 may answer a publish (docs/internals 1.1, 1.2, 1.4, 1.9 to 1.11), and those of
+#: commands before it on the same connection.
+PUBLISH_ERRORS: dict[str, list[str]] = {
+    "refused": [
+        "E_INVALID PUB insufficient number of parameters",
+        "E_INVALID MPUB insufficient number of parameters",
+        "E_INVALID DPUB insufficient number of parameters",
+        "E_INVALID DPUB could not parse timeout x",
+        "E_INVALID DPUB timeout 3600001 out of range 0-3600000",
+        "E_INVALID cannot PUB in current state (TLS required)",
+        "E_INVALID invalid command DPUB",
+        'E_BAD_TOPIC PUB topic name "a b" is not valid',
+        'E_BAD_TOPIC E_BAD_TOPIC MPUB topic name "a b" is not valid',
+        'E_BAD_TOPIC DPUB topic name "a b" is not valid',
+        "E_BAD_MESSAGE PUB invalid message body size 0",
+        "E_BAD_MESSAGE PUB message too big 2 > 1",
+        "E_BAD_MESSAGE DPUB invalid message body size 0",
+        "E_BAD_MESSAGE DPUB message too big 2 > 1",
+        "E_BAD_MESSAGE MPUB invalid message(1) body size 0",
+        "E_BAD_MESSAGE MPUB message too big 2 > 1",
+        "E_BAD_BODY MPUB invalid body size 0",
+        "E_BAD_BODY MPUB body too big 2 > 1",
+        "E_BAD_BODY MPUB invalid message count 0",
+        "E_AUTH_FIRST AUTH required before PUB",
+        'E_UNAUTHORIZED AUTH failed for PUB on "t" ""',
+        "E_SOMETHING_NEW",
+    ],
+    "not taken": [
+        "E_BAD_MESSAGE PUB failed to read message body size",
+        "E_BAD_MESSAGE PUB failed to read message body",
+        "E_BAD_MESSAGE DPUB failed to read message body size",
+        "E_BAD_MESSAGE DPUB failed to read message body",
+        "E_BAD_MESSAGE MPUB failed to read message(0) body size",
+        "E_BAD_MESSAGE MPUB failed to read message body",
+        "E_BAD_BODY MPUB failed to read body size",
+        "E_BAD_BODY MPUB failed to read message count",
+        "E_PUB_FAILED PUB failed exiting",
+        "E_DPUB_FAILED DPUB failed write t.diskqueue.000000.dat: no space left on device",
+        "E_AUTH_FAILED AUTH failed",
+        "E_INVALID RDY count 3000 out of range 0-2500",
+        "E_INVALID cannot FIN in current state",
+        "E_INVALID REQ could not parse timeout x",
+        "E_INVALID TOUCH insufficient number of params",
+        "E_INVALID invalid message ID",
+    ],
+    "unknown": ["E_MPUB_FAILED MPUB failed exiting"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"), [(text, verdict) for verdict, texts in PUBLISH_ERRORS.items() for text in texts]
+)
+def test_what_an_error_says_about_a_publish(text: str, verdict: str) -> None:
+    assert NsqdError.from_payload(text.encode()).publish_verdict == verdict
 
 
 @pytest.mark.parametrize(

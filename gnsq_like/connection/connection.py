@@ -332,14 +332,18 @@ class Connection:
             raise _Stop(self._lost_by(event.error))
 
     def _refusal(self, refusal: NsqdError) -> NSQError:
-        """The error of a publish that nsqd refused."""
-        # E_UNAUTHORIZED may also mean that the permissions of AUTH have expired.
-        may_be_expired = refusal.code == "E_AUTH_FAILED" or (
+        """The error of a publish that nsqd answered with an error."""
+        verdict = refusal.publish_verdict
+        if verdict == "unknown":
+            return OutcomeUnknown(self.address, str(refusal))
+        # E_UNAUTHORIZED may also mean that the permissions of AUTH have expired; a new connection with a fresh secret
+        # may be allowed the same.
+        may_be_expired = (
             refusal.code == "E_UNAUTHORIZED"
             and callable(self.options.auth_secret)
             and time.monotonic() - self._authorized_at >= _LEAST_TTL
         )
-        if may_be_expired:  # a new connection with a fresh secret may be allowed the same
+        if verdict == "not taken" or may_be_expired:
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
         return PublishRefused(refusal, self.address)
 
@@ -473,8 +477,8 @@ class Connection:
         """Queue a PUB, MPUB or DPUB made by ``wire.commands``. Never switches.
 
         :param reply: settled by nsqd's reply; None for a new one
-        :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd cannot have
-            executed it, OutcomeUnknown if it was sent and not answered
+        :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd does not have the
+            message, OutcomeUnknown if it may have it
         :raises NSQError: if the connection is gone; nothing was queued
         """
         outbox = self._outbox

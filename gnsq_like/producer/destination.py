@@ -17,7 +17,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Tries
-from gnsq_like.errors import ConnectionFailed, NSQError
+from gnsq_like.errors import ConnectionFailed, NsqdError, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
@@ -164,7 +164,9 @@ class Destination:
         if error is not None:
             logger.warning("%s", error)
             self._tries.count += 1
-            if self._tries.count > 1:
+            answer = error.__cause__
+            # A PUB, MPUB or DPUB failed, for instance because the disk is full: the next one may fail, too.
+            if self._tries.count > 1 or (isinstance(answer, NsqdError) and answer.code.endswith("PUB_FAILED")):
                 self._pause()
             else:
                 self._tries.not_before = 0.0  # it worked before: try again at once

@@ -4,7 +4,7 @@ A publish is sent at once by its caller if a connection has room. Otherwise it i
 something changes: a new connection, room on one, the time for another try to connect. The caller is woken only once,
 with the outcome.
 
-A publish that nsqd cannot have executed (NotSent) is queued again until its deadline. A refusal is passed to the
+A publish that nsqd does not have (NotSent) is queued again until its deadline. A refusal is passed to the
 caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of a duplicate.
 
 Rules for editors: a Pool belongs to one hub's thread. Only ``close`` may switch. A publish in the queue has ``sent_to``
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
-from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
@@ -123,9 +123,6 @@ class Pool:
     def failed(self, publish: Publish, error: Exception) -> None:
         """A try failed: try again, or settle the publish. Never switches."""
         again = isinstance(error, NotSent)
-        if isinstance(error, PublishRefused) and error.error.code == "E_MPUB_FAILED":
-            # nsqd checks an MPUB as a whole, then stores its messages one by one; this code means it stopped halfway.
-            error = OutcomeUnknown(error.address, str(error.error))
         if isinstance(error, OutcomeUnknown):
             publish.doubt = error
             again = self.options.retry_unknown

@@ -8,7 +8,8 @@ import gevent
 import pytest
 
 from gnsq_like import Producer
-from gnsq_like.errors import NotSent, PublishRefused
+from gnsq_like.errors import NotSent, NSQError, PublishRefused
+from gnsq_like.testing.proxy import FaultProxy
 from tests.support.daemons import KINDS, Kind, running_nsqd
 from tests.support.hub import settle
 from tests.support.nsqds import answer_all, answer_one, identified
@@ -108,6 +109,56 @@ def test_one_offender_among_a_hundred_at_a_whole_nsqd(make: Make, kind: Kind) ->
         assert isinstance(failed[0][1], PublishRefused)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "E_BAD_MESSAGE PUB failed to read message body",
+        "E_PUB_FAILED PUB failed exiting",
+        "E_AUTH_FAILED AUTH failed",
+    ],
+)
+def test_what_nsqd_did_not_take_goes_again(make: Make, nsqd: ScriptedNsqd, answer: str) -> None:
+    producer = make(nsqd.address)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    peer.error(answer)
+    peer.close()
+    answer_one(identified(nsqd), b"x")
+    waiting.get(timeout=PATIENCE)
+    assert producer.stats()["retried"] == 1
+
+
+def test_nsqds_reason_is_in_the_error_when_it_takes_nothing_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    waiting = gevent.spawn(producer.publish, "t", b"x", timeout=1)
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    peer.error("E_PUB_FAILED PUB failed write t.dat: no space left on device")
+    peer.close()
+    with pytest.raises(NotSent, match="no space left on device"):
+        waiting.get(timeout=PATIENCE)
+
+
+@pytest.mark.real_nsqd
+def test_a_publish_that_stalled_beyond_nsqds_deadline_goes_again(make: Make) -> None:
+    """nsqd reads a command for two heartbeat intervals, and then says that it failed to read it."""
+    lost: list[str] = []
+    with running_nsqd("real") as nsqd, FaultProxy(nsqd.tcp_address) as proxy:
+
+        def recover(_: str, error: NSQError | None) -> None:
+            lost.append(str(error))
+            proxy.to_server.bytes_per_second = 0.0
+
+        producer = make(proxy.address, heartbeat_interval=1, write_timeout=PATIENCE, on_disconnect=recover)
+        producer.publish("t", b"first")
+        proxy.to_server.bytes_per_second = 1000
+        producer.publish("t", bytes(100_000))
+        assert "E_BAD_MESSAGE PUB failed to read message body" in lost[0]
+        stats = producer.stats()
+        assert (stats["confirmed"], stats["refused"], stats["unknown"]) == (2, 0, 0)
+
+
 def test_the_answers_before_a_refusal_count(make: Make, nsqd: ScriptedNsqd) -> None:
     producer = make(nsqd.address)
     first = gevent.spawn(producer.publish, "t", b"a")
@@ -118,7 +169,7 @@ def test_the_answers_before_a_refusal_count(make: Make, nsqd: ScriptedNsqd) -> N
     for body in (b"b", b"c"):
         assert (peer.line(), peer.body()) == (b"PUB t", body)
     peer.send(OK)
-    peer.error("E_PUB_FAILED PUB failed exiting")
+    peer.error("E_BAD_MESSAGE PUB message too big 2 > 1")
     peer.close()
     results[0].get(timeout=PATIENCE)
     with pytest.raises(PublishRefused):
