@@ -51,6 +51,10 @@ class PublishBatch(Publish):
         #: Closes the batch after ``linger`` seconds; None without that option.
         self.linger: Timer | None = None
 
+    @property
+    def last_deadline(self) -> float:
+        return max(member.deadline for member in self.members)
+
     def encode(self) -> bytes:
         """The MPUB of all members that are not done; empty if there are none."""
         members = [member for member in self.members if not member.done]

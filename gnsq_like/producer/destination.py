@@ -178,10 +178,14 @@ class Destination:
         """Queue a publish on the connection; only while ``ready``. Never switches."""
         connection = self.connection
         assert connection is not None
-        command = publish.command or publish.encode()
+        publish.sent_to = connection.address  # before it looks whether it is done: see Publish.withdraw
+        command = publish.command
+        if publish.done or not command:
+            command = publish.encode()
         if command:
-            publish.sent_to = connection.address
             connection.publish(command, publish)
+        else:
+            publish.sent_to = None
 
     def stats(self) -> dict[str, object]:
         """For ``Producer.stats``."""

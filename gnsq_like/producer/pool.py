@@ -200,12 +200,10 @@ class Pool:
 
     # -- room, and the end --------------------------------------------------------------------------
 
-    def room(self) -> PendingReply:
-        """A reply that is settled when the queue has room. Never switches."""
-        reply = PendingReply()
+    def ask_room(self, reply: PendingReply) -> None:
+        """Settle ``reply`` when the queue has room. Never switches."""
         self._room.append(reply)
         self.changed()
-        return reply
 
     @property
     def waiting_count(self) -> int:

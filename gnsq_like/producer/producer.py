@@ -11,6 +11,7 @@ starts afresh at its next publish.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ from gevent import get_hub, monkey
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
-from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, OutcomeUnknown
+from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, make_options
 from gnsq_like.producer.batching import Batching, Member
@@ -36,10 +37,15 @@ from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, allocate_lock, call_here, handle_here, thread_id
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
-#: Seconds after a publish's deadline for which another thread waits for its outcome.
-_GRACE = 2.0
+logger = logging.getLogger(__name__)
+
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another.
+_GRACE = 0.1
+#: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
+_CLOSE_GRACE = 2.0
 #: Seconds for all Producers together at the interpreter's exit.
 _EXIT_TIMEOUT = 1.0
 
@@ -54,6 +60,13 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
     if own_thread is None:
         own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
     return hub_thread.background() if own_thread else handle_here()
+
+
+def _withdraw(publish: Publish, hub_handle: HubHandle) -> None:
+    """End a publish that the thread of the connections has not settled in time. Never switches."""
+    if not publish.done:
+        publish.withdraw()
+        hub_handle.call(publish.withdrawn)
 
 
 class PublishResult(AsyncResult):
@@ -92,8 +105,14 @@ class PublishResult(AsyncResult):
             super().wait(timeout)
 
     def _wait_elsewhere(self, timeout: float | None) -> None:
-        if self._hub_handle.wait(self._publish, timeout):
-            self._settled()
+        publish, hub_handle = self._publish, self._hub_handle
+        limit = publish.deadline + _GRACE - monotonic()
+        if timeout is not None and timeout < limit:
+            if not hub_handle.wait(publish, timeout):
+                return
+        elif not hub_handle.wait(publish, limit):
+            _withdraw(publish, hub_handle)
+        self._settled()
 
 
 class _Running:
@@ -237,7 +256,11 @@ class Producer:
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
         if pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count:
-            room = hub_handle.run(pool.room)
+            room = PendingReply()
+            if hub_handle.here:
+                pool.ask_room(room)
+            else:
+                hub_handle.call(pool.ask_room, room)
             if not hub_handle.wait(room, publish.deadline - monotonic()):
                 hub_handle.call(publish.complete, NotSent(f"no room in time: {pool.why()}"))
                 return result
@@ -340,8 +363,7 @@ class Producer:
             running.hub_handle.call(publish.abandon)
             raise
         if not answered:
-            running.hub_handle.call(publish.abandon)
-            raise OutcomeUnknown(str(publish.sent_to), "the thread of its connection is blocked or has ended")
+            _withdraw(publish, running.hub_handle)
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -372,7 +394,11 @@ class Producer:
         running, self._running = self._running, None
         if running is None or running.pid != _getpid():
             return True
-        return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _GRACE))
+        try:
+            return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
+        except TimeoutError:
+            logger.warning("%r: not closed yet, because the thread of its connections does not respond", self)
+            return False
 
     def __enter__(self) -> Self:
         return self

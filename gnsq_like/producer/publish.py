@@ -4,8 +4,8 @@ A ``Publish`` is also the token that a connection settles. Its owner, the pool, 
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
 changes on the wire.
 
-Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread. Only
-``wait_here`` may switch.
+Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread, and
+``withdraw``. Only ``wait_here`` may switch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from gevent.exceptions import BlockingSwitchOutError
 from gnsq_like.errors import NotSent, OutcomeUnknown
 from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.runtime.pending_reply import PendingReply
+
+_NO_RESPONSE = "the thread of the connections does not respond"
 
 
 class PublishOwner(Protocol):
@@ -70,6 +72,11 @@ class Publish(PendingReply):
         #: None if it is sent by itself.
         self.carrier: Carrier | None = None
 
+    @property
+    def last_deadline(self) -> float:
+        """When no more of it is waited for."""
+        return self.deadline
+
     def encode(self) -> bytes:
         """The command, just before it is sent; empty if there is nothing left to send."""
         return b"" if self.done else self.command
@@ -116,6 +123,24 @@ class Publish(PendingReply):
         if self.doubt is not None:
             return self.doubt
         return NotSent(f"not sent in time: {self.owner.why()}")
+
+    def withdraw(self) -> None:
+        """Give up from another thread, because the pool's thread has not settled it in time. Never switches.
+
+        The pool's thread sets ``sent_to`` before it looks at ``done``, this sets ``done`` first: so either that thread
+        does not send it, or this sees that it may. Next: have that thread call :meth:`withdrawn`.
+        """
+        self.error = NotSent(f"not sent in time: {_NO_RESPONSE}")
+        self.done = True
+        late = self.too_late()
+        if isinstance(late, OutcomeUnknown):
+            self.error = OutcomeUnknown(late.address, f"{late.reason}; {_NO_RESPONSE}", late.confirmed)
+
+    def withdrawn(self) -> None:
+        """The rest of :meth:`withdraw`, in the pool's thread. Never switches."""
+        assert self.error is not None
+        self.owner.counts.failed(self.error, self.count)
+        self.owner.abandoned()
 
     def abandon(self) -> None:
         """The caller is gone: do not send it if it is still queued, and ignore its outcome. Never switches."""

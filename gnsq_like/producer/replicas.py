@@ -23,7 +23,7 @@ class Copy(Publish):
     is_copy = True
 
     def __init__(self, pool: Pool, group: Group) -> None:
-        super().__init__(pool, group.publish.topic, b"", group.publish.deadline, count=0)
+        super().__init__(pool, group.publish.topic, b"", group.publish.last_deadline, count=0)
         self.group = group
 
     def avoids(self) -> AbstractSet[str]:
@@ -68,8 +68,8 @@ class Group:
             self._pool.submit(copy, now)
 
     def encode(self) -> bytes:
-        """The command, made once, so that all copies are equal."""
-        if not self._command:
+        """The command for a copy that is now sent; the same for all copies, once another was sent."""
+        if len(self.taken) == 1:
             self._command = self.publish.encode()
         return self._command
 

@@ -49,6 +49,32 @@ def test_batches_are_copied_too():
         assert producer.stats()["confirmed"] == 10
 
 
+def test_a_message_whose_time_is_over_is_in_no_copy_that_is_sent_later():
+    """Its publisher knows that it was not sent, and may have published it again."""
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        make(one.address, two.address, replicas=2, batching=True, max_redial_delay=0.1) as producer,
+    ):
+        hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=1)
+        patient = gevent.spawn(producer.publish, "t", b"patient")
+        for server in (one, two):
+            peer = identified(server)
+            assert peer.line() == b"MPUB t"
+            assert b"hasty" in peer.body()
+            peer.error("E_BAD_BODY MPUB failed to read message count")
+            peer.close()
+        peers = [server.accept() for server in (one, two)]
+        with pytest.raises(NotSent):
+            hasty.get(timeout=PATIENCE)
+        for peer in peers:
+            peer.identify(version="1.3.0")
+            assert peer.line() == b"MPUB t"
+            assert b"hasty" not in peer.body()
+            peer.send(OK)
+        patient.get(timeout=PATIENCE)
+
+
 def test_too_few_nsqds():
     with pytest.raises(InvalidOption, match="replicas"):
         Producer("127.0.0.1:4150", replicas=2)

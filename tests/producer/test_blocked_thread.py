@@ -1,0 +1,149 @@
+"""Publishes from other threads keep their deadlines while the thread of the connections is blocked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Producer
+from gnsq_like.errors import NotSent, OutcomeUnknown
+from tests.support.nsqds import answer_all, answer_one, beat, identified
+from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+
+#: What the blocked thread executes: a call in C that releases the GIL, or Python code, which is preempted.
+BLOCKS = ["C", "Python"]
+MODES: dict[str, dict[str, Any]] = {"single": {}, "batching": {"batching": True}, "replicas": {"replicas": 2}}
+
+
+@contextmanager
+def blocked(producer: Producer, how: str) -> Iterator[None]:
+    """The thread of the producer's connections does nothing else until the end."""
+    begun, released = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        if how == "C":
+            released.wait()
+        while not released.is_set():
+            pass
+
+    producer._started().hub_handle.call(block)
+    assert begun.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        released.set()
+
+
+def publisher(producer: Producer, caller: str) -> Callable[..., Any]:
+    """Starts a publish in a greenlet of this thread, or in a thread without a hub; has ``get()``."""
+    if caller == "a greenlet":
+        return lambda *arguments, **options: gevent.spawn(producer.publish, *arguments, **options)
+    pool = gevent.get_hub().threadpool
+    return lambda *arguments, **options: pool.apply_async(producer.publish, arguments, options)
+
+
+@pytest.fixture
+def producers() -> Iterator[Callable[..., Producer]]:
+    made: list[Producer] = []
+
+    def make(*addresses: str, **options: Any) -> Producer:
+        made.append(Producer(addresses, own_thread=True, timeout=PATIENCE, **options))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(timeout=0)
+
+
+@pytest.mark.parametrize("caller", ["a thread", "a greenlet"])
+@pytest.mark.parametrize("how", BLOCKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_not_sent_is_not_sent_later_either(
+    producers: Callable[..., Producer], nsqd: ScriptedNsqd, other: ScriptedNsqd, mode: str, how: str, caller: str
+) -> None:
+    addresses = [nsqd.address, other.address] if mode == "replicas" else [nsqd.address]
+    producer = producers(*addresses, **MODES[mode])
+    publish = publisher(producer, caller)
+    first = publish("t", b"first")
+    peer = identified(nsqd)
+    answer_one(peer, b"first")
+    first.get(timeout=PATIENCE)
+    with blocked(producer, how), pytest.raises(NotSent, match="the thread of the connections does not respond"):
+        publish("t", b"late", timeout=0.1).get(timeout=PATIENCE)
+    following = publish("t", b"following")
+    answer_one(peer, b"following")
+    following.get(timeout=PATIENCE)
+    stats = producer.stats()
+    assert (stats["confirmed"], stats["not_sent"], stats["unknown"]) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("how", BLOCKS)
+def test_what_waits_for_a_connection_is_not_sent_later_either(
+    producers: Callable[..., Producer], nsqd: ScriptedNsqd, how: str
+) -> None:
+    producer = producers(nsqd.address)
+    publish = publisher(producer, "a thread")
+    late = publish("t", b"late", timeout=1)
+    peer = nsqd.accept()
+    assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")  # the publish is queued, and the connection not made
+    peer.body()
+    with blocked(producer, how):
+        peer.send(OK)
+        with pytest.raises(NotSent, match="does not respond"):
+            late.get(timeout=PATIENCE)
+    following = publish("t", b"following")
+    answer_one(peer, b"following")
+    following.get(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("caller", ["a thread", "a greenlet"])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_sent_is_unknown_and_says_where(
+    producers: Callable[..., Producer], nsqd: ScriptedNsqd, other: ScriptedNsqd, mode: str, caller: str
+) -> None:
+    addresses = [nsqd.address, other.address] if mode == "replicas" else [nsqd.address]
+    producer = producers(*addresses, **MODES[mode])
+    waiting = publisher(producer, caller)("t", b"x", timeout=1)
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    beat(peer)
+    with blocked(producer, "C"), pytest.raises(OutcomeUnknown, match="does not respond") as caught:
+        waiting.get(timeout=PATIENCE)
+    assert caught.value.address == nsqd.address
+    peer.send(OK)
+    gevent.spawn(answer_all, peer)
+    producer.publish("t", b"following")
+    assert producer.stats()["unknown"] == 1
+
+
+def test_async_results_keep_their_deadlines(producers: Callable[..., Producer], nsqd: ScriptedNsqd) -> None:
+    producer = producers(nsqd.address, max_pending_count=2)
+    waiting = gevent.spawn(producer.publish, "t", b"first")
+    answer_one(identified(nsqd), b"first")
+    waiting.get(timeout=PATIENCE)
+    with blocked(producer, "C"):
+        # The third one waits for room.
+        results = [producer.publish_async("t", b"x", timeout=0.1) for _ in range(3)]
+        with pytest.raises(gevent.Timeout):
+            results[0].get(timeout=0)
+        for result in results:
+            with pytest.raises(NotSent, match="does not respond"):
+                result.get(timeout=PATIENCE)
+
+
+def test_close_does_not_wait_for_it(
+    producers: Callable[..., Producer], nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = producers(nsqd.address)
+    waiting = gevent.spawn(producer.publish, "t", b"first")
+    answer_one(identified(nsqd), b"first")
+    waiting.get(timeout=PATIENCE)
+    with blocked(producer, "C"):
+        assert producer.close(timeout=0) is False
+    assert "does not respond" in caplog.text
