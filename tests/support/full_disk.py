@@ -1,8 +1,14 @@
-"""A disk that is almost full, by the limit on the size of this process's files."""
+"""A full disk: /dev/full, or a limit on the size of this process's files."""
 
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
+
+#: For tests that put a symbolic link to /dev/full in the place of a file.
+full_disk = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 
 
 @contextmanager

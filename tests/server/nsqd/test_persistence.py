@@ -1,69 +1,22 @@
-"""What an nsqd keeps on disk through restarts, kills, full disks, and when another nsqd takes over."""
+"""What an nsqd keeps on disk through restarts, and when another nsqd takes over."""
 
-import json
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server import Nsqd, NsqdOptions
-from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode
 from gnsq_like.server.daemon_process import DaemonFailed
 from tests.support.daemons import KINDS, Kind, Process, Running, running_nsqd, wait_for
-from tests.support.raw import Client, Message, channel_stats, get, mpub_body, post, sized, stats, topic_stats
-
-REAL = pytest.param("real", marks=pytest.mark.real_nsqd)
-#: An nsqd that can be killed.
-PROCESSES = ["process", REAL]
+from tests.support.data_paths import REAL, bodies, consume, data_files, make_channel, nsqd_at, take
+from tests.support.raw import Client, channel_stats, get, mpub_body, post, sized, stats, topic_stats
 
 ANYWHERE: dict[str, Any] = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
-
-
-@contextmanager
-def nsqd_at(path: Path, kind: Kind, **options: Any) -> Iterator[Running]:
-    """An nsqd on a data path that outlasts it, which is stopped properly."""
-    with running_nsqd(kind, data_path=str(path), **options) as running:
-        yield running
-        running.stop()
-
-
-def bodies(count: int, first: int = 0) -> list[bytes]:
-    return [b"%d" % n for n in range(first, first + count)]
-
-
-def take(client: Client, count: int) -> list[Message]:
-    """Receive and finish this many messages."""
-    messages = []
-    for _ in range(count):
-        messages.append(client.message())
-        client.send(b"FIN %b\n" % messages[-1].id)
-    return messages
-
-
-def consume(nsqd: Running, count: int, topic: str = "t", channel: str = "c") -> list[Message]:
-    """Receive and finish this many messages over a new connection."""
-    with Client(nsqd.tcp_address) as client:
-        client.subscribe(topic, channel, rdy=min(count, 2000))
-        messages = take(client, count)
-        wait_for(lambda: channel_stats(nsqd.http_address, topic, channel)["in_flight_count"] == 0)
-    return messages
-
-
-def make_channel(nsqd: Running, topic: str = "t", channel: str = "c") -> None:
-    assert post(nsqd.http_address, f"/topic/create?topic={topic}").status == 200
-    assert post(nsqd.http_address, f"/channel/create?topic={topic}&channel={channel}").status == 200
-
-
-def data_files(path: Path) -> list[str]:
-    return sorted(each.name for each in path.iterdir() if "diskqueue" in each.name and "meta" not in each.name)
 
 
 # -- restarts ------------------------------------------------------------------------------------------
@@ -174,6 +127,18 @@ def test_nothing_is_left_behind_by_a_stopped_daemon(tmp_path: Path) -> None:
             assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_waits_in_a_topic_goes_to_all_its_channels_after_a_restart(kind: Kind, tmp_path: Path) -> None:
+    with nsqd_at(tmp_path, kind) as nsqd:
+        with Client(nsqd.tcp_address) as client:
+            client.publish("t", *bodies(3))
+        nsqd.stop()
+        channels = ",".join(f'{{"name":"{name}","paused":false}}' for name in "abc")
+        (tmp_path / "nsqd.dat").write_text(f'{{"topics":[{{"name":"t","paused":false,"channels":[{channels}]}}]}}')
+        nsqd.start()
+        wait_for(lambda: [channel_stats(nsqd.http_address, "t", name)["depth"] for name in "abc"] == [3, 3, 3])
+
+
 # -- memory and disk -----------------------------------------------------------------------------------
 
 
@@ -279,122 +244,6 @@ def test_memory_is_bounded_however_much_waits(tmp_path: Path) -> None:
         assert memory_of(nsqd.process.pid) - before < 15_000_000  # of 20 MB of bodies alone
 
 
-# -- kill -9 -------------------------------------------------------------------------------------------
-
-
-def test_a_kill_in_the_middle_of_overflow_loses_what_was_in_memory_only(tmp_path: Path) -> None:
-    with running_nsqd("process", data_path=str(tmp_path), mem_queue_size=100, max_bytes_per_file=20_000) as nsqd:
-        make_channel(nsqd)
-        confirmed = 0
-
-        def publish() -> None:
-            nonlocal confirmed
-            with Client(nsqd.tcp_address) as client:
-                while True:
-                    batch = bodies(50, first=confirmed)
-                    client.publish("t", *batch)
-                    confirmed += len(batch)
-
-        publisher = gevent.spawn(publish)
-        wait_for(lambda: confirmed > 5000)
-        nsqd.kill()
-        with pytest.raises((AssertionError, OSError)):
-            publisher.get()
-        nsqd.start()
-        depth = channel_stats(nsqd.http_address, "t")["depth"]
-        assert confirmed - 100 <= depth <= confirmed - 50  # the last ones may be there without having been confirmed
-        # The first hundred were in memory.
-        assert [message.body for message in consume(nsqd, depth)] == bodies(depth, first=100)
-
-
-def test_a_kill_without_memory_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
-    with running_nsqd("process", data_path=str(tmp_path), mem_queue_size=0) as nsqd:
-        make_channel(nsqd)
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(30))
-            client.publish("u", b"x")
-            nsqd.kill()  # long before anything was synced
-        nsqd.start()
-        assert [message.body for message in consume(nsqd, 30)] == bodies(30)
-        assert [message.body for message in consume(nsqd, 1, "u")] == [b"x"]
-        wait_for(lambda: channel_stats(nsqd.http_address, "t")["in_flight_count"] == 0)
-        nsqd.kill()
-        nsqd.start()
-        assert channel_stats(nsqd.http_address, "t")["depth"] <= 30  # what was read may come again
-
-
-@pytest.mark.parametrize("kind", PROCESSES)
-def test_38_a_pause_survives_a_kill(kind: Kind, tmp_path: Path) -> None:
-    with running_nsqd(kind, data_path=str(tmp_path)) as nsqd:
-        make_channel(nsqd)
-        post(nsqd.http_address, "/channel/pause?topic=t&channel=c")
-        post(nsqd.http_address, "/topic/pause?topic=t")
-        nsqd.kill()
-        nsqd.start()
-        assert topic_stats(nsqd.http_address, "t")["paused"]
-        assert channel_stats(nsqd.http_address, "t")["paused"]
-
-
-def test_the_meta_file_follows_within_the_sync_timeout(tmp_path: Path) -> None:
-    with nsqd_at(tmp_path, "ours", mem_queue_size=0, sync_timeout=0.05) as nsqd:
-        make_channel(nsqd)
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(3))
-            meta = tmp_path / "t:c.diskqueue.meta.dat"
-            wait_for(lambda: meta.read_text().startswith("3\n0,0\n0,"))
-            client.subscribe("t", rdy=1)
-            client.message()
-            wait_for(lambda: meta.read_text().startswith("2\n0,31\n0,"))
-
-
-# -- nsqd.dat ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nsqd_dat_follows_what_there_is(kind: Kind, tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.dat"
-
-    def content(topics: Any) -> bytes:
-        return json.dumps({"topics": topics, "version": "1.3.0"}, separators=(",", ":")).encode()
-
-    with nsqd_at(tmp_path, kind) as nsqd:
-        wait_for(path.exists)
-        assert path.read_bytes() == b'{"topics":null,"version":"1.3.0"}'
-        assert path.stat().st_mode & 0o777 == 0o600
-        post(nsqd.http_address, "/topic/create?topic=t")
-        wait_for(lambda: path.read_bytes() == content([{"name": "t", "paused": False, "channels": None}]))
-        post(nsqd.http_address, "/channel/create?topic=t&channel=c")
-        post(nsqd.http_address, "/channel/create?topic=t&channel=e%23ephemeral")
-        channel = {"name": "c", "paused": False}
-        wait_for(lambda: path.read_bytes() == content([{"name": "t", "paused": False, "channels": [channel]}]))
-        post(nsqd.http_address, "/channel/pause?topic=t&channel=c")
-        channel["paused"] = True
-        assert path.read_bytes() == content([{"name": "t", "paused": False, "channels": [channel]}])
-        post(nsqd.http_address, "/topic/delete?topic=t")
-        if kind == "ours":  # the real one may write before the topic is gone, and then not again until it ends
-            wait_for(lambda: path.read_bytes() == content(None))
-    assert path.read_bytes() == content(None)
-
-
-def test_what_nsqd_dat_may_be() -> None:
-    assert decode(b'{"version":"1.3.0","topics":null}') == decode(b"{}") == []
-    found = decode(
-        b'{"topics":[{"name":"t"},{"name":"not valid"},{"name":"u","paused":true,"channels":[{"name":"c"}]}]}'
-    )
-    assert found == [Entry("t", False), Entry("u", True, (Entry("c", False),))]
-    for bad in (b"", b"{", b"[]", b'{"topics":[1]}', b'{"topics":[{"name":1}]}', b'{"topics":{}}', b"\xff"):
-        with pytest.raises(BadMetadata):
-            decode(bad)
-
-
-@pytest.mark.parametrize("kind", ["process", REAL])
-def test_a_broken_nsqd_dat_stops_the_start_and_is_left_as_it_is(kind: Kind, tmp_path: Path) -> None:
-    (tmp_path / "nsqd.dat").write_bytes(b"{nonsense")
-    with pytest.raises(DaemonFailed, match=f"failed to parse metadata in {tmp_path}/nsqd.dat - "):
-        running_nsqd(kind, data_path=str(tmp_path)).__enter__()
-    assert (tmp_path / "nsqd.dat").read_bytes() == b"{nonsense"
-
-
 # -- the lock ------------------------------------------------------------------------------------------
 
 
@@ -428,105 +277,6 @@ def test_a_start_that_fails_leaves_no_lock_and_no_harm(tmp_path: Path) -> None:
             assert topic_stats(second.http_address, "t") is not None
     with pytest.raises(OSError, match=f"failed to lock data-path: open {tmp_path}/none: no such file or directory"):
         Nsqd(**ANYWHERE, data_path=f"{tmp_path}/none").start()
-
-
-# -- disks that fail -----------------------------------------------------------------------------------
-
-full_disk = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-
-
-@full_disk
-@pytest.mark.parametrize("kind", KINDS)
-def test_58_on_a_full_disk_publishes_fail_and_ping_says_so_until_the_next_good_write(
-    kind: Kind, tmp_path: Path
-) -> None:
-    path = tmp_path / "t.diskqueue.000000.dat"
-    problem = f"write {path}: no space left on device".encode()
-    with nsqd_at(tmp_path, kind, mem_queue_size=0) as nsqd:
-        path.symlink_to("/dev/full")
-        for command, line, body in (
-            (b"PUB", b"PUB t\n", sized(b"x")),
-            (b"DPUB", b"DPUB t 0\n", sized(b"x")),
-            (b"MPUB", b"MPUB t\n", mpub_body(b"x", b"y")),
-        ):
-            with Client(nsqd.tcp_address) as client:
-                client.send(line, body)
-                client.expect_fatal(b"E_%b_FAILED %b failed %b" % (command, command, problem))
-        answer = post(nsqd.http_address, "/pub?topic=t", b"x")
-        assert (answer.status, answer.json()) == (503, {"message": "EXITING"})
-        answer = get(nsqd.http_address, "/ping")
-        assert (answer.status, answer.body) == (500, b"NOK - " + problem)
-        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-        assert stats(nsqd.http_address)["health"] == f"NOK - {problem.decode()}"
-        assert topic_stats(nsqd.http_address, "t")["message_count"] == 0
-        path.unlink()
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(3))
-        assert get(nsqd.http_address, "/ping").body == b"OK"
-        assert [message.body for message in consume(nsqd, 3)] == bodies(3)
-
-
-@full_disk
-def test_a_publish_is_refused_when_its_channel_cannot_keep_it(tmp_path: Path) -> None:
-    path = tmp_path / "t:c.diskqueue.000000.dat"
-    with nsqd_at(tmp_path, "ours", mem_queue_size=2) as nsqd:
-        make_channel(nsqd)
-        path.symlink_to("/dev/full")
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(2))
-            client.send(b"MPUB t\n", mpub_body(*bodies(2, first=100)))
-            client.expect_fatal(b"E_MPUB_FAILED MPUB failed write %b: no space left on device" % str(path).encode())
-        assert channel_stats(nsqd.http_address, "t")["depth"] == 2
-        path.unlink()
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(2, first=2))
-        assert [message.body for message in consume(nsqd, 4)] == bodies(4)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_waits_in_a_topic_goes_to_all_its_channels_after_a_restart(kind: Kind, tmp_path: Path) -> None:
-    with nsqd_at(tmp_path, kind) as nsqd:
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", *bodies(3))
-        nsqd.stop()
-        channels = ",".join(f'{{"name":"{name}","paused":false}}' for name in "abc")
-        (tmp_path / "nsqd.dat").write_text(f'{{"topics":[{{"name":"t","paused":false,"channels":[{channels}]}}]}}')
-        nsqd.start()
-        wait_for(lambda: [channel_stats(nsqd.http_address, "t", name)["depth"] for name in "abc"] == [3, 3, 3])
-
-
-def test_a_metadata_file_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.dat"
-    with nsqd_at(tmp_path, "ours", sync_timeout=0.05) as nsqd:
-        wait_for(path.exists)
-        path.unlink()
-        path.mkdir()
-        make_channel(nsqd)
-        wait_for(lambda: not list(tmp_path.glob("*.tmp")))
-        path.rmdir()
-        wait_for(lambda: path.is_file() and b'"t"' in path.read_bytes())
-        nsqd.kill()
-    assert b'"c"' in path.read_bytes()
-
-
-@full_disk
-def test_what_was_confirmed_waits_in_memory_for_a_disk_that_fails(tmp_path: Path) -> None:
-    path = tmp_path / "t:second.diskqueue.000000.dat"
-    with nsqd_at(tmp_path, "ours", mem_queue_size=0, sync_timeout=0.05) as nsqd:
-        make_channel(nsqd, channel="first")
-        make_channel(nsqd, channel="second")
-        path.symlink_to("/dev/full")
-        with Client(nsqd.tcp_address) as client:
-            client.publish("t", b"kept")  # one channel has it, so it is not refused
-            client.send(b"PUB t\n", sized(b"refused"))
-            client.expect_fatal(b"E_PUB_FAILED PUB failed write %b: no space left on device" % str(path).encode())
-        figures = channel_stats(nsqd.http_address, "t", "second")
-        assert (figures["depth"], figures["backend_depth"]) == (1, 0)
-        path.unlink()
-        wait_for(lambda: channel_stats(nsqd.http_address, "t", "second")["backend_depth"] == 1)
-        assert get(nsqd.http_address, "/ping").body == b"OK"
-        assert [message.body for message in consume(nsqd, 1, channel="second")] == [b"kept"]
-        assert [message.body for message in consume(nsqd, 1, channel="first")] == [b"kept"]
 
 
 # -- options -------------------------------------------------------------------------------------------
