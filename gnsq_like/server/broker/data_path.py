@@ -27,12 +27,12 @@ from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.storage.atomic_file import AtomicFile
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+from gnsq_like.server.storage.queue_files import DATA_FILE
 
 log = logging.getLogger("gnsq_like.nsqd")
 
 #: Temporary files of ours, which begin with a dot, and of NSQ's own nsqd.
 _DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
-_DATA_FILE = re.compile(r"(.+)\.diskqueue\.(\d{6,})\.dat")
 
 
 class DataPath:
@@ -53,8 +53,10 @@ class DataPath:
         self._is_failing = False
         #: The open directory that carries the lock.
         self._lock = -1
-        #: Numbers of data files found at the start whose queues are not open yet, by the queue's name.
-        self._found: dict[str, list[int]] = {}
+        #: Names of data files found at the start whose queues are not open yet, by the queue's name.
+        self._found: dict[str, list[str]] = {}
+        #: The queues of nsqd.dat that are not open yet.
+        self._known: set[str] = set()
         self._queues: set[OverflowQueue] = set()
         #: Queues with something to sync, and when the sync is due: seconds, monotonic.
         self._unsynced: dict[DiskQueue, float] = {}
@@ -75,14 +77,17 @@ class DataPath:
         self._take_lock()
         try:
             for name in os.listdir(self._directory):
-                if match := _DATA_FILE.fullmatch(name):
-                    self._found.setdefault(match[1], []).append(int(match[2]))
+                if match := DATA_FILE.fullmatch(name):
+                    self._found.setdefault(match["queue"], []).append(name)
                 elif _DRAFT.fullmatch(name):  # left by a process that was killed
                     os.unlink(os.path.join(self._directory, name))
-            return self._load_metadata()
+            entries = self._load_metadata()
         except BaseException:
             self._release_lock()
             raise
+        for topic in entries:
+            self._known |= {topic.name, *(f"{topic.name}:{channel.name}" for channel in topic.channels)}
+        return entries
 
     def start(self, topics: Callable[[], Iterable[Topic]]) -> None:
         """Begin to sync. Never switches.
@@ -171,7 +176,8 @@ class DataPath:
         if ephemeral:
             return MemoryQueue(options.mem_queue_size)
         disk = DiskQueue(self._directory, name, options.max_bytes_per_file, options.sync_every, self._note_unsynced)
-        disk.open(self._found.pop(name, ()))
+        disk.open(self._found.pop(name, ()), is_known=name in self._known)
+        self._known.discard(name)
         queue = OverflowQueue(disk, options.mem_queue_size, self._note_use, self._queues.discard)
         self._queues.add(queue)
         return queue

@@ -216,6 +216,7 @@ class OverflowQueue:
 
     def discard(self) -> None:
         self.clear()
+        self.disk.discard()
         self._on_discard(self)
 
     def close(self, others: Iterable[Message] = ()) -> None:

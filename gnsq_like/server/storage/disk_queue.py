@@ -10,13 +10,18 @@ cover is found by scanning the files, so nothing written is lost when the proces
 since comes again. After such an end, writing begins with a new file, as in nsqd. A file with an invalid
 record is renamed to ``.bad``, and reading continues with the next file.
 
+A process may be killed between any two steps. The metadata is what counts: files below its read position were
+read to their ends, and are removed when the queue is opened; files without metadata are messages only if
+something else, nsqd.dat, names the queue.
+
 Reading and writing use the page cache and happen in the caller's thread: 1000 messages of 200 bytes take
 0.6 ms to write and 0.6 ms to read, a single one 2.5 µs. Waiting for the disk is :class:`Sync`, which the caller
 runs in another thread: an fsync took 0.4 ms on the machine of this measurement, but takes tens of ms on a
 rotating disk, during which the hub would stand still. Data is synced before the metadata that describes it.
 
 Rules for editors: ``put`` adds all or nothing; ``take`` raises only for temporary conditions (too many open
-files); a position moves before a file is removed; whatever changes a file number saves the metadata.
+files); a position moves, and the metadata is saved, before a file is removed; whatever changes a file number
+saves the metadata.
 """
 
 from __future__ import annotations
@@ -24,11 +29,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from gnsq_like.durable_file import remove_file
 from gnsq_like.server.storage.atomic_file import AtomicFile, Draft
+from gnsq_like.server.storage.queue_files import QueueFiles
 from gnsq_like.server.storage.records import (
     HEADER,
     HEADER_BYTES,
@@ -100,8 +105,8 @@ class DiskQueue:
         on_unsynced: Callable[[DiskQueue, bool], None] = lambda queue, now: None,
     ) -> None:
         self.name = name
-        self._start_of_path = os.path.join(directory, f"{name}.diskqueue.")
-        self._meta = AtomicFile(self._start_of_path + "meta.dat")
+        self._files = QueueFiles(directory, name)
+        self._meta = AtomicFile(self._files.meta_path)
         self._max_bytes_per_file = max_bytes_per_file
         self._sync_every = sync_every
         self._on_unsynced = on_unsynced
@@ -120,36 +125,49 @@ class DiskQueue:
         #: Messages written and read since the last sync.
         self._operations = 0
 
-    def _path(self, number: int) -> str:
-        return f"{self._start_of_path}{number:06d}.dat"
-
     # -- opening -------------------------------------------------------------------------------------
 
-    def open(self, numbers: Sequence[int]) -> None:
+    def open(self, names: Iterable[str] = (), is_known: bool = True) -> None:
         """Restore the queue's state.
 
-        :param numbers: the numbers of the existing data files
+        :param names: the names of its existing files
+        :param is_known: whether nsqd.dat names the queue, so that files without metadata are its messages
         """
-        if not self._load_meta():
-            if numbers:
-                log.warning("DISKQUEUE(%s): no metadata, taking all of %d files", self.name, len(numbers))
-                self._read_file, self._read_at = min(numbers), 0
-                self._go_to_new_file(max(numbers) + 1)
-                self._count_again()
-            return
+        files = self._files
+        files.note(names)
+        if self._load_meta():
+            self._open_at_meta()
+        elif files.numbers and (is_known or os.path.exists(files.meta_path)):
+            log.warning("DISKQUEUE(%s): no usable metadata, taking all of %d files", self.name, len(files.numbers))
+            self._read_file, self._read_at = min(files.numbers), 0
+            self._go_to_new_file(max(files.numbers) + 1)
+            self._count_again()
+        elif files.numbers:
+            log.warning("DISKQUEUE(%s): no metadata, removing all of %d files", self.name, len(files.numbers))
+            self.clear()
+
+    def _open_at_meta(self) -> None:
+        files = self._files
         number, position = self._write_file, self._write_at
-        size = self._size_of(number)
-        last = max([number, *numbers])
+        size = files.size(number)
+        last = max([number, *files.numbers])
         if size != position or last > number:
             log.warning(
                 "DISKQUEUE(%s): metadata says %d bytes of %s, it has %d and %d come after it; writing to a new file",
-                *(self.name, position, self._path(number), size, last - number),
+                *(self.name, position, files.path(number), size, last - number),
             )
             self._go_to_new_file(last + 1)
-            self.depth += count_records(self._path(number), position)
-            self.depth += sum(count_records(self._path(later), 0) for later in range(number + 1, last + 1))
-        path = self._path(self._read_file)
-        if self._read_at < self._size_of(self._read_file) and not count_records(path, self._read_at, most=1):
+            self.depth += count_records(files.path(number), position)
+            self.depth += sum(count_records(files.path(later), 0) for later in range(number + 1, last + 1))
+        files.remove(each for each in files.numbers if each < self._read_file)
+        if self._read_file < self._write_file and self._read_file not in files.numbers:
+            later_files = [each for each in files.numbers if each > self._read_file]
+            self._read_file, self._read_at = min(later_files, default=self._write_file), 0
+            self._count_again()
+        # Where the metadata says that all had been read, nothing but a record torn by the kill may follow.
+        end = position if self._read_file == number else files.size(self._read_file)
+        path = files.path(self._read_file)
+        if self._read_at < end and not count_records(path, self._read_at, most=1):
             self._read_at = 0  # no record begins there: read all of this file again rather than none of it
             self._count_again()
         self._check_tail()
@@ -174,19 +192,13 @@ class DiskQueue:
         self._read_file, self._read_at, self._write_file, self._write_at = positions
         return True
 
-    def _size_of(self, number: int) -> int:
-        try:
-            return os.stat(self._path(number)).st_size
-        except OSError:
-            return 0
-
     def _count_again(self) -> None:
         """Set the depth to the records in the files, from the read position on."""
         self.depth = 0
         position = self._read_at
         for number in range(self._read_file, self._write_file + 1):
             end = self._write_at if number == self._write_file else None
-            self.depth += count_records(self._path(number), position, end)
+            self.depth += count_records(self._files.path(number), position, end)
             position = 0
         if not self.depth and self._has_more():
             # An invalid record comes next. Reading it sets it aside, which needs a depth.
@@ -229,10 +241,11 @@ class DiskQueue:
         """Write records, each in two pieces, to the current file."""
         if not pieces:
             return
-        path = self._path(self._write_file)
+        path = self._files.path(self._write_file)
         if self._writer < 0:
             anew = 0 if self._write_at else os.O_TRUNC
             self._writer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | anew, _MODE)
+            self._files.numbers.add(self._write_file)
             if not self._write_at:
                 self._save_meta()
         data = memoryview(b"".join(pieces))
@@ -265,12 +278,11 @@ class DiskQueue:
 
     def _take_back(self, number: int, position: int, depth: int) -> None:
         """Undo a put that failed: remove what it wrote."""
-        for later in range(number + 1, self._write_file + 1):
-            remove_file(self._path(later))
+        self._files.remove(range(number + 1, self._write_file + 1))
         self._close_writer()
         self._write_file, self._write_at, self.depth = number, position, depth
         with suppress(OSError):
-            os.truncate(self._path(number), position)
+            os.truncate(self._files.path(number), position)
         self._save_meta_if_possible()
 
     def _go_to_new_file(self, number: int) -> None:
@@ -310,7 +322,7 @@ class DiskQueue:
         :raises OSError: if the file cannot be opened at the moment
         """
         if self._reader is None:
-            self._reader = RecordReader(self._path(self._read_file), self._read_at)
+            self._reader = RecordReader(self._files.path(self._read_file), self._read_at)
         reader = self._reader
         end = self._write_at if self._read_file == self._write_file else reader.size
         before = len(taken)
@@ -324,10 +336,10 @@ class DiskQueue:
 
     def _leave_read_file(self) -> None:
         """Go to the next file, and remove this one, which is read to its end."""
-        path = self._path(self._read_file)
+        number = self._read_file
         self._go_to_next_read_file()
         self._save_meta_if_possible()
-        remove_file(path)
+        self._files.remove([number])
 
     def _go_to_next_read_file(self) -> None:
         self._close_reader()
@@ -336,16 +348,15 @@ class DiskQueue:
 
     def _set_aside(self, reason: str) -> None:
         """Rename the file that is read to .bad, and go to the next."""
-        path = self._path(self._read_file)
+        number = self._read_file
         log.error(
             "DISKQUEUE(%s): reading at %d of %s - %s; skipping the rest of the file, which becomes .bad",
-            *(self.name, self._read_at, path, reason),
+            *(self.name, self._read_at, self._files.path(number), reason),
         )
-        if self._read_file == self._write_file:
+        if number == self._write_file:
             self._close_writer()
             self._go_to_new_file(self._write_file + 1)
-        with suppress(OSError):
-            os.rename(path, path + ".bad")
+        self._files.set_aside(number)
         self._go_to_next_read_file()
         self._save_meta_if_possible()
 
@@ -372,18 +383,25 @@ class DiskQueue:
     # -- emptying, closing ---------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop all messages and remove the files."""
+        """Drop all messages and remove the files, but not those that were set aside."""
         self._close_reader()
         self._close_writer()
         self._close_full()
-        for number in range(self._read_file, self._write_file + 1):
-            remove_file(self._path(number))
-        with suppress(OSError):
-            self._meta.remove()
-        self._go_to_new_file(self._write_file + 1)
+        self._go_to_new_file(max([self._write_file, *self._files.numbers]) + 1)
         self._read_file, self._read_at = self._write_file, 0
         self.depth = 0
         self._operations = 0
+        if self._files.numbers:
+            self._save_meta_if_possible()  # one step, so that a kill leaves all of the messages or none
+            self._files.remove(self._files.numbers)
+        if not self._files.numbers:
+            with suppress(OSError):
+                self._meta.remove()
+
+    def discard(self) -> None:
+        """Drop all messages for good, and remove every file of the queue."""
+        self.clear()
+        self._files.remove_set_aside()
 
     def close(self) -> None:
         """Write everything to disk and close the files. Waits for the disk.

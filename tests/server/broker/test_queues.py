@@ -26,7 +26,7 @@ class Disk:
 
     def make_queue(self, name: str, ephemeral: bool = False) -> OverflowQueue:
         disk = DiskQueue(str(self._directory), name)
-        disk.open([0] if (self._directory / f"{name}.diskqueue.000000.dat").exists() else ())
+        disk.open(path.name for path in self._directory.glob(f"{name}.diskqueue.*"))
         return OverflowQueue(disk, self._bound, self._note, lambda queue: None)
 
     def _note(self, error: DiskError | None) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
-from gnsq_like.server.storage.records import Record
+from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Record
 from tests.support.full_disk import files_no_larger_than
 
 #: More than anything here has.
@@ -25,9 +25,9 @@ def numbers_in(directory: Path, name: str = "t") -> list[int]:
     return [int(path.name.split(".")[-2]) for path in directory.glob(f"{name}.diskqueue.[0-9]*.dat")]
 
 
-def opened(directory: Path, name: str = "t", max_bytes_per_file: int = 300) -> DiskQueue:
+def opened(directory: Path, name: str = "t", max_bytes_per_file: int = 300, is_known: bool = True) -> DiskQueue:
     queue = DiskQueue(str(directory), name, max_bytes_per_file)
-    queue.open(numbers_in(directory, name))
+    queue.open([path.name for path in directory.glob(f"{name}.diskqueue.*")], is_known)
     return queue
 
 
@@ -44,6 +44,14 @@ def drained(queue: DiskQueue) -> list[Record]:
 
 def meta(directory: Path) -> str:
     return (directory / "t.diskqueue.meta.dat").read_text()
+
+
+def leave_read_files(directory: Path) -> None:
+    """The state after a kill between two steps: files that were read to their ends have not been removed."""
+    record = HEADER.pack(HEADER_BYTES - SIZE_BYTES + 8, 1, 1, b"f" * 16) + b"finished"
+    first_unread = int(meta(directory).split("\n")[1].split(",")[0])
+    for number in range(max(0, first_unread - 3), first_unread):
+        (directory / f"t.diskqueue.{number:06d}.dat").write_bytes(record * 3)
 
 
 # -- the format ----------------------------------------------------------------------------------------
@@ -113,13 +121,103 @@ def test_no_file_stays_open(tmp_path: Path, end: Callable[[DiskQueue], None]) ->
     assert os.listdir("/proc/self/fd") == before
 
 
+# -- files that a kill leaves --------------------------------------------------------------------------
+
+
+def put_and_half_read(directory: Path) -> None:
+    """Leave a queue whose first files have been read, with metadata."""
+    queue = opened(directory)
+    queue.put(records(50))
+    assert len(queue.take(25, ALL)) == 25
+    queue.close()
+    assert min(numbers_in(directory)) > 3
+
+
+def test_files_below_the_read_position_are_removed_when_the_queue_is_opened(tmp_path: Path) -> None:
+    put_and_half_read(tmp_path)
+    before = numbers_in(tmp_path)
+    leave_read_files(tmp_path)
+    queue = opened(tmp_path)
+    assert numbers_in(tmp_path) == before
+    assert drained(queue) == records(25, first=25)
+    queue.close()
+
+
+@pytest.mark.parametrize("end", [DiskQueue.clear, DiskQueue.discard])
+def test_clearing_removes_files_outside_the_range_too(tmp_path: Path, end: Callable[[DiskQueue], None]) -> None:
+    put_and_half_read(tmp_path)
+    queue = opened(tmp_path)
+    numbers = numbers_in(tmp_path)
+    # Directories cannot be unlinked, as files of a file system that fails.
+    for number in (0, max(numbers) + 7):
+        (tmp_path / f"t.diskqueue.{number:06d}.dat").mkdir()
+    queue._files.note(path.name for path in tmp_path.iterdir())
+    end(queue)
+    assert numbers_in(tmp_path) == [0, max(numbers) + 7]
+    queue.close()
+    queue = opened(tmp_path)
+    assert queue.depth == 0
+    queue.put(records(3))
+    assert drained(queue) == records(3)
+    for number in (0, max(numbers) + 7):
+        (tmp_path / f"t.diskqueue.{number:06d}.dat").rmdir()
+    end(queue)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_queue_takes_no_files_that_no_metadata_names(tmp_path: Path) -> None:
+    put_and_half_read(tmp_path)
+    (tmp_path / "t.diskqueue.meta.dat").unlink()
+    queue = opened(tmp_path, is_known=False)
+    assert (queue.depth, numbers_in(tmp_path)) == (0, [])
+    queue.put(records(3))
+    queue.close()
+    queue = opened(tmp_path, is_known=False)  # its metadata names them
+    assert drained(queue) == records(3)
+    queue.close()
+
+
+def test_damaged_files_go_with_the_queue_but_not_with_its_messages(tmp_path: Path) -> None:
+    bad = tmp_path / "t.diskqueue.000003.dat.bad"
+    bad.touch()
+    queue = opened(tmp_path)
+    queue.clear()
+    assert bad.exists()
+    queue.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_torn_by_a_kill_brings_back_nothing_that_was_read(tmp_path: Path) -> None:
+    queue = opened(tmp_path, max_bytes_per_file=ALL)
+    queue.put(records(20))
+    queue.take(20, ALL)
+    queue.close()
+    with (tmp_path / "t.diskqueue.000000.dat").open("ab") as file:
+        file.write(HEADER.pack(1000, 1, 1, b"f" * 16))
+    queue = opened(tmp_path, max_bytes_per_file=ALL)
+    assert queue.take(ALL, ALL) == []
+    queue.put(records(3))
+    assert drained(queue) == records(3)
+    queue.close()
+
+
+def test_a_file_removed_before_a_kill_is_not_counted(tmp_path: Path) -> None:
+    put_and_half_read(tmp_path)
+    first = min(numbers_in(tmp_path))
+    (tmp_path / f"t.diskqueue.{first:06d}.dat").unlink()
+    queue = opened(tmp_path)
+    depth = queue.depth
+    assert len(drained(queue)) == depth > 10
+    queue.close()
+
+
 # -- syncing -------------------------------------------------------------------------------------------
 
 
 def test_when_a_sync_is_due(tmp_path: Path) -> None:
     notes: list[bool] = []
     queue = DiskQueue(str(tmp_path), "t", sync_every=10, on_unsynced=lambda _, now: notes.append(now))
-    queue.open(())
+    queue.open()
     queue.put(records(4))
     queue.take(5, ALL)
     queue.put(records(2))
@@ -196,13 +294,15 @@ class AgainstADeque(RuleBasedStateMachine):
         self.queue.close()
         self.queue = opened(self.directory)
 
-    @rule(without_meta=st.booleans())
-    def crash(self, without_meta: bool) -> None:
+    @rule(without_meta=st.booleans(), left_over=st.booleans())
+    def crash(self, without_meta: bool, left_over: bool) -> None:
         self.queue._close_reader()
         self.queue._close_writer()
         self.queue._close_full()
         if without_meta:
             (self.directory / "t.diskqueue.meta.dat").unlink(missing_ok=True)
+        elif left_over and (self.directory / "t.diskqueue.meta.dat").exists():
+            leave_read_files(self.directory)
         self.queue = opened(self.directory)
         again = self.queue.depth - len(self.model)
         assert 0 <= again <= len(self.taken)
@@ -426,7 +526,7 @@ def test_a_write_that_fails_in_a_later_file_adds_nothing(tmp_path: Path) -> None
 def test_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "t.diskqueue.000000.dat").symlink_to("/dev/full")
     queue = DiskQueue(str(tmp_path), "t")
-    queue.open(())
+    queue.open()
     for _ in range(2):
         with pytest.raises(DiskError, match=r"^write /.*/t\.diskqueue\.000000\.dat: no space left on device$"):
             queue.put(records(1))
