@@ -164,6 +164,7 @@ def read_chunks(reader: BinaryIO) -> bytes:
     while count := int(reader.readline(), 16):
         body += reader.read(count)
         reader.readline()
+    reader.readline()
     return body
 
 

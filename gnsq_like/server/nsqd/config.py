@@ -12,7 +12,7 @@ from dataclasses import Field, fields
 from typing import Any, Protocol
 
 from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, NsqdOptions, config_name
-from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes
+from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes, TakesBody
 
 
 class Configured(Protocol):
@@ -35,7 +35,7 @@ def routes(nsqd: Configured) -> Routes:
     return {
         "/config/": {
             "GET": lambda request: _option(nsqd, request.last_word),
-            "PUT": lambda request: _set_option(nsqd, request),
+            "PUT": TakesBody(lambda request: _set_option(nsqd, request)),
         }
     }
 

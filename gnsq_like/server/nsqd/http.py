@@ -13,7 +13,16 @@ from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
-from gnsq_like.server.shared.wsgi import Answer, Function, Problem, Request, Routes, argument, topic_and_channel_names
+from gnsq_like.server.shared.wsgi import (
+    Answer,
+    Function,
+    Problem,
+    Request,
+    Routes,
+    TakesBody,
+    argument,
+    topic_and_channel_names,
+)
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.names import is_valid_name
 
@@ -38,12 +47,12 @@ class Managed(Protocol):
 def routes(nsqd: Managed) -> Routes:
     """This part of the table of nsqd's HTTP API."""
     api = _API(nsqd)
-    functions: dict[str, Function] = {
-        "/pub": api.pub,
-        "/mpub": api.mpub,
+    functions: dict[str, Function | TakesBody] = {
+        "/pub": TakesBody(api.pub),
+        "/mpub": TakesBody(api.mpub),
         # Their names in older documents.
-        "/put": api.pub,
-        "/mput": api.mpub,
+        "/put": TakesBody(api.pub),
+        "/mput": TakesBody(api.mpub),
         "/topic/create": api.create_topic,
         "/topic/delete": api.delete_topic,
         "/topic/empty": api.empty_topic,
@@ -77,7 +86,7 @@ class _API:
         if not body:
             raise Problem(400, "MSG_EMPTY")
         parameters = request.parameters()
-        topic = self._publish_topic(parameters)
+        topic = self._nsqd.broker.topic(_publish_name(parameters))
         self._publish(topic, [body], self._defer(parameters))
         return "OK"
 
@@ -86,8 +95,11 @@ class _API:
         if (request.content_length or 0) > limit:
             raise Problem(413, "BODY_TOO_BIG")
         parameters = request.parameters()
-        topic = self._publish_topic(parameters)
+        name = _publish_name(parameters)
         body = request.read_body(limit + 1)
+        if len(body) > limit:
+            raise Problem(413, "BODY_TOO_BIG")
+        topic = self._nsqd.broker.topic(name)
         if "binary" in parameters and parameters["binary"] not in _NOT_BINARY:
             bodies = self._binary_bodies(body)
         else:
@@ -100,12 +112,6 @@ class _API:
             topic.publish(bodies, defer, self._nsqd.clock(), time_ns())
         except DiskError:
             raise Problem(503, "EXITING") from None  # the error that nsqd gives
-
-    def _publish_topic(self, parameters: dict[str, str]) -> Topic:
-        name = argument(parameters, "topic")
-        if not is_valid_name(name):
-            raise Problem(400, "INVALID_TOPIC")
-        return self._nsqd.broker.topic(name)
 
     def _defer(self, parameters: dict[str, str]) -> float:
         """Seconds, from ``defer`` in ms."""
@@ -121,8 +127,6 @@ class _API:
 
     def _lines(self, body: bytes) -> list[bytes]:
         """One message per line; a CR is part of it."""
-        if len(body) > self._options.max_body_size:
-            raise Problem(413, "BODY_TOO_BIG")
         lines = [line for line in body.split(b"\n") if line]
         if any(len(line) > self._options.max_msg_size for line in lines):
             raise Problem(413, "MSG_TOO_BIG")
@@ -147,7 +151,7 @@ class _API:
     # -- topics --------------------------------------------------------------------------------------
 
     def create_topic(self, request: Request) -> Answer:
-        self._publish_topic(request.parameters())
+        self._nsqd.broker.topic(_publish_name(request.parameters()))
         return None
 
     def delete_topic(self, request: Request) -> Answer:
@@ -201,3 +205,11 @@ class _API:
         if channel is None:
             raise Problem(404, "CHANNEL_NOT_FOUND")
         return topic, channel
+
+
+def _publish_name(parameters: dict[str, str]) -> str:
+    """The topic's name where the topic is made if there is none."""
+    name = argument(parameters, "topic")
+    if not is_valid_name(name):
+        raise Problem(400, "INVALID_TOPIC")
+    return name

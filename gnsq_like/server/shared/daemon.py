@@ -16,11 +16,10 @@ import gevent
 from gevent import socket
 from gevent.baseserver import BaseServer
 from gevent.pool import Group
-from gevent.pywsgi import LoggingLogAdapter, WSGIServer
 from gevent.server import StreamServer
 
 from gnsq_like.addresses import join_host_port
-from gnsq_like.server.shared.https import HTTPSServer
+from gnsq_like.server.shared.http_server import HTTPServer
 from gnsq_like.server.shared.listen import bound_address, listen, unlink_socket
 from gnsq_like.server.shared.wsgi import WSGIApplication
 
@@ -98,13 +97,13 @@ class Daemon:
         ]
         self._prepare()
         self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)]
-        errors = LoggingLogAdapter(self._log, logging.ERROR)
-        options = {"spawn": self._greenlets.spawn, "log": None, "error_log": errors}
+        # These applications read bodies themselves, with a limit for each path.
+        options = {"log": self._log, "body_limit": None, "spawn": self._greenlets.spawn}
         if http is not None:
-            self._servers.append(WSGIServer(http, self._application(over_tls=False), **options))
+            self._servers.append(HTTPServer(http, self._application(over_tls=False), **options))
         if https is not None:
             context = self._tls_context
-            self._servers.append(HTTPSServer(https, self._application(over_tls=True), ssl_context=context, **options))
+            self._servers.append(HTTPServer(https, self._application(over_tls=True), ssl_context=context, **options))
         for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
             if address:
                 self._log.info("%s: listening on %s", name, address)

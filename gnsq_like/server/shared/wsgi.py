@@ -3,6 +3,9 @@
 A server is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
 for all paths with one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and
 returns text, None for an empty response, or anything else to be sent as JSON; or raises :class:`Problem`.
+
+It is called once the request's body has been read to its end, and dropped. A function that needs the body is in the
+table as a :class:`TakesBody`; it calls :meth:`Request.read_body` before it changes anything.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from gnsq_like.server.shared.gotext import to_json
 from gnsq_like.wire.names import is_valid_name
@@ -33,6 +37,7 @@ _TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_HTML_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 #: The beginnings of paths whose responses do not carry NSQ's header.
 _PLAIN_PATHS = ("/ping", "/debug/")
 
@@ -76,7 +81,7 @@ class Request:
     def read_body(self, limit: int) -> bytes:
         """The body, or its first ``limit`` bytes. May switch.
 
-        :raises Problem: if the client does not send the whole body
+        :raises Problem: if the body is cut off or malformed
         """
         try:
             body: bytes = self._environ["wsgi.input"].read(limit)
@@ -84,11 +89,30 @@ class Request:
             raise Problem(500, "INTERNAL_ERROR") from None
         return body
 
+    def drop_body(self) -> None:
+        """Read the body to its end. May switch.
+
+        :raises Problem: if the body is cut off or malformed
+        """
+        try:
+            self._environ["wsgi.input"].drop()
+        except OSError:
+            raise Problem(400, "INVALID_REQUEST") from None
+
 
 #: The result of a function of the table.
 Answer = str | dict[str, Any] | list[Any] | float | None
 Function = Callable[[Request], Answer]
-Routes = Mapping[str, Mapping[str, Function]]
+
+
+@dataclass(frozen=True)
+class TakesBody:
+    """A function of the table that reads the request's body itself."""
+
+    function: Function
+
+
+Routes = Mapping[str, Mapping[str, Function | TakesBody]]
 
 
 def parse_query(query: str) -> dict[str, str]:
@@ -137,49 +161,68 @@ WSGIApplication = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[byt
 
 
 class Application:
-    """A WSGI application over a table of routes."""
+    """A WSGI application over a table of routes, for an HTTPServer without a limit for bodies."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._right_case = {path.lower(): path for path in routes}
+        self._right_case = {(method, path.lower()): path for path, functions in routes.items() for method in functions}
+        #: All that are used; "*" stands for the whole server.
+        self._methods = {method for method, _ in self._right_case}
 
     def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path, method = environ["PATH_INFO"] or "/", environ["REQUEST_METHOD"]
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         status, headers, body = self._answer(path, method, environ)
         headers.append(("Content-Length", str(len(body))))
         start_response(f"{status} {_REASONS[status]}", headers)
         return [] if method == "HEAD" else [body]
 
-    def _functions_at(self, path: str) -> Mapping[str, Function] | None:
+    def _functions_at(self, path: str) -> Mapping[str, Function | TakesBody]:
         folder, _, last_word = path.rpartition("/")
         if not last_word:
-            return None
-        return self._routes.get(path) or self._routes.get(f"{folder}/")
+            return {}
+        return self._routes.get(path) or self._routes.get(f"{folder}/") or {}
 
     def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
         functions = self._functions_at(path)
-        if functions is None:
-            right = self._right_case.get(posixpath.normpath("/" + path.lstrip("/")).lower())
-            if right is None:
-                return _problem(404, "NOT_FOUND")
-            return _redirect(right, method, environ.get("QUERY_STRING", ""))
-        if method == "OPTIONS":
-            return 200, [_allow(functions)], b""
         function = functions.get(method)
-        if function is None:
-            status, headers, body = _problem(405, "METHOD_NOT_ALLOWED")
-            return status, [*headers, _allow(functions)], body
+        if function is not None:
+            return self._result(function, path, Request(environ))
+        if right := self._corrected(path, method):
+            return _redirect(right, method, environ["QUERY_STRING"])
+        methods = self._methods if path == "*" else [*functions]
+        if method == "OPTIONS" and methods:
+            return 200, [] if path == "*" else [_allow(methods)], b""
+        if not methods:
+            return _problem(404, "NOT_FOUND")
+        status, headers, body = _problem(405, "METHOD_NOT_ALLOWED")
+        return status, [*headers, _allow(methods)], body
+
+    def _corrected(self, path: str, method: str) -> str:
+        """The path of this method that is meant: without a doubled or trailing slash, in the right case."""
+        clean = posixpath.normpath("/" + path.lstrip("/"))
+        if right := self._right_case.get((method, clean.lower())):
+            return right
+        folder, _, last_word = clean.rpartition("/")
+        return self._right_case.get((method, f"{folder}/".lower()), "") and f"{folder}/".lower() + last_word
+
+    def _result(
+        self, function: Function | TakesBody, path: str, request: Request
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         try:
-            answer = function(Request(environ))
+            if isinstance(function, TakesBody):
+                answer = function.function(request)
+            else:
+                request.drop_body()
+                answer = function(request)
         except Problem as problem:
             if problem.plain:
                 return problem.status, [("Content-Type", _TEXT)], problem.text.encode()
             return _problem(problem.status, problem.text)
         except Exception:
-            log.exception("%s %s failed", method, path)
+            log.exception("%s failed", path)
             return _problem(500, "INTERNAL_ERROR")
         headers = [] if path.startswith(_PLAIN_PATHS) else [NSQ_HEADER]
-        if answer is None:
+        if not answer and (answer is None or answer == ""):
             return 200, headers, b""
         if isinstance(answer, str):
             return 200, [("Content-Type", _TEXT), *headers], answer.encode()
@@ -190,15 +233,16 @@ def _problem(status: int, text: str) -> tuple[int, list[tuple[str, str]], bytes]
     return status, [("Content-Type", JSON), NSQ_HEADER], to_json({"message": text})
 
 
-def _allow(functions: Mapping[str, Function]) -> tuple[str, str]:
-    return "Allow", ", ".join(sorted([*functions, "OPTIONS"]))
+def _allow(methods: Iterable[str]) -> tuple[str, str]:
+    return "Allow", ", ".join(sorted([*methods, "OPTIONS"]))
 
 
 def _redirect(path: str, method: str, query: str) -> tuple[int, list[tuple[str, str]], bytes]:
     """The response for a trailing or doubled slash, or the wrong case."""
-    location = quote(path) + (f"?{query}" if query else "")
+    target = path + (f"?{query}" if query else "")
+    location = "".join(char if char.isascii() else f"%{ord(char):x}" for char in target)
     headers = [("Location", location)]
     if method != "GET":
         return 307, headers, b""
-    body = f'<a href="{location.replace("&", "&amp;")}">Moved Permanently</a>.\n\n'.encode()
+    body = f'<a href="{target.translate(_HTML_ESCAPES)}">Moved Permanently</a>.\n\n'.encode("latin-1")
     return 301, [*headers, ("Content-Type", "text/html; charset=utf-8")], body
