@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import VERSION
+from gnsq_like.server.shared.gojson import GoObject, read_object
 from gnsq_like.wire.names import is_valid_name
 
 log = logging.getLogger("gnsq_like.nsqd")
@@ -54,27 +54,17 @@ def decode(data: bytes) -> list[Entry]:
     :raises BadMetadata: if it is not JSON, or not of this form
     """
     try:
-        return _entries(_get(json.loads(data), "topics", (list, type(None)), None))
+        return _entries(read_object(data).objects("topics"))
     except ValueError as exc:
         raise BadMetadata(str(exc)) from None
 
 
-def _entries(values: Any) -> list[Entry]:
+def _entries(values: Iterable[GoObject]) -> list[Entry]:
     entries = []
-    for value in values or ():
-        name = _get(value, "name", str, "")
+    for value in values:
+        name, paused, channels = value.text("name"), value.flag("paused"), _entries(value.objects("channels"))
         if is_valid_name(name):
-            channels = _entries(_get(value, "channels", (list, type(None)), None))
-            entries.append(Entry(name, bool(_get(value, "paused", (bool, type(None)), False)), tuple(channels)))
+            entries.append(Entry(name, paused, tuple(channels)))
         else:
             log.warning("skipping creation of invalid topic or channel %s", name)
     return entries
-
-
-def _get(value: Any, key: str, kind: type | tuple[type, ...], default: object) -> Any:
-    if not isinstance(value, Mapping):
-        raise BadMetadata(f"{value!r:.80} is not an object")
-    found = value.get(key, default)
-    if not isinstance(found, kind):
-        raise BadMetadata(f"{key} cannot be {found!r:.80}")
-    return found

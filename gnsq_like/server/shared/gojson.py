@@ -1,17 +1,28 @@
 """JSON objects, read as NSQ's Go programs read them into a struct (docs/internals 1.3).
 
-Names are matched without regard to case, unknown names are ignored, and null leaves the default; types are
-strict: 2000.0 is not an integer. What Go would reject raises ValueError.
+Names are matched without regard to case, unknown names are ignored, and null changes nothing; types are strict:
+2000.0 is not an integer. Of a name that is given several times, in whatever case, the last value counts, and all must
+be of the right type. What Go would reject raises ValueError.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
+
+
+#: What Go takes for an ASCII letter besides its two cases: the long s and the sign for Kelvin.
+_FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it was written: names may come several times."""
 
 
 class GoObject:
@@ -22,14 +33,18 @@ class GoObject:
 
     def __init__(self, document: Any) -> None:
         if document is None:
-            document = {}
-        if not isinstance(document, dict):
+            document = _Pairs()
+        if not isinstance(document, _Pairs):
             raise ValueError("not a JSON object")
-        self._values = {key.lower(): value for key, value in document.items() if value is not None}
+        #: All values of a name, without null.
+        self._values: dict[str, list[Any]] = {}
+        for key, value in document:
+            if value is not None:
+                self._values.setdefault(key.translate(_FOLDED).lower(), []).append(value)
 
     def text(self, name: str) -> str:
         """A string; empty by default."""
-        return str(self._typed(name, "", lambda value: isinstance(value, str)))
+        return _whole(self._typed(name, "", lambda value: isinstance(value, str)))
 
     def flag(self, name: str) -> bool:
         """A boolean; False by default."""
@@ -48,13 +63,15 @@ class GoObject:
         return [GoObject(value) for value in self._list(name)]
 
     def _list(self, name: str) -> list[Any]:
-        return list(self._typed(name, [], lambda value: isinstance(value, list)))
+        return list(self._typed(name, [], lambda value: type(value) is list))
 
     def _typed(self, name: str, default: Any, is_right: Callable[[Any], bool]) -> Any:
-        value = self._values.get(name, default)
-        if not is_right(value):
+        values = self._values.get(name)
+        if values is None:
+            return default
+        if not all(map(is_right, values)):
             raise ValueError(f"{name} is of the wrong type")
-        return value
+        return values[-1]
 
 
 def _text(value: Any) -> str:
@@ -62,7 +79,12 @@ def _text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError("not a list of strings")
-    return value
+    return _whole(value)
+
+
+def _whole(text: str) -> str:
+    """A half of a surrogate pair, which JSON can express, is replaced."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def read_object(body: bytes) -> GoObject:
@@ -71,7 +93,9 @@ def read_object(body: bytes) -> GoObject:
     :raises ValueError: if ``body`` is not a JSON object
     """
     try:
-        document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+        document = json.loads(
+            body.decode("utf-8", "replace"), parse_constant=_refuse_constant, object_pairs_hook=_Pairs
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return GoObject(document)

@@ -10,7 +10,7 @@ from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode
 from gnsq_like.server.daemon_process import DaemonFailed
 from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
 from tests.support.data_paths import REAL, make_channel, nsqd_at
-from tests.support.raw import post
+from tests.support.raw import post, stats
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,6 +48,13 @@ def test_what_nsqd_dat_may_be() -> None:
     for bad in (b"", b"{", b"[]", b'{"topics":[1]}', b'{"topics":[{"name":1}]}', b'{"topics":{}}', b"\xff"):
         with pytest.raises(BadMetadata):
             decode(bad)
+
+
+@pytest.mark.parametrize("kind", ["process", REAL])
+def test_null_is_an_empty_nsqd_dat(kind: Kind, tmp_path: Path) -> None:
+    (tmp_path / "nsqd.dat").write_bytes(b"null")
+    with running_nsqd(kind, data_path=str(tmp_path)) as nsqd:
+        assert stats(nsqd.http_address)["topics"] == []
 
 
 @pytest.mark.parametrize("kind", ["process", REAL])

@@ -295,6 +295,16 @@ def test_51_an_identify_that_is_taken(nsqd: Running, body: bytes) -> None:
         client.expect(b"OK")
 
 
+def test_the_names_in_an_identify_are_folded(nsqd: Running) -> None:
+    body = '{"client_id":"a","CLIENT_ID":"b","ho\u017ftname":"\\ud800","client_id":null}'.encode()
+    with Client(nsqd.tcp_address) as client:
+        client.send(b"IDENTIFY\n", sized(body))
+        client.expect(b"OK")
+        client.subscribe("folded")
+        (shown,) = channel_stats(nsqd.http_address, "folded")["clients"]
+        assert (shown["client_id"], shown["hostname"]) == ("b", "\ufffd")
+
+
 @pytest.mark.parametrize(
     ("sent", "error"),
     [

@@ -44,6 +44,21 @@ def test_lists() -> None:
         found.objects("mixed")
 
 
+def test_names_are_folded_and_the_last_value_counts() -> None:
+    found = read_object('{"ho\u017ftname": "a", "HOSTNAME": "b", "hostname": null, "\u212aey": "c"}'.encode())
+    assert (found.text("hostname"), found.text("key")) == ("b", "c")
+    assert read_object(b'{"a": 1, "A": 2, "a": 3}').number("a") == 3
+    with pytest.raises(ValueError, match="wrong type"):
+        read_object(b'{"a": "x", "A": 2}').number("a")
+    with pytest.raises(ValueError, match="wrong type"):
+        read_object(b'{"a": {}}').texts("a")
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    found = read_object(b'{"a": "x\\ud800y", "b": ["\\udc00"], "c": "\\ud83d\\ude00"}')
+    assert (found.text("a"), found.texts("b"), found.text("c")) == ("x\ufffdy", ["\ufffd"], "\U0001f600")
+
+
 def test_numbers_may_have_a_smaller_bound() -> None:
     found = read_object(b'{"most": 2147483647, "more": 2147483648, "least": -2147483648}')
     assert (found.number("most", INT32_MAX), found.number("least", INT32_MAX)) == (INT32_MAX, -INT32_MAX - 1)
