@@ -7,6 +7,7 @@
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
+#   make differential  random requests to our daemons and to the nsqd and nsqlookupd on PATH; the answers are compared
 #   make test-all   pytest on every supported Python of this machine
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
@@ -31,7 +32,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests test-spark test-peers test-browser test-all format clean
+.PHONY: help demo pipeline-demo test lint tests test-spark test-peers test-browser differential test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -104,6 +105,10 @@ test-browser: $(TEST_VENV)/$(STAMP)
 			|| echo 'no Chromium to be had: the tests of pages will be skipped' >&2; \
 	fi
 	$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
+
+# GNSQ_LIKE_SEED=2 sends other requests.
+differential: $(TEST_VENV)/$(STAMP)
+	GNSQ_LIKE_HTTP_REQUESTS=5000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
 # Both parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)

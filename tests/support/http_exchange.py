@@ -50,7 +50,11 @@ def parse(received: bytes, *methods: str) -> list[Response]:
             name, _, value = field.decode("latin-1").partition(": ")
             fields[name.lower()] = value
         status_line = line.decode("latin-1").rstrip("\r\n")
-        if int(status_line.split()[1]) == _CONTINUE or (waiting.pop(0) if waiting else "") == "HEAD":
+        status = int(status_line.split()[1])
+        method = "" if status == _CONTINUE or not waiting else waiting.pop(0)
+        # A request that is refused for its head is answered before its method counts.
+        was_understood = "x-nsq-content-type" in fields or "location" in fields or status < 400
+        if status == _CONTINUE or (method == "HEAD" and was_understood):
             body = b""
         elif fields.get("transfer-encoding") == "chunked":
             body = read_chunks(reader)

@@ -46,10 +46,13 @@ class BadRequest(Exception):
 
     :param status: the HTTP status code
     :param text: what is wrong with it; stands in the response, as in Go
+    :param minor_version: of HTTP/1.x, in the response
     """
 
-    def __init__(self, status: int = 400, text: str = "") -> None:
+    def __init__(self, status: int = 400, text: str = "", minor_version: int = 1) -> None:
         self.status = status
+        #: Of the response.
+        self.minor_version = minor_version
         reason = _REASONS[status]
         #: The status line without the version, and the body of the response.
         self.status_line = f"{status} {reason}: {text}" if text else f"{status} {reason}"
@@ -142,7 +145,9 @@ def parse_head(first: str, lines: list[str]) -> Head:
         raise BadRequest(400, "malformed Host header")
     if problem:
         raise BadRequest(400, problem)
-    expects_continue = _expects_continue(values.get("expect")) and minor_version > 0 and (chunked or content_length > 0)
+    expects_continue = (
+        _expects_continue(values.get("expect"), minor_version) and minor_version > 0 and (chunked or content_length > 0)
+    )
     close = _closes(values.get("connection", ()), minor_version)
     return Head(method, target, path, query, minor_version, fields, content_length, chunked, close, expects_continue)
 
@@ -230,17 +235,17 @@ def _elements(values: Sequence[str]) -> list[str]:
     return [element.strip(" \t").lower() for value in values for element in value.split(",")]
 
 
-def _expects_continue(values: list[str] | None) -> bool:
+def _expects_continue(values: list[str] | None, minor_version: int) -> bool:
     """Only the first field counts, as in Go."""
     if not values or not values[0]:
         return False
     if "100-continue" not in re.split("[ ,\t]", values[0].lower()):
-        raise BadRequest(417)
+        raise BadRequest(417, minor_version=minor_version)
     return True
 
 
 def _closes(values: Sequence[str], minor_version: int) -> bool:
     if not values:
         return minor_version == 0
-    tokens = _elements(values)
-    return "close" in tokens or (minor_version == 0 and "keep-alive" not in tokens)
+    # To keep a connection of HTTP/1.0, Go looks at the first field only.
+    return "close" in _elements(values) or (minor_version == 0 and "keep-alive" not in _elements(values[:1]))

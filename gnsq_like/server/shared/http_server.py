@@ -193,7 +193,11 @@ class _Handler(WSGIHandler):
     def _refuse(self, problem: BadRequest) -> None:
         """Send the last response of the connection; the client may still be sending. May switch."""
         body = problem.body.encode()
-        lines = [f"HTTP/1.1 {problem.status_line}", "Connection: close", f"Content-Length: {len(body)}"]
+        lines = [
+            f"HTTP/1.{problem.minor_version} {problem.status_line}",
+            "Connection: close",
+            f"Content-Length: {len(body)}",
+        ]
         if body:
             lines.append("Content-Type: text/plain; charset=utf-8")
         with suppress(OSError):

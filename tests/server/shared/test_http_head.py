@@ -162,6 +162,7 @@ def test_http_1_0_knows_no_chunks_and_ends_the_connection() -> None:
     assert (found.minor_version, found.chunked, found.content_length, found.close) == (0, False, 5, True)
     assert not head(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").close
     assert head(b"GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n").close
+    assert head(b"GET / HTTP/1.0\r\nConnection: x\r\nConnection: keep-alive\r\n\r\n").close
 
 
 def test_the_client_may_end_the_connection_or_wait_for_100_continue() -> None:

@@ -163,6 +163,7 @@ def test_a_nsqlookupd_executes_whole_requests_only(lookupd: Running) -> None:
         (b"GET /ping\r\n\r\n", "HTTP/1.1 400 Bad Request"),
         (b"GET /ping HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request: missing required Host header"),
         (b"GET /ping HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n", "HTTP/1.1 417 Expectation Failed"),
+        (b"GET /ping HTTP/1.0\r\nExpect: y\r\n\r\n", "HTTP/1.0 417 Expectation Failed"),
         (b"GET /ping HTTP/1.1\r\nA: " + b"x" * 1100000 + b"\r\n\r\n", "HTTP/1.1 431 Request Header Fields Too Large"),
     ],
 )
