@@ -6,8 +6,8 @@ import sys
 def main() -> int:
     """Run the command with the arguments of this process.
 
-    Returns 1 after one line on stderr if click or rich is missing. Otherwise click ends the process itself, with
-    SystemExit.
+    Returns 1 after one line on stderr if click or rich is missing, and 2 if stdout cannot be written. Otherwise click
+    ends the process itself, with SystemExit.
     """
     try:
         import click  # noqa: F401
@@ -21,6 +21,12 @@ def main() -> int:
         )
         return 1
     from gnsq_like.cli.app import app
+    from gnsq_like.cli.stdout import StdoutFailed, checked_stdout
 
-    app(prog_name="gnsq-like")
+    try:
+        with checked_stdout():
+            app(prog_name="gnsq-like")
+    except StdoutFailed as exc:
+        print(f"gnsq-like: cannot write to stdout: {exc.strerror}", file=sys.stderr)
+        return 2
     return 0

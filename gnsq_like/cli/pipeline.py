@@ -44,7 +44,7 @@ _CONFIG = click.option(
 )
 
 
-@pipeline.command()
+@pipeline.command(short_help="Run a pipeline until a signal, or until all is written.")
 @_CONFIG
 @click.option("--available-now", is_flag=True, help="End when all messages that were there at the start are written.")
 @click.option(
@@ -103,7 +103,7 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
         raise SystemExit(INTERRUPTED_STATUS)
 
 
-@pipeline.command()
+@pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")
 @_CONFIG
 @click.option(
     "--output",
@@ -136,7 +136,7 @@ def _seconds(text: str) -> float:
         raise click.UsageError(f"--last {text}: {exc}") from None
 
 
-@pipeline.command()
+@pipeline.command(short_help="Show a pipeline at work on its own daemons.")
 @click.option(
     "--messages", type=click.IntRange(1, 10**8), default=100_000, show_default=True, help="Clicks to publish."
 )

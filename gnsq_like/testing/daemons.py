@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -265,6 +266,8 @@ def make_daemon(
     if options.get("log_level", "info") not in ("info", "debug"):
         raise InvalidOption("log_level", options["log_level"], "a process logs its ports at level info")
     if kind == "process":
+        if problem := why_no_process():
+            raise InvalidOption("kind", kind, problem)
         return Process(name, options, has_data_path)
     if kind == "real":
         options = {"broadcast_address": "127.0.0.1", **options}
@@ -273,6 +276,14 @@ def make_daemon(
             raise InvalidOption("kind", kind, f"there is no {name} on PATH")
         return Process(name, options, has_data_path, path)
     raise InvalidOption("kind", kind, "it must be thread, hub, process or real")
+
+
+def why_no_process() -> str:
+    """Why our daemons cannot run as processes here, which the command ``gnsq-like`` does; empty if they can."""
+    for needed in ("click", "rich"):
+        if find_spec(needed) is None:
+            return f'{needed} is not installed; processes need the command line: pip install "gnsq-like[cli]"'
+    return ""
 
 
 def _converted(value: Any, default: Any) -> Any:

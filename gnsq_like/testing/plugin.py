@@ -7,9 +7,10 @@ before a fixture is used, and nothing is ever monkey-patched.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -58,17 +59,29 @@ def _options(request: pytest.FixtureRequest, marker: str) -> dict[str, Any]:
 def _kind(request: pytest.FixtureRequest) -> Any:
     config = request.config
     kind = config.getoption("--nsq") or config.getini("nsq")
+    if kind == "process":
+        from gnsq_like.testing.daemons import why_no_process
+
+        if problem := why_no_process():
+            _fail(f"--nsq=process: {problem}")
     return None if kind == "auto" else kind
+
+
+def _fail(sentence: str) -> NoReturn:
+    """Fail without a traceback, where the command line or the machine is at fault."""
+    pytest.fail(sentence, pytrace=False)
 
 
 def _command(request: pytest.FixtureRequest, name: str) -> str:
     """The path of the real one; empty to find it on PATH."""
     directory = request.config.getoption("--nsq-bin") or request.config.getini("nsq_bin")
     if not directory:
+        if _kind(request) == "real" and shutil.which(name) is None:
+            _fail(f"--nsq=real: there is no {name} on PATH")
         return ""
     path = os.path.join(request.config.rootpath, directory, name)
     if not os.path.exists(path):
-        raise pytest.UsageError(f"there is no {name} in {directory} (--nsq-bin)")
+        _fail(f"there is no {name} in {directory} (--nsq-bin)")
     return path
 
 

@@ -1,15 +1,19 @@
 """The command ``gnsq-like``, always as a process of its own."""
 
 import configparser
+import os
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gnsq_like._version import __version__
 from gnsq_like.cli import main
-from tests.support.commands import gnsq_like, gnsq_like_without, run_python
+from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_python
 
+PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd"]
 
@@ -52,6 +56,28 @@ def test_help_lists_every_command(option: str) -> None:
     listed = done.stdout.partition("Commands:")[2].splitlines()
     assert [line.split()[0] for line in listed if line.strip()] == COMMANDS
     assert all(len(line.split()) > 2 for line in listed if line.strip())
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), *(["pipeline", name] for name in PIPELINES)])
+def test_no_line_of_any_help_is_cut_at_80_columns(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    usage, *lines = gnsq_like(*command, "--help").stdout.splitlines()
+    assert usage.startswith("Usage: ")
+    assert len(lines) > 5
+    assert [line for line in lines if line.endswith(("...", "…")) or len(line) > 80] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["nsqd", "--version"], ["demo", "--messages", "10"], ["cluster"]])
+def test_a_stdout_that_cannot_be_written_is_a_sentence(arguments: list[str], unbuffered: str) -> None:
+    command = [sys.executable, "-m", "gnsq_like", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False, env=environment
+        )
+    assert (done.returncode, done.stderr) == (2, "gnsq-like: cannot write to stdout: No space left on device\n")
 
 
 def test_help_and_version_load_neither_gevent_nor_a_command() -> None:

@@ -320,14 +320,45 @@ def test_a_wrong_option_is_named(suite):
     result.stdout.fnmatch_lines(["*@pytest.mark.nsqd takes options by name, as in nsqd(msg_timeout=1)"])
 
 
-def test_a_real_one_that_is_not_there(suite, pytester):
+def test_a_real_one_that_is_not_there(suite, pytester, monkeypatch):
     result = suite("def test_it(nsqd):\n    pass", "--nsq=real", "--nsq-bin=nowhere")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*there is no nsqd in nowhere (--nsq-bin)"])
+    result.stdout.fnmatch_lines(["there is no nsqd in nowhere (--nsq-bin)"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = suite("def test_it(nsqd):\n    pass", "--nsq=real")
+    result.stdout.fnmatch_lines(["--nsq=real: there is no nsqd on PATH"])
+    result.stdout.no_fnmatch_line("*Traceback*")
     pytester.makeini("[pytest]\nnsq = imaginary\n")
     result = suite("def test_it():\n    pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*nsq = imaginary: it must be one of auto, thread, hub, process, real"])
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_processes_without_the_command_line(suite, pytester, missing):
+    pytester.makeconftest(f"import sys\nsys.modules[{missing!r}] = None")
+    source = """
+        import pytest
+        from gnsq_like.errors import InvalidOption
+        from gnsq_like.testing import running_nsqd
+
+        def test_fixture(nsqd):
+            pass
+
+        def test_cluster(nsq_cluster):
+            nsq_cluster()
+
+        def test_without_the_plugin():
+            with pytest.raises(InvalidOption, match="is not installed"):
+                running_nsqd(kind="process").__enter__()
+    """
+    result = suite(source, "--nsq=process")
+    result.assert_outcomes(passed=1, errors=1, failed=1)
+    sentence = (
+        f'--nsq=process: {missing} is not installed; processes need the command line: pip install "gnsq-like[[]cli]"'
+    )
+    result.stdout.fnmatch_lines([sentence])
+    result.stdout.no_fnmatch_line("*plugin.py:*")
 
 
 # -- for tests that do not use it -------------------------------------------------------------------
