@@ -11,8 +11,12 @@ from rich.text import Text
 
 from gnsq_like.cli.screen import Layout
 
-#: Columns from which on the table has all of its own.
-_WIDE = 120
+_PLACES = ("", "TCP", "HTTP", "node id")
+_FIGURES = ("topics", "channels", "depth", "in flight", "deferred", "clients", "in/s", "done/s")
+#: What a table that is too wide does without, from the first on.
+_DISPENSABLE = ("node id", "HTTP", "deferred", "clients", "TCP", "channels", "topics", "in flight")
+#: The least width of a figure: columns would jump if each were as wide as its figures.
+_LEAST_WIDTH = 5
 
 
 @dataclass(frozen=True)
@@ -89,38 +93,77 @@ class ClusterLayout(Layout[ClusterSnapshot]):
         )
 
     def table(self, snapshot: ClusterSnapshot, width: int, height: int) -> RenderableType:
-        is_wide = width >= _WIDE
-        table = Table.grid(padding=(0, 2 if is_wide else 1, 0, 0))
-        places = ["", "TCP", *(["HTTP", "node id"] if is_wide else [])]
-        for _ in places:
-            table.add_column(no_wrap=True)
-        figures = ["topics", "channels", "depth", "in flight", *(["deferred"] if is_wide else [])]
-        figures += ["clients", "in/s", "done/s"]
-        for heading in figures:
-            # Of one width as far as possible, or the columns would jump.
-            table.add_column(justify="right", no_wrap=True, min_width=max(5, len(heading)))
-        table.add_row(*places, *figures, style="dim")
-        # The row of sums counts the nsqds for which there is no room.
-        for row in snapshot.nsqds[: max(1, height - len(snapshot.lookupds) - 7)]:
-            node_id = [str(row.node_id)] if is_wide else []
-            table.add_row(*_place(row, is_wide), *node_id, *([] if row.problem else _figures(row, is_wide)))
-        if len(snapshot.nsqds) > 1:
-            blanks = [""] * (len(places) - 1)
-            table.add_row("all", *blanks, *_figures(snapshot.total, is_wide), style="bold")
-        for lookupd in snapshot.lookupds:
-            counts = [f"{lookupd.topics:,}", f"{lookupd.nsqds:,} nsqds"]
-            table.add_row(*_place(lookupd, is_wide), *([""] if is_wide else []), *([] if lookupd.problem else counts))
+        rows = _rows(snapshot, height)
+        headings, padding = _fitting(rows, width)
+        table = Table.grid(padding=(0, padding, 0, 0))
+        for heading in headings:
+            if heading in _PLACES:
+                table.add_column(no_wrap=True)
+            else:
+                table.add_column(justify="right", no_wrap=True, min_width=max(_LEAST_WIDTH, len(heading)))
+        table.add_row(*headings, style="dim")
+        for row in rows:
+            cells = [Text(row.cells.get(heading, "")) for heading in headings]
+            cells[0] = Text(_name(row.cells[""], headings), style=row.name_style)
+            table.add_row(*cells, style=row.style)
         problems = [Text(f"{name}: {text}", style="red", no_wrap=True) for name, text in snapshot.problems]
         return Group(table, *problems, Text(f"{snapshot.seconds:.0f} s; Ctrl-C ends it", style="dim"))
 
 
-def _place(row: NsqdRow | LookupdRow, is_wide: bool) -> list[str | Text]:
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table: its cells by their columns' headings."""
+
+    cells: dict[str, str]
+    name_style: str = ""
+    style: str = ""
+
+
+def _rows(snapshot: ClusterSnapshot, height: int) -> list[_Row]:
+    rows = []
+    # The row of sums counts the nsqds for which there is no room.
+    for row in snapshot.nsqds[: max(1, height - len(snapshot.lookupds) - 7)]:
+        cells = _place(row) | {"node id": str(row.node_id)} | ({} if row.problem else _figures(row))
+        rows.append(_Row(cells, "red" if row.problem else ""))
+    if len(snapshot.nsqds) > 1:
+        rows.append(_Row({"": "all"} | _figures(snapshot.total), style="bold"))
+    for lookupd in snapshot.lookupds:
+        counts = {"topics": f"{lookupd.topics:,}", "channels": f"{lookupd.nsqds:,} nsqds"}
+        rows.append(_Row(_place(lookupd) | ({} if lookupd.problem else counts), "red" if lookupd.problem else ""))
+    return rows
+
+
+def _fitting(rows: list[_Row], width: int) -> tuple[list[str], int]:
+    """The columns that fit, and the spaces between them."""
+    headings = [*_PLACES, *_FIGURES]
+    for dispensable in _DISPENSABLE:
+        needed = sum(_width(rows, heading, headings) for heading in headings)
+        gaps = len(headings) - 1
+        if needed + 2 * gaps <= width:
+            return headings, 2
+        if needed + gaps <= width:
+            return headings, 1
+        headings.remove(dispensable)
+    return headings, 1
+
+
+def _width(rows: list[_Row], heading: str, headings: list[str]) -> int:
+    if not heading:
+        return max(len(_name(row.cells[""], headings)) for row in rows)
+    least = 0 if heading in _PLACES else _LEAST_WIDTH
+    return max(least, len(heading), *(len(row.cells.get(heading, "")) for row in rows))
+
+
+def _name(name: str, headings: list[str]) -> str:
+    return name if "HTTP" in headings else name.replace("nsqlookupd", "lookupd")
+
+
+def _place(row: NsqdRow | LookupdRow) -> dict[str, str]:
     """A daemon's name and addresses."""
-    name = row.name if is_wide else row.name.replace("nsqlookupd", "lookupd")
-    http = [row.http_address] if is_wide else []
-    return [Text(name, style="red" if row.problem else ""), row.tcp_address, *http]
+    return {"": row.name, "TCP": row.tcp_address, "HTTP": row.http_address}
 
 
-def _figures(row: NsqdRow, is_wide: bool) -> list[str]:
-    counts = [row.topics, row.channels, row.depth, row.in_flight, *([row.deferred] if is_wide else []), row.clients]
-    return [f"{figure:,.0f}" for figure in (*counts, row.published_per_second, row.finished_per_second)]
+def _figures(row: NsqdRow) -> dict[str, str]:
+    counts = [row.topics, row.channels, row.depth, row.in_flight, row.deferred, row.clients]
+    figures = [*counts, row.published_per_second, row.finished_per_second]
+    return {heading: f"{figure:,.0f}" for heading, figure in zip(_FIGURES, figures, strict=True)}

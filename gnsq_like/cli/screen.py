@@ -9,12 +9,16 @@ from __future__ import annotations
 import textwrap
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 import click
 from rich.console import Console, RenderableType
 from rich.live import Live
+
+#: Lines that are shown again on a screen that had to be cleared.
+_LINES_KEPT = 20
 
 
 class Timed(Protocol):
@@ -115,18 +119,43 @@ class LiveView(View[S]):
     def __init__(self, layout: Layout[S], console: Console) -> None:
         self._layout = layout
         self._console = console
+        self._live = self._new_live()
+        #: Columns at the last update.
+        self._width = console.width
+        #: The last lines that were said, and whether the terminal may break them.
+        self._said: deque[tuple[str, bool]] = deque(maxlen=_LINES_KEPT)
+
+    def _new_live(self) -> Live:
         # Its own refreshing would be a thread, which a busy hub starves; update() comes often enough.
-        self._live = Live(console=console, auto_refresh=False, transient=layout.is_transient)
+        return Live(console=self._console, auto_refresh=False, transient=self._layout.is_transient)
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
+        self._say(line, False)
 
     def say_to_copy(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._say(line, True)
+
+    def _say(self, line: str, soft_wrap: bool) -> None:
+        self._said.append((line, soft_wrap))
+        self._console.print(line, highlight=False, markup=False, soft_wrap=soft_wrap)
 
     def update(self, snapshot: S) -> None:
+        width = self._console.width
+        if width < self._width:
+            self._clear()
+        self._width = width
         self._live.start()  # nothing if it is started
-        self._live.update(self._layout.table(snapshot, self._console.width, self._console.height), refresh=True)
+        self._live.update(self._layout.table(snapshot, width, self._console.height), refresh=True)
+
+    def _clear(self) -> None:
+        """Begin with an empty screen: some terminals break the table's lines in two where they become narrower, and
+        it is not known which, so fragments would stay."""
+        self._live.transient = True
+        self._live.stop()
+        self._live = self._new_live()
+        self._console.clear()
+        for line, soft_wrap in self._said:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=soft_wrap)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
