@@ -325,7 +325,7 @@ class ReaderOptions(DiscoveryOptions):
     default_requeue_delay: float = _option(90.0, minimum=0)
     #: Upper limit of that delay, in seconds.
     max_requeue_delay: float = _option(900.0, minimum=0)
-    #: Seconds without messages after which a connection lends its share of max_in_flight to busy ones.
+    #: Seconds without a message after which a connection lends its share of max_in_flight to busy ones.
     low_rdy_idle_timeout: float = _option(10.0, above=0)
     #: If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.
     low_rdy_timeout: float = _option(30.0, above=0)

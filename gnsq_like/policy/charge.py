@@ -28,8 +28,8 @@ NEVER = float("-inf")
 class Settings:
     """The plan's time constants, in seconds."""
 
-    #: A connection without messages for this long lends its share. While connections take turns and none has
-    #: traffic, each gets a turn within half this time.
+    #: A connection that delivered nothing for this long at RDY >= 1 is silent: it lends its share and waits for turns.
+    #: While connections take turns and none has traffic, each gets a turn within half this time.
     low_rdy_idle_timeout: float = 10.0
     #: The longest turn of a busy connection while others wait.
     low_rdy_timeout: float = 30.0
@@ -41,6 +41,15 @@ class Settings:
     #: The settling time: room freed by lowering RDY is not granted again before. Measured on loopback: 5 ms suffice.
     settle_minimum: float = 0.005
     settle_round_trips: float = 2.0
+    #: The turn of a silent connection beside busy ones.
+    silent_turn: float = 0.025
+    silent_turn_round_trips: float = 4.0
+    #: Each silent connection gets a turn within this time, if `silent_part` of the limit is enough for that.
+    silent_round: float = 0.5
+    #: ... and if no more turns a second are needed for it: each costs two RDY commands.
+    silent_turns_per_second: float = 500.0
+    #: At most this part of the limit is for silent connections while others are busy, but 1 at least.
+    silent_part: float = 0.15
 
     def settling(self, round_trip: float) -> float:
         """The settling time: seconds after which a lowered RDY is certainly in force."""
@@ -58,6 +67,10 @@ class Settings:
         after a long silence would wait for many turns.
         """
         return max(self.quick(round_trip), self.low_rdy_idle_timeout / (2 * crowd))
+
+    def silent(self, round_trip: float) -> float:
+        """Seconds that a silent connection's turn lasts while others are busy."""
+        return max(self.silent_turn, self.silent_turn_round_trips * round_trip)
 
 
 class Charge:
@@ -77,6 +90,7 @@ class Charge:
         "last_message_at",
         "max_rdy",
         "proven_at",
+        "quiet",
         "rdy",
         "reserved",
         "round_trip",
@@ -112,6 +126,8 @@ class Charge:
         self.proven_at = NEVER
         #: messages received in its current or last turn
         self.delivered = 0
+        #: seconds without a message at RDY >= 1 since its last one, those of the present turn not included
+        self.quiet = 0.0
         #: start of the time without RDY
         self.waiting_since = now
         #: last message or answer
@@ -132,6 +148,7 @@ class Charge:
     def received(self, n: int, now: float) -> bool:
         """`n` messages arrived in one pass. True if a new plan is needed."""
         first = not self.delivered or now - self.idle_since >= self.settings.low_rdy_idle_timeout
+        self.quiet = 0.0
         self.in_flight += n
         self.delivered += n
         self.idle_since = self.last_message_at = now
@@ -156,6 +173,8 @@ class Charge:
         if rdy < self.rdy:
             self.coming = self.coming_after(rdy, now)
             self.settled_at = now + self.settings.settling(self.round_trip)
+            if rdy <= 1:
+                self.quiet = self._quiet(now)
         if rdy and not self.rdy:
             self.delivered = 0
             self.proven_at = now + self.settings.settling(self.round_trip)
@@ -174,6 +193,28 @@ class Charge:
         """The socket is gone, so no more messages arrive. Those in flight stay charged until they are answered."""
         self.close(now)
         self.coming = 0
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """The process stood still for `seconds`: that is no silence of the connection, nor part of its turn."""
+        if self.rdy:
+            self.idle_since = min(now, self.idle_since + seconds)
+            self.turn_at = min(now, self.turn_at + seconds)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it delivered nothing for low_rdy_idle_timeout at RDY >= 1, or nothing ever."""
+        if self.in_flight > self.reserved:
+            return False
+        return self.last_message_at == NEVER or self._quiet(now) >= self.settings.low_rdy_idle_timeout
+
+    def silent_at(self, now: float) -> float:
+        """When a connection that is not silent will be, if nothing arrives."""
+        return now + max(0.0, self.settings.low_rdy_idle_timeout - self._quiet(now))
+
+    def _quiet(self, now: float) -> float:
+        """Seconds at RDY >= 1, with none in flight, since its last message."""
+        if not self.rdy or self.in_flight > self.reserved:
+            return self.quiet
+        return self.quiet + max(0.0, now - max(self.idle_since, self.turn_at))
 
     def is_fresh(self, now: float) -> bool:
         """Whether the connection is still unproven: no message ever, and RDY 1 not sent or sent a moment ago."""

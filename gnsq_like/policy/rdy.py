@@ -9,11 +9,17 @@ connections still hold. nsqd does not count an overdue message as in flight, so 
 other; at RDY 0 it would be cut off until the handler ends.
 
 `plan` has three steps: *goals* (what each connection should have), *decreases* (sent immediately), *increases*
-(towards the goals, as far as the charges leave room). If limit >= connections, goals are equal shares, and a
-connection that was idle for long lends all but 1 of its share. Otherwise, and while backoff tests with one message,
-connections take turns (*seats*) with RDY 1. The turn of a silent holder ends quickly while any connection has
-traffic (or may have: some had no turn yet), that of a busy one after low_rdy_timeout. The seat goes to the connection
-that has waited longest, once the previous holder has settled.
+(towards the goals, as far as the charges leave room). Goals are equal shares of the limit, if it suffices for one
+each. Otherwise, and while backoff tests with one message, connections take turns (*seats*) with RDY 1. The turn of
+an idle holder ends quickly while any connection has traffic (or may have: some had no turn yet), that of a busy one
+after low_rdy_timeout. The seat goes to the connection that has waited longest, once the previous holder has settled.
+
+A connection that delivered nothing for long, or nothing yet, is *silent*. While others are busy, the silent ones take
+short turns on a few seats (see `turns`), and the busy ones share the rest. One message makes a silent connection a
+busy one.
+
+Where more is in flight than max_in_flight (it was lowered, or a message arrived late), a connection gets RDY only for
+what it would still have in flight if the whole excess were answered there: usually 0, until enough has been answered.
 
 Running handlers delay a backoff test: RDY 1 delivers nothing before they are answered or overdue, and a higher RDY
 might deliver several messages, because each answer reaches nsqd before the RDY that follows from it. So a test waits
@@ -32,6 +38,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gnsq_like.policy.charge import NEVER, Charge, Settings
+from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, is_due
 
 __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
 
@@ -55,6 +62,8 @@ class Plan:
     changes: list[tuple[Hashable, int]] = field(default_factory=list)
     #: monotonic time at which the plan may differ although nothing happened, or None
     next_at: float | None = None
+    #: turns to carry on with until the next plan, or None
+    turns: SilentTurns | None = None
 
 
 def plan(
@@ -70,7 +79,7 @@ def plan(
 
     `draw` returns a random float in [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan
     again at `next_at` and on every event: a connection opened or closed, max_in_flight or the mode changed,
-    `received` or `answered` returned True.
+    `received` or `answered` returned True. Until then, call `tick` of `turns` at its `next_at`.
     """
     everyone = list(charges)
     open_charges = [charge for charge in everyone if not charge.closing]
@@ -80,11 +89,9 @@ def plan(
             board.grant(charge, 0)
     elif mode is Mode.PROBING:
         _take_turns(board, open_charges, seats=1, probing=True)
-    elif len(open_charges) > board.limit:
-        _take_turns(board, open_charges, seats=board.limit, probing=False)
-    elif open_charges:
-        _share(board, open_charges)
-    return board.plan
+    else:
+        _distribute(board, open_charges)
+    return board.finish()
 
 
 class _Board:
@@ -99,8 +106,13 @@ class _Board:
         self.settings = settings
         self.draw = draw
         self.plan = Plan()
+        self._granted: dict[Hashable, int] = {}
+        self._increases: set[Hashable] = set()
+        self._lacks_room = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
+        #: most seats that the silent may keep from the busy; at 0 they have one, and only for a turn in each round
+        self.silent_seats = int(settings.silent_part * self.limit)
         #: what is left of max_in_flight; negative when it is exceeded
         self.room = max_in_flight - sum(charge.at(now) for charge in charges)
         #: when the next lowered RDY will have settled
@@ -111,28 +123,103 @@ class _Board:
         if rdy == charge.rdy:
             return
         self.plan.changes.append((charge.key, rdy))
+        self._granted[charge.key] = rdy
+        if rdy > charge.rdy:
+            self._increases.add(charge.key)
         self.room += charge.at(self.now) - charge.after(rdy, self.now)
         if charge.coming_after(rdy, self.now):
             self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
+    def firm_without(self, group: Sequence[Charge]) -> int:
+        """The firm charge of all connections that are not in `group`, with the RDY of this plan."""
+        apart = {charge.key for charge in group}
+        return sum(
+            charge.firm(self._granted.get(charge.key, charge.rdy)) for charge in self.charges if charge.key not in apart
+        )
+
     def wake(self, at: float) -> None:
         """Plan again at `at`, if that is in the future."""
-        if at > self.now and (self.plan.next_at is None or at < self.plan.next_at):
+        if self.now < at < FOREVER and (self.plan.next_at is None or at < self.plan.next_at):
             self.plan.next_at = at
 
     def wait(self) -> None:
         """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
-        if self.settles_at != FOREVER:
+        self._lacks_room = True
+
+    def finish(self) -> Plan:
+        """The plan, complete."""
+        if self._lacks_room and self.settles_at != FOREVER:
             self.wake(self.settles_at)
+        # Stable: decreases first. They may precede any increase, which counts on no room that they take.
+        self.plan.changes.sort(key=lambda change: change[0] in self._increases)
+        return self.plan
+
+
+# --- busy and silent ---------------------------------------------------------------------------------------
+
+
+def _distribute(board: _Board, charges: Sequence[Charge]) -> None:
+    """The limit for all, or a few seats of it for the silent ones and the rest for the busy."""
+    now = board.now
+    busy: list[Charge] = []
+    silent: list[Charge] = []
+    for charge in charges:
+        (silent if charge.is_silent(now) else busy).append(charge)
+    seats = _silent_seats(board, silent) if busy else 0
+    if seats:
+        turns = _rotate(board, silent, seats)
+        _serve(board, busy, board.limit - seats)
+        if board.room >= seats - turns.occupied:
+            board.plan.turns = turns
+        else:  # not before there is room for all seats
+            board.wake(turns.next_at(now) or FOREVER)
+            board.wait()
+    elif silent and busy and board.limit > 1:
+        _serve(board, busy, board.limit)
+    else:
+        _serve(board, charges, board.limit)
+    if len(charges) > 1 and board.limit > 1:
+        for charge in busy:
+            if charge.rdy:
+                board.wake(charge.silent_at(now))
+
+
+def _serve(board: _Board, charges: Sequence[Charge], limit: int) -> None:
+    if len(charges) > limit:
+        _take_turns(board, charges, seats=limit, probing=False)
+    elif charges:
+        _share(board, charges, limit)
+
+
+def _silent_seats(board: _Board, silent: Sequence[Charge]) -> int:
+    """The seats for silent connections while others are busy."""
+    if not silent or board.limit == 1:
+        return 0
+    if board.silent_seats:
+        return count_seats(silent, board.silent_seats, board.settings)
+    # One seat, which the busy ones have while none of the silent uses it or is due.
+    if any(charge.rdy or charge.is_settling(board.now) or is_due(charge, board.now) for charge in silent):
+        return 1
+    board.wake(min(map(due_at, silent)))
+    return 0
+
+
+def _rotate(board: _Board, silent: Sequence[Charge], seats: int) -> SilentTurns:
+    """Turns of the silent connections; none while max_in_flight is exceeded."""
+    room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
+    turns = SilentTurns(silent, min(seats, room), shared=not board.silent_seats, now=board.now, draw=board.draw)
+    for charge, rdy in turns.tick(board.now, board.room):
+        board.grant(charge, rdy)
+    return turns
 
 
 # --- equal shares -----------------------------------------------------------------------------------------
 
 
-def _share(board: _Board, charges: Sequence[Charge]) -> None:
-    """limit >= connections: all have RDY, in equal shares or lent."""
+def _share(board: _Board, charges: Sequence[Charge], limit: int) -> None:
+    """limit >= connections: all have RDY, in equal shares."""
     now = board.now
-    goals = _within_limit(board, charges, _goals(board, charges))
+    goals = _within_limit(board, charges, _goals(board, charges, limit))
     lacking: list[Charge] = []
     held: list[int] = []
     wants: list[int] = []
@@ -159,44 +246,36 @@ def _share(board: _Board, charges: Sequence[Charge]) -> None:
 def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
     """The goals, or less while max_in_flight is exceeded (it was lowered, or a message arrived late).
 
-    Messages in flight cannot be given back, so the other connections lose RDY they do not use.
+    First connections lose the RDY they do not use. If what is in flight exceeds it alone, RDY is what a connection
+    would still have in flight if the whole excess were answered there, so that no answer brings another message.
     """
     lowered = [min(charge.rdy, goal) for charge, goal in zip(charges, goals, strict=True)]
-    closing = sum(charge.firm(0) for charge in board.charges if charge.closing)
-    excess = closing + sum(charge.firm(rdy) for charge, rdy in zip(charges, lowered, strict=True)) - board.max_in_flight
+    firm = board.firm_without(charges) + sum(charge.firm(rdy) for charge, rdy in zip(charges, lowered, strict=True))
+    excess = firm - board.max_in_flight
     if excess <= 0:
         return goals
     used = [charge.in_time for charge in charges]
     spare = [max(0, rdy - need) for rdy, need in zip(lowered, used, strict=True)]
+    if excess > sum(spare):
+        excess -= sum(spare)
+        return [min(rdy, max(0, need - excess)) for rdy, need in zip(lowered, used, strict=True)]
     left = _lift(board, sum(spare) - excess, charges, used, spare)
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
 
 
-def _goals(board: _Board, charges: Sequence[Charge]) -> list[int]:
-    """The goal of each connection. One that was idle for long keeps 1 and lends the rest to the others."""
-    now, settings = board.now, board.settings
-    busy: list[int] = []
-    idle: list[int] = []
-    for index, charge in enumerate(charges):
-        since = now if charge.in_time else charge.idle_since
-        lends_at = since + settings.low_rdy_idle_timeout
-        (idle if lends_at <= now else busy).append(index)
-        if board.limit > len(charges) > 1:
-            board.wake(lends_at)
+def _goals(board: _Board, charges: Sequence[Charge], limit: int) -> list[int]:
+    """Equal shares of `limit`; an unproven connection starts with 1."""
     # The remainder goes to those with more RDY, then at random: otherwise all Readers would favour the same nsqd.
-    rank = [(charge.is_fresh(now), -charge.rdy, board.draw()) for charge in charges]
+    order = sorted(
+        range(len(charges)),
+        key=lambda index: (charges[index].is_fresh(board.now), -charges[index].rdy, board.draw()),
+    )
     goals = [0] * len(charges)
-    left = board.limit
-    for group, kept_back in ((busy, len(idle)), (idle, 0)):
-        group.sort(key=rank.__getitem__)
-        dealt = _deal(left - kept_back, [charges[index].max_rdy for index in group])
-        for index, share in zip(group, dealt, strict=True):
-            goals[index] = share
-        left -= sum(dealt)
-    for index, charge in enumerate(charges):
-        if charge.is_fresh(now):
-            goals[index] = min(goals[index], 1)
-            board.wake(charge.proven_at)
+    for index, share in zip(order, _deal(limit, [charges[index].max_rdy for index in order]), strict=True):
+        goals[index] = share
+        if charges[index].is_fresh(board.now):
+            goals[index] = min(share, 1)
+            board.wake(charges[index].proven_at)
     return goals
 
 
@@ -290,12 +369,10 @@ def _seated(
 ) -> tuple[list[Charge], int]:
     """The holders that keep their seats, and the number of free seats.
 
-    All keep them, unless there are fewer seats than before or a late message needs room.
+    All keep them, unless there are fewer seats than before or max_in_flight is exceeded.
     """
-    others = sum(charge.firm(charge.rdy) for charge in board.charges) - sum(
-        charge.firm(charge.rdy) for charge in holders
-    )
-    room = board.max_in_flight - others - sum(charge.firm(0) for charge in holders)
+    room = board.max_in_flight - board.firm_without(holders) - sum(charge.firm(0) for charge in holders)
+    excess = max(0, -room)  # answers free this first, so nsqd must not send anything for them
     first = sorted(
         holders,
         key=lambda charge: (
@@ -308,7 +385,7 @@ def _seated(
     kept: list[Charge] = []
     for charge in first:
         cost = charge.firm(1) - charge.firm(0)
-        if len(kept) < seats and cost <= max(0, room):
+        if len(kept) < seats and (cost <= room or (not cost and charge.in_time > excess)):
             kept.append(charge)
             room -= cost
     return kept, max(0, min(seats - len(kept), room))

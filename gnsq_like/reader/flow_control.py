@@ -2,7 +2,8 @@
 
 ``policy`` decides; this module carries it out. Every event that can change the plan requests one (``plan_soon``), which
 the hub runs. One timer runs it again when time alone changes the plan: the end of a settling time, of a turn or of a
-backoff block, a handler that outlives its message's deadline, a burst that was not filled.
+backoff block, a handler that outlives its message's deadline, a burst that was not filled. Another one moves the turns
+of silent connections on.
 
 Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY.
 """
@@ -21,6 +22,7 @@ from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.rdy import Mode, Settings, plan
+from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -33,6 +35,9 @@ _DEADLINE_MARGIN = 0.25
 #: At most this part of msg_timeout, which may be very short.
 _DEADLINE_MARGIN_SHARE = 0.1
 
+
+#: Seconds by which a timer may be late before the process counts as having stood still.
+_STILL = 0.005
 
 #: A Reader is starved when a connection has this part of its share in flight, as in go-nsq.
 _STARVED_SHARE = 0.85
@@ -108,6 +113,8 @@ class FlowControl:
         #: Fires after the handlers of newly received messages have started.
         self._after_handlers = self.loop.timer(0)
         self._timer = Timer(self._tick)
+        self._turns: SilentTurns | None = None
+        self._turns_timer = Timer(self._turn)
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -251,11 +258,49 @@ class FlowControl:
             assert isinstance(subscription, Subscription)
             subscription.grant(rdy, now)
         self._arm(self.subscriptions, result.next_at)
+        self._turns = result.turns
+        self._set_turns_timer(now)
+
+    def _turn(self) -> None:
+        """Move the turns of silent connections on."""
+        if self._stopped or self._turns is None:
+            return
+        if self._stood_still(self._turns_timer):
+            self.plan_now()
+            return
+        now = time.monotonic()
+        for charge, rdy in self._turns.tick(now):
+            assert isinstance(charge.key, Subscription)
+            charge.key.grant(rdy, now)
+        if not self._set_turns_timer(now):
+            self.plan_now()
+
+    def _set_turns_timer(self, now: float) -> bool:
+        next_at = None if self._turns is None else self._turns.next_at(now)
+        if next_at is None:
+            self._turns_timer.cancel()
+            return False
+        self._turns_timer.set_at(next_at)
+        return True
+
+    def _stood_still(self, timer: Timer) -> bool:
+        """Whether the process was blocked when this timer was due.
+
+        Messages may wait in its sockets, so the time is not counted as silence, nor as part of turns, and a moment
+        more is given in which the sockets are read.
+        """
+        if timer.late < _STILL:
+            return False
+        now = time.monotonic()
+        for subscription in self.subscriptions:
+            subscription.charge.excuse(timer.late + self.settings.settle_minimum, now)
+        return True
 
     def stop(self) -> None:
         """Send no more RDY; twice is fine."""
         self._stopped = True
         self._timer.cancel()
+        self._turns_timer.cancel()
         self._after_handlers.close()
 
     def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
@@ -305,6 +350,7 @@ class FlowControl:
     def _tick(self) -> None:
         if self._stopped:
             return
+        self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
             overdue = subscription.reserve_overdue(now, self._margin(subscription))

@@ -15,7 +15,7 @@ class Timer:
     The callback runs in the hub, so it must not switch. A timer belongs to the thread that sets it.
     """
 
-    __slots__ = ("_callback", "_timer", "due")
+    __slots__ = ("_callback", "_timer", "due", "late")
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -23,6 +23,8 @@ class Timer:
         self._timer: Any = None
         #: Monotonic time of the call; None while not set.
         self.due: float | None = None
+        #: Seconds by which the last call was late, because the hub was busy.
+        self.late = 0.0
 
     @property
     def is_set(self) -> bool:
@@ -54,5 +56,7 @@ class Timer:
             self.due = None
 
     def _fire(self) -> None:
+        if self.due is not None:
+            self.late = time.monotonic() - self.due
         self.cancel()
         self._callback()

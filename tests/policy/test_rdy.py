@@ -81,8 +81,8 @@ def test_the_first_message_of_a_new_connection_brings_its_share() -> None:
 def test_a_new_connection_waits_while_the_window_is_full() -> None:
     old, new = charge("old", rdy=10, in_flight=10), Charge("new", 0.0, SETTINGS)
     asked = ask([old, new], 10)
-    assert asked.changes == [("old", 5)]
-    old.sent(5, 0.0)
+    assert asked.changes == [("old", 9)]
+    old.sent(9, 0.0)
     assert old.answered(1, 0.0), "an answer that frees something says so"
     assert changes([old, new], 10) == {"new": 1}
 
@@ -155,6 +155,123 @@ def test_a_lost_connection_is_charged_for_its_running_handlers_only() -> None:
     assert changes([gone, stays], 10) == {"stays": 9}
 
 
+# --- silent connections beside busy ones
+
+
+def silent(key: object, *, rdy: int = 0, since: float = -20.0, round_trip: float = 0.0) -> Charge:
+    """A connection without a message for ten seconds of RDY 1, that has waited for its next turn since ``since``."""
+    made = charge(key, rdy=rdy, seen=-40.0, quiet=10.0, waiting_since=since, turn_at=since - 0.025)
+    made.round_trip = round_trip
+    return made
+
+
+def test_silent_connections_keep_1_each_where_that_is_cheap() -> None:
+    asked = changes([charge("busy", rdy=20, in_flight=20), silent("a"), silent("b"), silent("c")], 20)
+    assert asked == {"busy": 17}
+
+
+def test_many_silent_connections_take_turns_on_few_seats() -> None:
+    """A round of 99 turns of 30 ms in half a second takes 6 seats; the busy one has the rest."""
+    others = [silent(n) for n in range(99)]
+    assert changes([charge("busy", rdy=100, in_flight=94), *others], 100) == {"busy": 94}
+    got = changes([charge("busy", rdy=94, in_flight=94), *others], 100)
+    assert sorted(got.values()) == [1] * 6
+
+
+def test_their_seats_are_at_most_15_percent() -> None:
+    others = [silent(n) for n in range(99)]
+    assert changes([charge("busy", rdy=20, in_flight=17), *others], 20)["busy"] == 17
+
+
+def test_the_turn_of_a_silent_connection_is_short_and_the_longest_waiting_is_next() -> None:
+    busy = charge("busy", rdy=9, in_flight=9)
+    holder, early, late = silent("holder", rdy=1), silent("early", since=-2.0), silent("late", since=-1.0)
+    holder.turn_at = 0.0
+    asked = ask([busy, holder, late, early], 10, now=0.02)
+    assert asked.changes == []
+    assert asked.turns is not None
+    assert asked.turns.next_at(0.02) == pytest.approx(0.025)
+    assert changes([busy, holder, late, early], 10, now=0.025) == {"holder": 0}
+    holder.sent(0, 0.025)
+    assert changes([busy, holder, late, early], 10, now=0.029) == {}, "the seat is free when RDY 0 is in force"
+    assert changes([busy, holder, late, early], 10, now=0.031) == {"early": 1}
+
+
+def test_a_connection_that_never_had_a_turn_is_next() -> None:
+    busy, waiting, new = charge("busy", rdy=9, in_flight=9), silent("waiting"), Charge("new", 0.0, SETTINGS)
+    assert changes([busy, waiting, new], 10) == {"new": 1}
+
+
+def test_the_turn_is_four_round_trips_at_least() -> None:
+    busy, holder, other = charge("busy", rdy=9, in_flight=9), silent("h", rdy=1, round_trip=0.1), silent("o")
+    holder.turn_at = 0.0
+    assert changes([busy, holder, other], 10, now=0.39) == {}
+    assert changes([busy, holder, other], 10, now=0.4) == {"h": 0}
+
+
+def test_a_message_makes_a_silent_connection_busy() -> None:
+    busy, holder, other = charge("busy", rdy=9, in_flight=9), silent("holder", rdy=1), silent("other")
+    assert holder.received(1, 0.0)
+    assert changes([busy, holder, other], 10) == {"busy": 5}
+    assert not holder.is_silent(0.0)
+
+
+@pytest.mark.parametrize(("max_in_flight", "rest"), [(2, 1), (4, 3), (6, 5)])
+def test_where_one_seat_is_a_large_part_it_is_theirs_for_a_turn_in_each_round(max_in_flight: int, rest: int) -> None:
+    busy = charge("busy", rdy=max_in_flight, in_flight=rest, max_rdy=2500)
+    holder, other = silent("holder", since=-0.4), silent("other", since=-0.3)
+    asked = ask([busy, holder, other], max_in_flight)
+    assert asked.changes == []
+    assert asked.next_at == pytest.approx(0.1)
+    assert changes([busy, holder, other], max_in_flight, now=0.1) == {"busy": rest}
+    busy.sent(rest, 0.1)
+    assert changes([busy, holder, other], max_in_flight, now=0.106) == {"holder": 1}
+    holder.sent(1, 0.106)
+    assert changes([busy, holder, other], max_in_flight, now=0.132) == {"holder": 0}
+    holder.sent(0, 0.132)
+    assert changes([busy, holder, other], max_in_flight, now=0.138) == {"busy": max_in_flight}
+
+
+def test_time_at_rdy_0_is_no_silence() -> None:
+    waiting = charge("waiting", seen=-99.0, waiting_since=-98.0)
+    assert not waiting.is_silent(0.0)
+    waiting.sent(1, 0.0)
+    assert not waiting.is_silent(9.9)
+    assert waiting.silent_at(9.0) == pytest.approx(10.0)
+    assert waiting.is_silent(10.0)
+
+
+def test_silence_adds_up_over_turns_and_a_message_ends_it() -> None:
+    held = charge("held", rdy=1, seen=0.0)
+    held.sent(0, 6.0)
+    held.sent(1, 100.0)
+    assert not held.is_silent(103.9)
+    assert held.is_silent(104.0)
+    held.received(1, 104.0)
+    held.answered(1, 104.0)
+    assert not held.is_silent(113.9)
+
+
+def test_time_in_which_the_process_stood_still_is_no_silence() -> None:
+    held = charge("held", rdy=1, seen=0.0)
+    held.excuse(8.0, 12.0)
+    assert not held.is_silent(17.9)
+    assert held.is_silent(18.0)
+
+
+# --- more in flight than max_in_flight
+
+
+def test_after_lowering_no_answer_brings_another_message() -> None:
+    four = [charge(n, rdy=5, in_flight=5) for n in range(4)]
+    assert changes(four, 3) == {0: 0, 1: 0, 2: 0, 3: 0}
+
+
+def test_rdy_is_what_would_be_left_if_the_whole_excess_were_answered_there() -> None:
+    late, other = charge("late", rdy=2, in_flight=3), charge("other", rdy=2, in_flight=2)
+    assert changes([late, other], 4) == {"other": 1}
+
+
 # --- a handler past its deadline
 
 
@@ -211,11 +328,12 @@ def test_a_connection_with_nothing_but_hung_handlers_lends_like_an_idle_one() ->
 def test_handlers_of_a_lost_connection_leave_its_successor_a_share() -> None:
     gone, other, again = charge("gone", rdy=5, in_flight=5), charge("other", rdy=5), Charge("again", 0.0, SETTINGS)
     gone.lost(0.0)
-    assert changes([gone, other, again], 10) == {"other": 3}
-    other.sent(3, 0.0)
+    assert changes([gone, other, again], 10) == {"other": 4}
+    other.sent(4, 0.0)
     assert changes([gone, other, again], 10, now=0.005) == {"again": 1}
     again.sent(1, 0.005)
-    assert changes([gone, other, again], 10, now=0.01) == {"again": 2}
+    again.received(1, 0.006)
+    assert changes([gone, other, again], 10, now=0.006) == {"other": 3}
 
 
 def test_where_hung_handlers_leave_less_than_one_each_they_take_turns() -> None:
@@ -428,7 +546,7 @@ def test_when_all_but_hung_handlers_answered_and_all_is_settled_what_they_leave_
     for each in charges:
         each.in_flight = each.reserved
         each.coming = 0
-        each.last_message_at = -1.0
+        each.last_message_at = each.idle_since = -1.0
     open_slots = [each for each in charges if not each.closing]
     limit = max_in_flight - sum(each.reserved for each in charges)
     now, used = 0.0, []

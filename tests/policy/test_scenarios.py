@@ -32,6 +32,7 @@ class Scene:
     ) -> None:
         self.clock = Clock()
         self.seconds = seconds
+        self.seconds_of = random.Random(1).random
         self.verdicts: list[str] = []
         self.msg_timeout = msg_timeout
         self.backoff = Backoff(exponential(1.0), max_duration=120.0 if backoff else 0.0)
@@ -79,17 +80,16 @@ def test_g1_lowering_max_in_flight_takes_effect_at_once(nsqds: int) -> None:
     scene = Scene(nsqds, 120, seconds=1.0)
     for nsqd in scene.cluster.nsqds:
         nsqd.publish(500)
-    scene.clock.run(0.5)
+    scene.clock.run(2.5)
     assert scene.rdys == [120 // nsqds] * nsqds
     assert scene.cluster.in_flight == 120
-    scene.reader.set_max_in_flight(60)
-    scene.clock.run(SOON)
-    assert scene.rdys == [60 // nsqds] * nsqds
-    scene.reader.set_max_in_flight(6)
-    scene.clock.run(SOON)
-    assert scene.rdys == [6 // nsqds] * nsqds
-    scene.clock.run(1.0)
-    assert scene.cluster.in_flight == 6
+    for lower in (60, 6):
+        scene.reader.set_max_in_flight(lower)
+        scene.clock.run(SOON)
+        assert scene.rdys == [0] * nsqds, "nothing for the answers until enough has been answered"
+        scene.clock.run(2.0)
+        assert scene.rdys == [lower // nsqds] * nsqds
+        assert scene.cluster.in_flight == lower
 
 
 def test_g1_lowering_with_one_connection_over_its_share_stops_the_others() -> None:
@@ -100,7 +100,7 @@ def test_g1_lowering_with_one_connection_over_its_share_stops_the_others() -> No
     scene.clock.run(SOON)
     scene.cluster.nsqds[1].publish(500)
     scene.clock.run(SOON)
-    assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [50, 0]
+    assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [99, 0]
     scene.clock.run(5.0)
     assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [5, 5]
 
@@ -115,11 +115,47 @@ def test_g1_a_connection_that_came_too_late_for_any_gets_its_share_when_the_othe
     assert [len(nsqd.in_flight) for nsqd in scene.cluster.nsqds] == [60, 0]
     scene.reader.set_max_in_flight(4)
     scene.clock.run(SOON)
-    assert scene.rdys == [2, 0], "the window is full, fuller than it may be"
-    scene.clock.run(1.0)
+    assert scene.rdys == [3, 0], "the window is full, fuller than it may be"
+    scene.clock.run(2.0)
     assert scene.rdys == [2, 2]
     scene.clock.run(55.0)
     assert scene.handled == 200
+
+
+@pytest.mark.parametrize("delay", [0.005, 0.02, 0.05])
+@pytest.mark.parametrize(("nsqds", "before", "after"), [(4, 20, 3), (3, 30, 6), (2, 10, 1), (4, 12, 8), (5, 100, 40)])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_lowering_live_sends_nothing_more_until_there_is_room(
+    nsqds: int, before: int, after: int, delay: float, adaptive: bool
+) -> None:
+    """20 lowered to 3 over four connections kept RDY 1, 1, 0, 1, and 5 messages in flight."""
+    scene = Scene(0, before, seconds=0.3, adaptive=adaptive)
+    connections = [
+        scene.cluster.add(Nsqd(scene.clock, f"n{n}"), delay=lambda: delay, round_trip=2 * delay) for n in range(nsqds)
+    ]
+    for connection in connections:
+        connection.nsqd.publish(before)
+    scene.reader.handle = lambda _message: (0.1 + 0.4 * scene.seconds_of(), "finish")
+    scene.clock.run(1.0)
+    for connection in connections:
+        connection.nsqd.publish(1000)
+    scene.clock.run(1.0)
+    assert scene.cluster.in_flight > after
+    scene.reader.set_max_in_flight(after)
+    arrived = scene.clock.now + delay + 0.001
+    excesses: list[int] = []
+
+    def sent(_nsqd: Nsqd) -> None:
+        total = scene.cluster.in_flight
+        if scene.clock.now > arrived and total > after:
+            excesses.append(total)
+
+    for nsqd in scene.cluster.nsqds:
+        nsqd.on_send = sent
+    handled = scene.handled
+    scene.clock.run(20.0)
+    assert excesses == []
+    assert scene.handled > handled + 20 * after, "and it goes on"
 
 
 def test_g2_p4_survivors_are_raised_at_once_without_a_message() -> None:
@@ -156,8 +192,11 @@ def test_g3_entering_backoff_with_slow_handlers_frees_nothing() -> None:
 
 def test_g8_the_busy_one_is_lent_what_the_idle_ones_do_not_use() -> None:
     scene = Scene(5, 100, seconds=0.1)
+    for nsqd in scene.cluster.nsqds:
+        nsqd.publish()
+    scene.clock.run(0.2)
     keep_busy(scene, scene.cluster.nsqds[2])
-    scene.clock.run(9.0)
+    scene.clock.run(8.8)
     assert scene.rdys == [20] * 5
     scene.clock.run(2.0)
     assert scene.rdys == [1, 1, 96, 1, 1]
@@ -442,7 +481,7 @@ def test_an_nsqd_whose_handlers_hung_when_it_was_lost_is_served_again_at_once() 
     assert scene.rdys == [0, 10, 10]
     scene.join().nsqd.publish(50)
     scene.clock.run(1.0)
-    assert sorted(scene.rdys) == [0, 6, 7, 7]
+    assert sorted(scene.rdys) == [0, 1, 1, 18]
     assert scene.cluster.nsqds[3].finished_count == 50
 
 
@@ -574,3 +613,51 @@ def test_the_first_message_after_a_long_silence_comes_in_time(seed: int) -> None
     scene.clock.run(10.0)
     [(handled, _, _)] = scene.reader.log
     assert handled - published < 5.5
+
+
+# --- one busy, the others silent
+
+
+@pytest.mark.parametrize(
+    ("nsqds", "max_in_flight", "held", "first"),
+    [
+        (10, 10, 8.5, 0.5),
+        (10, 7, 5.95, 0.5),
+        (10, 5, 4.0, 0.6),
+        (10, 2, 1.0, 0.6),
+        (2, 2, 1.8, 0.6),
+        (100, 100, 92.0, 0.6),
+    ],
+)
+def test_the_busy_one_has_most_of_the_window_and_the_silent_ones_their_turns(
+    nsqds: int, max_in_flight: int, held: float, first: float
+) -> None:
+    scene = Scene(nsqds, max_in_flight, seconds=0.05, adaptive=True)
+    busy = scene.cluster.nsqds[0]
+    keep_busy(scene, busy)
+    scene.clock.run(2.0)
+    before = busy.finished_count
+    scene.clock.run(20.0)
+    assert (busy.finished_count - before) * 0.05 / 20.0 >= held
+    waits = []
+    for nsqd in scene.cluster.nsqds[1:6]:
+        published = scene.clock.now
+        nsqd.publish()
+        scene.clock.run(0.777)
+        waits += [when - published for when, connection, _ in scene.reader.log if connection.nsqd is nsqd]
+    assert len(waits) == len(scene.cluster.nsqds[1:6])
+    assert max(waits) < first
+
+
+def test_many_silent_connections_cost_few_commands() -> None:
+    scene = Scene(0, 100, seconds=0.05)
+    scene.reader.checked = False
+    for n in range(300):
+        scene.reader.connect(Nsqd(scene.clock, f"n{n}"))
+    keep_busy(scene, scene.reader.connections[0].nsqd)
+    scene.clock.run(3.0)
+    plans, sent = scene.reader.plans, scene.reader.rdys_sent
+    scene.clock.run(4.0)
+    assert scene.reader.plans - plans < 10
+    assert (scene.reader.rdys_sent - sent) / 4.0 < 2.1 * Settings().silent_turns_per_second
+    assert all(each.nsqd.rdy_log for each in scene.reader.connections)

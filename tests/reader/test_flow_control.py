@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from typing import Any
@@ -145,3 +146,60 @@ def test_a_touched_message_does_not_hide_the_deadline_of_the_next():
             wait_for(lambda: runs[b"outlives"] == 2 and not inside, timeout=20)
             wait_for(lambda: reader.stats()["in_flight"] == 0)
     assert max(most) == 2
+
+
+def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard():
+    gate = Gate()
+    with contextlib.ExitStack() as stack:
+        nsqds = [stack.enter_context(running_nsqd("hub")) for _ in range(10)]
+        producers = [stack.enter_context(Producer(nsqd.tcp_address)) for nsqd in nsqds]
+        for producer in producers:
+            producer.publish("t", b"first")
+        addresses = [nsqd.tcp_address for nsqd in nsqds]
+        done: Counter[str] = Counter()
+
+        def handler(message: Message) -> None:
+            if message.body == b"held":
+                gate(message)
+            done[message.nsqd_address] += 1
+
+        reader = stack.enter_context(
+            Reader("t", "c", handler, nsqd_tcp_addresses=addresses, max_in_flight=10, low_rdy_idle_timeout=0.5)
+        )
+        wait_for(lambda: len(done) == 10)
+        producers[0].multi_publish("t", [b"held"] * 30)
+        wait_for(lambda: reader.stats()["connections"][addresses[0]]["share"] == 9)
+        wait_for(lambda: reader.stats()["connections"][addresses[0]]["in_flight"] == 9)
+        for producer, address in zip(producers[1:], addresses[1:], strict=True):
+            producer.publish("t", b"second")
+            wait_for(lambda address=address: done[address] == 2)
+        gate.open.set()
+        wait_for(lambda: done[addresses[0]] == 31)
+
+
+def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():
+    """A timer that was due meanwhile must not judge before the sockets are read."""
+    gate = Gate()
+
+    def handler(message: Message) -> None:
+        if message.body == b"held":
+            gate(message)
+
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], handler, max_in_flight=10, adaptive_rdy=False, low_rdy_idle_timeout=2),
+    ):
+        first, second = one.accept(), two.accept()
+        first.subscribe()
+        second.subscribe()
+        second.messages(ID % 2)
+        until(second, b"RDY 9")
+        first.messages(ID % 1, body=b"held")
+        until(second, b"RDY 5")
+        time.sleep(3.0)  # the whole process stands still, the hub too
+        second.messages(ID % 3)
+        assert second.line() == b"FIN " + ID % 3, "no RDY that takes its share before"
+        gate.open.set()
+        gevent.spawn(answer_cls, first)
+        gevent.spawn(answer_cls, second)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.backoff import Backoff
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
+from gnsq_like.policy.turns import SilentTurns
 from tests.support.virtual_nsqd import Clock, Link, Message, Nsqd
 
 #: How long before a message's deadline the Reader takes its slot out of RDY.
@@ -77,6 +78,7 @@ class Reader:
         self.connections: list[Connection] = []
         self.plan = Plan()
         self.plans = 0
+        self.ticks = 0
         self.rdys_sent = 0
         self.running = 0
         self.most_running = 0
@@ -86,6 +88,8 @@ class Reader:
         self.checked = False
         self.after_plan: Callable[[], object] = lambda: None
         self._timer_at: float | None = None
+        #: Silent at the last plan.
+        self._silent: set[Charge] = set()
         self._blocked_until: float | None = None
         self._next_pass = 0.0
 
@@ -227,7 +231,9 @@ class Reader:
             self.adjust(key)
         for connection in self.connections:
             self.adjust(connection)
+        self._silent = {charge for charge in charges if charge.is_silent(now)}
         self._set_timer(self.plan.next_at)
+        self._set_turns_timer()
         until = self.backoff.until
         if until is not None and until != self._blocked_until:
             self.clock.at(until, self._time_is_up)
@@ -262,6 +268,40 @@ class Reader:
         self._timer_at = at
         if at is not None:
             self.clock.at(at, lambda: self.replan() if self._timer_at == at else None)
+
+    def _set_turns_timer(self) -> None:
+        turns = self.plan.turns
+        at = None if turns is None else turns.next_at(self.clock.now)
+        if at is not None:
+            self.clock.at(at, lambda: self._tick(turns))
+
+    def _tick(self, turns: SilentTurns | None) -> None:
+        if turns is None or turns is not self.plan.turns:
+            return  # replaced by a new plan's
+        now = self.clock.now
+        self.ticks += 1
+        for charge, rdy in turns.tick(now):
+            assert rdy != charge.rdy, "only real changes"
+            charge.sent(rdy, now)
+            assert isinstance(charge.key, Connection)
+            self.adjust(charge.key)
+        if self.checked:
+            charges = [connection.charge for connection in self.connections]
+            assert sum(charge.at(now) for charge in charges) <= self.max_in_flight, "the window"
+            made = plan(
+                charges,
+                max_in_flight=self.max_in_flight,
+                now=now,
+                mode=self.backoff.mode,
+                settings=self.settings,
+                draw=self.rng.random,
+            )
+            as_planned = self._silent == {charge for charge in charges if charge.is_silent(now)}
+            assert not as_planned or made.turns is None or not made.changes, "a plan agrees with the turns"
+        if turns.next_at(now) is None:
+            self.replan()
+        else:
+            self._set_turns_timer()
 
     def _time_is_up(self) -> None:
         if self.backoff.time_is_up(self.clock.now):
@@ -299,29 +339,51 @@ def check_plan(
     else:
         room = max_in_flight - sum(charge.at(now) for charge in charges)
         settling = {charge.key for charge in charges if charge.is_settling(now)}
-        _check_shares(open_slots, limit, room, settling, mode, made)
+        _check_shares(open_slots, limit, room, settling, mode, made, now)
     again = ask()
     assert again.changes == [], ("planning twice", made, again, charges)
     return made
 
 
 def _check_shares(
-    open_slots: list[Charge], limit: int, room: int, settling: set[Hashable], mode: Mode, made: Plan
+    open_slots: list[Charge], limit: int, room: int, settling: set[Hashable], mode: Mode, made: Plan, now: float
 ) -> None:
     """Overdue handlers excuse nothing: for nsqd their messages are not in flight."""
+    silent = {charge.key for charge in open_slots if charge.is_silent(now)}
+    beside_busy = mode is Mode.FLOWING and limit > 1 and 0 < len(silent) < len(open_slots)
+    if beside_busy:
+        room, limit = _check_silent(
+            [charge for charge in open_slots if charge.key in silent], limit, room, settling, made
+        )
+        open_slots = [charge for charge in open_slots if charge.key not in silent]
     at_zero = [charge for charge in open_slots if not (charge.rdy or charge.in_time)]
     if mode is Mode.PROBING:
         assert sum(charge.rdy for charge in open_slots) <= 1
         if at_zero and room > 0 and not settling:
-            assert any(charge.rdy for charge in open_slots), "somebody tests"
+            assert any(charge.rdy for charge in open_slots), "one connection tests"
     elif room > 0:
         settled = [charge for charge in at_zero if charge.key not in settling]
         waiting = settled if len(open_slots) > limit else at_zero
-        assert not waiting, "nobody is at 0 while there is room, but who has just given up his turn"
-    if len(open_slots) > limit:
+        assert not waiting, "none is at 0 while there is room, except one that has just given up its turn"
+    if len(open_slots) > limit + beside_busy:
         assert all(charge.rdy <= 1 for charge in open_slots)
     if at_zero and room > 0:
-        assert made.next_at is not None, "whoever has nothing although there is room waits for a time"
+        assert made.next_at is not None, "a connection that has nothing although there is room waits for a time"
+
+
+def _check_silent(silent: list[Charge], limit: int, room: int, settling: set[Hashable], made: Plan) -> tuple[int, int]:
+    """Silent connections beside busy ones. Returns the room and the limit for the busy."""
+    most = max(1, int(silent[0].settings.silent_part * limit))
+    assert all(charge.rdy <= 1 for charge in silent)
+    holding = sum(charge.rdy for charge in silent)
+    assert holding <= most, "the silent leave the rest to the busy"
+    waiting = [charge for charge in silent if not charge.rdy]
+    if waiting and room > 0:
+        assert made.next_at is not None, "a silent connection gets its turn"
+        if not settling and silent[0].settings.silent_part * limit >= 1:
+            assert holding, "their seats are used"
+    # The room that is left may be theirs: the seat of a connection that settles, or that none is due for.
+    return max(0, room - (most - holding)), limit - most
 
 
 class Cluster:

@@ -1,0 +1,103 @@
+"""Turns of silent connections: examples, and the promises of any sequence of ticks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.policy.charge import NEVER, Charge, Settings
+from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, is_due
+from tests.support.scale import examples
+
+SETTINGS = Settings()
+
+
+def silent(key: object, waiting_since: float = -1.0, round_trip: float = 0.0) -> Charge:
+    charge = Charge(key, waiting_since, SETTINGS, round_trip=round_trip)
+    charge.turn_at = waiting_since - 0.025
+    return charge
+
+
+def run(turns: SilentTurns, until: float) -> list[tuple[float, object, int]]:
+    """(time, key, RDY) of all ticks until then."""
+    log: list[tuple[float, object, int]] = []
+    now: float | None = 0.0
+    while now is not None and now <= until:
+        for charge, rdy in turns.tick(now):
+            charge.sent(rdy, now)
+            log.append((now, charge.key, rdy))
+        now = turns.next_at(now)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("silent_ones", "most", "seats"), [(3, 3, 3), (9, 1, 1), (99, 15, 6), (99, 3, 3), (999, 150, 16)]
+)
+def test_seats(silent_ones: int, most: int, seats: int) -> None:
+    assert count_seats([silent(n) for n in range(silent_ones)], most, SETTINGS) == seats
+
+
+def test_the_longest_waiting_is_next_and_a_new_connection_before_all() -> None:
+    new = Charge("new", -0.1, SETTINGS)
+    charges = [silent("b", -2.0), silent("a", -3.0), new]
+    log = run(SilentTurns(charges, 1, shared=False, now=0.0, draw=random.random), 0.1)
+    assert [key for _, key, rdy in log if rdy] == ["new", "a", "b", "new"]
+
+
+def test_a_seat_is_free_when_rdy_0_is_in_force() -> None:
+    log = run(SilentTurns([silent("a", -2.0), silent("b")], 1, shared=False, now=0.0, draw=random.random), 0.031)
+    assert [(key, rdy) for _, key, rdy in log] == [("a", 1), ("a", 0), ("b", 1)]
+    assert [when for when, _, _ in log] == pytest.approx([0.0, 0.025, 0.03])
+
+
+def test_a_turn_goes_on_while_no_other_waits() -> None:
+    turns = SilentTurns([silent("a"), silent("b")], 2, shared=False, now=0.0, draw=random.random)
+    assert len(run(turns, 10.0)) == 2
+    assert turns.next_at(10.0) is None
+
+
+def test_a_shared_seat_is_given_back_after_the_turn() -> None:
+    turns = SilentTurns([silent("a", -0.6), silent("b", -0.2)], 1, shared=True, now=0.0, draw=random.random)
+    assert [(key, rdy) for _, key, rdy in run(turns, 10.0)] == [("a", 1), ("a", 0)]
+    assert turns.occupied == 0
+    assert turns.next_at(0.1) is None, "the busy may have it: another plan is due"
+
+
+def test_when_a_connection_on_a_shared_seat_is_due() -> None:
+    assert due_at(silent("a", -0.2)) == pytest.approx(0.3)
+    assert is_due(silent("a", -0.6), 0.0)
+    assert due_at(Charge("new", 0.0, SETTINGS)) == NEVER
+
+
+def test_the_room_limits_what_begins() -> None:
+    turns = SilentTurns([silent(n) for n in range(5)], 3, shared=False, now=0.0, draw=random.random)
+    assert len(turns.tick(0.0, room=2)) == 2
+
+
+@examples(20)
+@given(
+    count=st.integers(1, 30),
+    seats=st.integers(1, 5),
+    round_trips=st.lists(st.sampled_from([0.0, 0.001, 0.02]), min_size=30, max_size=30),
+)
+def test_never_more_than_the_seats_and_everyone_within_a_round(
+    count: int, seats: int, round_trips: list[float]
+) -> None:
+    charges = [silent(n, -random.Random(n).random(), round_trips[n]) for n in range(count)]
+    turns = SilentTurns(charges, seats, shared=False, now=0.0, draw=random.Random(1).random)
+    spans = [SETTINGS.silent(c.round_trip) + SETTINGS.settling(c.round_trip) for c in charges]
+    a_round = 1.5 * sum(spans) / seats + 2 * max(spans)  # longer turns may bunch on one seat
+    begun: dict[object, float] = {charge.key: 0.0 for charge in charges}
+    now: float | None = 0.0
+    while now is not None and now < 3 * a_round:
+        for charge, rdy in turns.tick(now):
+            charge.sent(rdy, now)
+            if rdy:
+                assert now - begun[charge.key] <= a_round
+                begun[charge.key] = now
+        assert sum(charge.at(now) for charge in charges) <= seats
+        now = turns.next_at(now)
+    assert all(charge.turn_at >= 0 for charge in charges)
