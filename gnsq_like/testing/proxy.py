@@ -11,6 +11,8 @@ all. Every fault may be set while connections are open, for both directions or f
         proxy.to_server.reset_at(100)        # RST as soon as exactly 100 bytes have been forwarded to nsqd
         proxy.lose_server()                  # nsqd's machine is gone, without FIN or RST
 
+An ``observer`` sees every byte that passes, and can count frames.
+
 It runs in a thread of its own, or in the caller's hub where sockets are monkey-patched, and may be called from
 any thread. Faults are placed by bytes, so they are exact; only delay and rate depend on time.
 
@@ -21,11 +23,11 @@ write ends where the next one is.
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from fcntl import ioctl
 from types import TracebackType
 from typing import Any
@@ -38,6 +40,7 @@ from gevent.server import StreamServer
 
 from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.testing.direction import Direction, Strike
 from gnsq_like.testing.hub import kit_hub
 
 _READ_BYTES = 65536
@@ -50,113 +53,24 @@ _LINGER = 2.0
 #: Seconds between two writes of a direction with a rate.
 _RATE_STEP = 0.01
 
-
-@dataclass(frozen=True, eq=False)
-class _Strike:
-    """A fault at a byte of a connection's stream."""
-
-    #: Bytes before it.
-    offset: int
-    #: "cut", "reset" or "corrupt".
-    what: str
-    #: Bytes that a corrupt one puts in place of as many; None inverts all bits of the byte.
-    overlay: tuple[int | None, ...] = ()
-    #: Whether it hits every connection; if not, only the first one that gets there.
-    every: bool = False
-
-
-class Direction:
-    """One direction through a proxy, for all its connections.
-
-    :param run: calls a function in the proxy's hub
-    """
-
-    def __init__(self, run: Callable[[Callable[[], object]], object]) -> None:
-        self._run = run
-        #: Seconds by which bytes received from now on are delayed.
-        self.delay = 0.0
-        #: Bytes that each connection forwards in a second; 0 for any number.
-        self.bytes_per_second = 0.0
-        #: Bytes forwarded so far, by all connections.
-        self.count = 0
-        #: Whether nothing is forwarded.
-        self.is_frozen = False
-        self._thawed: Event | None = None
-        self._strikes: list[_Strike] = []
-
-    def freeze(self) -> None:
-        """Forward nothing; the connections stay open, and bytes received are kept for :meth:`thaw`."""
-        self.is_frozen = True
-
-    def thaw(self) -> None:
-        """End a :meth:`freeze`, and forward the bytes received meanwhile. May switch."""
-        if self.is_frozen:
-            self._run(self._thaw)
-
-    def _thaw(self) -> None:
-        self.is_frozen = False
-        if self._thawed is not None:
-            self._thawed.set()
-            self._thawed = None
-
-    def cut_at(self, offset: int, *, every: bool = False) -> None:
-        """Close a connection, in both directions, as soon as it has forwarded exactly ``offset`` bytes in this one.
-
-        It hits the first connection that gets there, once; with ``every``, each one.
-        """
-        self._strikes.append(_Strike(offset, "cut", every=every))
-
-    def reset_at(self, offset: int, *, every: bool = False) -> None:
-        """Like :meth:`cut_at`, but the connection ends with RST."""
-        self._strikes.append(_Strike(offset, "reset", every=every))
-
-    def corrupt_at(self, offset: int, data: bytes | None = None, *, every: bool = False) -> None:
-        """Invert all bits of byte ``offset`` of a connection's stream; the first byte is 0.
-
-        It hits the first connection that gets there, once; with ``every``, each one.
-
-        :param data: replaces as many bytes instead
-        """
-        self._strikes.append(_Strike(offset, "corrupt", (None,) if data is None else tuple(data), every))
-
-    def clear(self) -> None:
-        """Remove all faults: no delay, no rate, no strike to come, not frozen. May switch."""
-        self.delay = 0.0
-        self.bytes_per_second = 0.0
-        self._strikes = []
-        self.thaw()
-
-    # -- for the connections, in the proxy's hub -----------------------------------------------------
-
-    def wait_until_thawed(self) -> None:
-        """Wait while it is frozen. May switch."""
-        while self.is_frozen:
-            if self._thawed is None:
-                self._thawed = Event()
-            self._thawed.wait()
-
-    def strikes_of(self, done: set[_Strike]) -> list[_Strike]:
-        """The strikes that a connection has not had yet, the nearest first."""
-        return sorted((s for s in self._strikes if s not in done), key=lambda strike: strike.offset)
-
-    def use_up(self, strike: _Strike) -> None:
-        """Note that it has hit a connection."""
-        if not strike.every:
-            self._strikes.remove(strike)
+#: Called with the number of a connection, a place and the bytes that pass there: "from client", "to server",
+#: "from server", "to client". At the end of the client's side: "closed", without bytes.
+Observer = Callable[[int, str, bytes], object]
 
 
 class _Pipe:
     """One direction of one connection: a greenlet that receives and one that forwards."""
 
-    def __init__(self, direction: Direction, source: Any, sink: Any, link: _Link) -> None:
+    def __init__(self, direction: Direction, source: Any, sink: Any, link: _Link, *, is_to_server: bool) -> None:
         self._direction = direction
+        self._is_to_server = is_to_server
         self._source = source
         self._sink = sink
         self._link = link
         #: Bytes forwarded.
         self._offset = 0
         #: Strikes that have hit this connection.
-        self._done: set[_Strike] = set()
+        self._done: set[Strike] = set()
         #: Replaces the next bytes.
         self._overlay: tuple[int | None, ...] = ()
         #: When data is due, and the data; empty bytes for the end.
@@ -167,11 +81,18 @@ class _Pipe:
         try:
             while True:
                 data = self._source.recv(_READ_BYTES)
+                self._received(data)
                 self._late.put((time.monotonic() + self._direction.delay, data))
                 if not data:
                     return
         except OSError:
             self._link.end(reset=True)  # as the other end left
+
+    def _received(self, data: bytes) -> None:
+        if data:
+            self._link.observe("from client" if self._is_to_server else "from server", data)
+        elif self._is_to_server:
+            self._link.note_closed()
 
     def _forward(self) -> None:
         direction = self._direction
@@ -219,7 +140,9 @@ class _Pipe:
         changed = bytes([byte ^ 0xFF if new is None else new for byte, new in zip(data, overlay, strict=False)])
         self._offset += count
         direction.count += count
-        self._sink.sendall(changed + data[len(changed) : count])
+        forwarded = changed + data[len(changed) : count]
+        self._link.observe("to server" if self._is_to_server else "to client", forwarded)
+        self._sink.sendall(forwarded)
         if rate:
             gevent.sleep(count / rate)
             direction.wait_until_thawed()
@@ -229,7 +152,11 @@ class _Pipe:
 class _Link:
     """One connection through the proxy: two sockets, and a pipe for each direction."""
 
-    def __init__(self, proxy: FaultProxy, client: Any, server: Any) -> None:
+    def __init__(self, proxy: FaultProxy, client: Any, server: Any, number: int) -> None:
+        self._number = number
+        self._observer = proxy.observer
+        #: Whether the observer knows that the client's side has ended.
+        self._is_closed = False
         self._client = client
         self._server = server
         #: Directions that have ended.
@@ -238,9 +165,20 @@ class _Link:
         self._over = Event()
         #: Whether to close the sockets at once then.
         self._at_once = False
-        to_server = _Pipe(proxy.to_server, client, server, self)
-        to_client = _Pipe(proxy.to_client, server, client, self)
+        to_server = _Pipe(proxy.to_server, client, server, self, is_to_server=True)
+        to_client = _Pipe(proxy.to_client, server, client, self, is_to_server=False)
         self._greenlets = to_server.greenlets + to_client.greenlets
+
+    def observe(self, where: str, data: bytes) -> None:
+        """Show the observer bytes that pass. Never switches."""
+        if self._observer is not None:
+            self._observer(self._number, where, data)
+
+    def note_closed(self) -> None:
+        """Show the observer that the client's side has ended; twice is fine. Never switches."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.observe("closed", b"")
 
     def run(self) -> None:
         """Wait for the end, and close the sockets. Switches."""
@@ -250,6 +188,7 @@ class _Link:
                 self._linger()
         finally:
             self._kill()
+            self.note_closed()
             self._client.close()
             self._server.close()
 
@@ -262,6 +201,7 @@ class _Link:
     def end(self, *, reset: bool, at_once: bool = False) -> None:
         """End the connection at both ends. Never switches."""
         self._kill()
+        self.note_closed()
         self._at_once = reset or at_once
         for sock in (self._client, self._server):
             try:
@@ -277,7 +217,21 @@ class _Link:
     def lose(self, *, server: bool) -> None:
         """Drop one end: the other keeps its socket, on which nothing arrives any more. Never switches."""
         self._kill()
+        if not server:
+            self.note_closed()
         (self._server if server else self._client).close()
+        self._greenlets = [gevent.spawn(self._outlast, self._client if server else self._server)]
+
+    def _outlast(self, sock: Any) -> None:
+        """After a loss: wait until the end that is left has had enough."""
+        try:
+            while data := sock.recv(_READ_BYTES):
+                if sock is self._client:
+                    self.observe("from client", data)
+        except OSError:
+            pass
+        self._at_once = True
+        self._over.set()
 
     def _linger(self) -> None:
         """Read what still arrives: closing on unread data would send RST."""
@@ -314,11 +268,24 @@ class FaultProxy:
     :param delay: seconds by which each direction is delayed
     :param own_thread: whether it runs in a thread of its own; None: yes, unless sockets are monkey-patched, where it
         runs in the caller's hub
+    :param observer: sees all bytes, as (number, where, data): the connection's number, from 0; "from client",
+        "to server", "from server" or "to client"; the bytes. Once for each connection, where is "closed": its client
+        has left, or was cut off. It is called in the proxy's thread and must not switch
     """
 
-    def __init__(self, target: str = "", delay: float = 0.0, *, own_thread: bool | None = None) -> None:
+    def __init__(
+        self,
+        target: str = "",
+        delay: float = 0.0,
+        *,
+        own_thread: bool | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         #: Where new connections go.
         self.target = target
+        #: For connections made from now on.
+        self.observer = observer
+        self._numbers = itertools.count()
         #: Whether new connections are accepted; if not, they are closed at once.
         self.accepting = True
         self._own_thread = own_thread
@@ -435,7 +402,7 @@ class FaultProxy:
         server.settimeout(None)
         for sock in (client, server):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = _Link(self, client, server)
+        link = _Link(self, client, server, next(self._numbers))
         self._links.add(link)
         try:
             link.run()

@@ -8,8 +8,8 @@ import pytest
 
 import gnsq_like
 from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNsqlookupd
+from gnsq_like.testing.direction import Direction
 from gnsq_like.testing.plugin import KINDS
-from gnsq_like.testing.proxy import Direction
 from gnsq_like.testing.states import CHANNEL_COUNTS
 from tests.support.pages import blocks, page
 

@@ -206,6 +206,63 @@ def test_a_lost_client_leaves_the_server_with_a_connection_that_says_nothing(end
     assert take_until_reset(server) == b""
 
 
+@contextmanager
+def observed():
+    """(proxy, what its observer saw, a function that connects)"""
+    seen = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        FaultProxy(
+            f"127.0.0.1:{listener.getsockname()[1]}",
+            observer=lambda number, where, data: seen.append((number, where, data)),
+        ) as proxy,
+    ):
+        ends = Ends(proxy, listener)
+        yield proxy, seen, ends.connect
+        ends.close()
+
+
+def test_an_observer_sees_the_bytes_at_both_sides_and_the_end():
+    with observed() as (proxy, seen, connect):
+        client, server = connect()
+        proxy.to_server.freeze()
+        client.sendall(b"held")
+        wait_until(lambda: seen == [(0, "from client", b"held")])
+        proxy.to_server.thaw()
+        assert take(server, 4) == b"held"
+        proxy.to_client.corrupt_at(0, b"X")
+        server.sendall(b"ok")
+        assert take(client, 2) == b"Xk"
+        assert seen[1:] == [(0, "to server", b"held"), (0, "from server", b"ok"), (0, "to client", b"Xk")]
+        client.close()
+        wait_until(lambda: seen[4:] == [(0, "closed", b"")])
+        connect()[0].sendall(b"!")
+        wait_until(lambda: (1, "to server", b"!") in seen)
+
+
+@pytest.mark.parametrize("end", ["cut", "reset", "lose_client"])
+def test_an_observer_sees_that_the_client_was_cut_off(end):
+    with observed() as (proxy, seen, connect):
+        client, server = connect()
+        echo(client, server, 1)
+        getattr(proxy, end)()
+        assert (0, "closed", b"") in seen
+        wait_until(lambda: seen.count((0, "closed", b"")) == 1)
+
+
+def test_a_connection_that_lost_its_server_ends_when_its_client_leaves():
+    with observed() as (proxy, seen, connect):
+        client, server = connect()
+        echo(client, server, 1)
+        proxy.lose_server()
+        client.sendall(b"into the void")
+        wait_until(lambda: seen[2:] == [(0, "from client", b"into the void")])
+        assert proxy.connection_count == 1
+        client.close()
+        wait_until(lambda: proxy.connection_count == 0)
+        assert seen[-1] == (0, "closed", b"")
+
+
 # -- at byte n --------------------------------------------------------------------------------------
 
 
