@@ -54,7 +54,7 @@ _LINGER = 2.0
 _RATE_STEP = 0.01
 
 #: Called with the number of a connection, a place and the bytes that pass there: "from client", "to server",
-#: "from server", "to client". At the end of the client's side: "closed", without bytes.
+#: "from server", "to client". At the end of either side, without bytes: "client closed", "server closed".
 Observer = Callable[[int, str, bytes], object]
 
 
@@ -89,10 +89,11 @@ class _Pipe:
             self._link.end(reset=True)  # as the other end left
 
     def _received(self, data: bytes) -> None:
+        side = "client" if self._is_to_server else "server"
         if data:
-            self._link.observe("from client" if self._is_to_server else "from server", data)
-        elif self._is_to_server:
-            self._link.note_closed()
+            self._link.observe(f"from {side}", data)
+        else:
+            self._link.note_closed(side)
 
     def _forward(self) -> None:
         direction = self._direction
@@ -155,8 +156,8 @@ class _Link:
     def __init__(self, proxy: FaultProxy, client: Any, server: Any, number: int) -> None:
         self._number = number
         self._observer = proxy.observer
-        #: Whether the observer knows that the client's side has ended.
-        self._is_closed = False
+        #: The sides whose end the observer knows: "client", "server".
+        self._closed: set[str] = set()
         self._client = client
         self._server = server
         #: Directions that have ended.
@@ -174,11 +175,12 @@ class _Link:
         if self._observer is not None:
             self._observer(self._number, where, data)
 
-    def note_closed(self) -> None:
-        """Show the observer that the client's side has ended; twice is fine. Never switches."""
-        if not self._is_closed:
-            self._is_closed = True
-            self.observe("closed", b"")
+    def note_closed(self, *sides: str) -> None:
+        """Show the observer that "client" or "server" has left, or was cut off; twice is fine. Never switches."""
+        for side in sides:
+            if side not in self._closed:
+                self._closed.add(side)
+                self.observe(f"{side} closed", b"")
 
     def run(self) -> None:
         """Wait for the end, and close the sockets. Switches."""
@@ -188,7 +190,7 @@ class _Link:
                 self._linger()
         finally:
             self._kill()
-            self.note_closed()
+            self.note_closed("client", "server")
             self._client.close()
             self._server.close()
 
@@ -201,7 +203,7 @@ class _Link:
     def end(self, *, reset: bool, at_once: bool = False) -> None:
         """End the connection at both ends. Never switches."""
         self._kill()
-        self.note_closed()
+        self.note_closed("client", "server")
         self._at_once = reset or at_once
         for sock in (self._client, self._server):
             try:
@@ -217,8 +219,7 @@ class _Link:
     def lose(self, *, server: bool) -> None:
         """Drop one end: the other keeps its socket, on which nothing arrives any more. Never switches."""
         self._kill()
-        if not server:
-            self.note_closed()
+        self.note_closed("server" if server else "client")
         (self._server if server else self._client).close()
         self._greenlets = [gevent.spawn(self._outlast, self._client if server else self._server)]
 
@@ -269,8 +270,8 @@ class FaultProxy:
     :param own_thread: whether it runs in a thread of its own; None: yes, unless sockets are monkey-patched, where it
         runs in the caller's hub
     :param observer: sees all bytes, as (number, where, data): the connection's number, from 0; "from client",
-        "to server", "from server" or "to client"; the bytes. Once for each connection, where is "closed": its client
-        has left, or was cut off. It is called in the proxy's thread and must not switch
+        "to server", "from server" or "to client"; the bytes. Once for each connection, where is "client closed", and
+        once "server closed": that end has left, or was cut off. It is called in the proxy's thread and must not switch
     """
 
     def __init__(

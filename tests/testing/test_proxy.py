@@ -235,7 +235,9 @@ def test_an_observer_sees_the_bytes_at_both_sides_and_the_end():
         assert take(client, 2) == b"Xk"
         assert seen[1:] == [(0, "to server", b"held"), (0, "from server", b"ok"), (0, "to client", b"Xk")]
         client.close()
-        wait_until(lambda: seen[4:] == [(0, "closed", b"")])
+        wait_until(lambda: seen[4:] == [(0, "client closed", b"")])
+        server.close()
+        wait_until(lambda: seen[5:] == [(0, "server closed", b"")])
         connect()[0].sendall(b"!")
         wait_until(lambda: (1, "to server", b"!") in seen)
 
@@ -246,8 +248,7 @@ def test_an_observer_sees_that_the_client_was_cut_off(end):
         client, server = connect()
         echo(client, server, 1)
         getattr(proxy, end)()
-        assert (0, "closed", b"") in seen
-        wait_until(lambda: seen.count((0, "closed", b"")) == 1)
+        assert seen.count((0, "client closed", b"")) == 1
 
 
 def test_a_connection_that_lost_its_server_ends_when_its_client_leaves():
@@ -256,11 +257,11 @@ def test_a_connection_that_lost_its_server_ends_when_its_client_leaves():
         echo(client, server, 1)
         proxy.lose_server()
         client.sendall(b"into the void")
-        wait_until(lambda: seen[2:] == [(0, "from client", b"into the void")])
+        wait_until(lambda: seen[2:] == [(0, "server closed", b""), (0, "from client", b"into the void")])
         assert proxy.connection_count == 1
         client.close()
         wait_until(lambda: proxy.connection_count == 0)
-        assert seen[-1] == (0, "closed", b"")
+        assert seen[-1] == (0, "client closed", b"")
 
 
 # -- at byte n --------------------------------------------------------------------------------------
