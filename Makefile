@@ -4,6 +4,8 @@
 #   make pipeline-demo  gnsq-like pipeline demo
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make test       lint and pytest
+#   make faults     a minute of random faults; a part of make test
+#   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
@@ -21,6 +23,9 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # The tests wait more than they compute, for time itself.
 PROCESSES ?= 3
+MINUTES ?= 5
+NSQ ?= ours
+SEED ?=
 
 DEMO_VENV = .venv/demo
 PIPELINE_VENV = .venv/pipeline
@@ -32,7 +37,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests test-spark test-peers test-browser differential test-all format clean
+.PHONY: help demo pipeline-demo test lint tests faults soak test-spark test-peers test-browser differential test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -92,6 +97,12 @@ lint: $(TEST_VENV)/$(STAMP)
 tests: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
+faults: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest tests/faults -m faults $(PYTEST_ARGS)
+
+soak: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m tests.faults --minutes $(MINUTES) --nsq $(NSQ) $(if $(SEED),--seed $(SEED))
+
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' -n 2 --dist loadgroup $(PYTEST_ARGS)
 
@@ -110,14 +121,19 @@ test-browser: $(TEST_VENV)/$(STAMP)
 differential: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HTTP_REQUESTS=5000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
-# Both parts run even when one fails, so that one run tells everything.
+# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
+# mostly wait; what they print comes last.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; \
+	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
+	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
 	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
+	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
+	cat "$$said"; rm "$$said"; \
+	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 

@@ -19,8 +19,9 @@ settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("GNSQ_LIKE_HYPOTHESIS", "ci"))
 
 
-#: Marks of tests that run only when asked for: by -m with the mark's name, or by the test's own name.
-ON_REQUEST = ("browser", "peers", "spark_long")
+#: Marks of tests that run only when asked for: by -m with the mark's name, or by the test's own name; ``faults`` also
+#: by --seed.
+ON_REQUEST = ("browser", "faults", "peers", "spark_long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,6 +51,8 @@ def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what runs only on request, and was not asked for."""
     asked = config.getoption("markexpr")
+    if config.getoption("seed", None) is not None:
+        asked += " faults"
     named = [Path(each).name for each in config.args if "::" in each]
     left_out = [
         item

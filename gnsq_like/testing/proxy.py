@@ -218,6 +218,8 @@ class _Link:
 
     def lose(self, *, server: bool) -> None:
         """Drop one end: the other keeps its socket, on which nothing arrives any more. Never switches."""
+        if self._over.is_set():
+            return  # it has ended, and is only read out
         self._kill()
         self.note_closed("server" if server else "client")
         (self._server if server else self._client).close()

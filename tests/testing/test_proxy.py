@@ -264,6 +264,21 @@ def test_a_connection_that_lost_its_server_ends_when_its_client_leaves():
         assert seen[-1] == (0, "client closed", b"")
 
 
+def test_a_loss_leaves_a_connection_that_ends_alone(capfd):
+    with observed() as (proxy, seen, connect):
+        client, server = connect()
+        echo(client, server, 1)
+        proxy.cut()
+        assert proxy.connection_count == 1
+        wait_until(lambda: [each for each in seen if each[1].endswith("closed")])
+        proxy.lose_server()
+        assert take_all(client) == take_all(server) == b""
+        client.close()
+        server.close()
+        wait_until(lambda: proxy.connection_count == 0)
+    assert capfd.readouterr().err == ""
+
+
 # -- at byte n --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,227 @@
+"""A run: clients work while faults happen, everything is let come to rest, and what was seen is judged."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+
+from tests.faults.actors import WAYS, Actor
+from tests.faults.ledger import Ledger, Verdict
+from tests.faults.notes import read_into
+from tests.faults.resources import peak_memory
+from tests.faults.schedule import Fault, make_schedule
+from tests.faults.stage import Stage
+from tests.faults.window import Window
+
+COUNTS = {"nsqd": 3, "link": 3, "lookupd": 1, "liar": 1, "client": len(WAYS)}
+#: Seconds after which nsqds take a message back; handlers hang for up to one and a half of it.
+MSG_TIMEOUT = 2.0
+#: Seconds for clients to begin, and for all that is left to be handled in the end.
+START_TIMEOUT = 60.0
+DRAIN_TIMEOUT = 90.0
+#: Seconds that a killed connection's or nsqd's effects may last.
+_AFTERMATH = 1.0
+#: Seconds by which this process may be late before what it saw is in doubt.
+_STALL = 0.2
+
+
+class _Wire:
+    """Tells ledger and window what passes; see ``tap.Wire``."""
+
+    def __init__(self, ledger: Ledger, window: Window) -> None:
+        self._ledger = ledger
+        self._window = window
+
+    def identified(self, connection: object, client: str) -> None:
+        self._window.identified(connection, client)
+
+    def granted(self, connection: object, rdy: int, at: float) -> None:
+        self._ledger.granted(connection, rdy)
+        self._window.granted(connection, rdy, at)
+
+    def published(self, nsqd: int, number: int, at: float) -> None:
+        self._ledger.published(nsqd, number)
+
+    def delivered(self, nsqd: int, connection: object, message_id: bytes, number: int, at: float) -> None:
+        if number >= 0:
+            self._ledger.delivered(nsqd, connection, message_id, number, at)
+        self._window.delivered(connection, message_id, at)
+
+    def received(self, connection: object, message_id: bytes, at: float) -> None:
+        self._window.received(connection, message_id, at)
+
+    def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None:
+        self._ledger.answered(nsqd, connection, message_id, how)
+        self._window.answered(connection, message_id)
+
+    def client_closed(self, connection: object, at: float) -> None:
+        self._ledger.closed(connection)
+        self._window.client_closed(connection)
+
+    def server_closed(self, nsqd: int, connection: object, at: float) -> None:
+        self._ledger.closed(connection)
+
+
+@dataclass
+class Result:
+    """What a run has shown."""
+
+    seed: int
+    nsq: str
+    seconds: float
+    faults: Counter[str]
+    verdict: Verdict
+    window: Window
+    #: Everything else that is wrong, as text.
+    errors: list[str] = field(default_factory=list)
+    #: What each client that ended in good order held before and after.
+    resources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: MiB, by kind of process.
+    peaks: dict[str, float] = field(default_factory=dict)
+
+
+class Campaign:
+    """One run.
+
+    :param seed: decides faults, clients and handlers
+    :param seconds: of faults
+    :param nsq: "ours" or "real"
+    """
+
+    def __init__(self, seed: int, seconds: float, nsq: str) -> None:
+        self._seed = seed
+        self._seconds = seconds
+        self._nsq = nsq
+        self._ledger = Ledger(MSG_TIMEOUT)
+        self._window = Window(MSG_TIMEOUT)
+        self._faults: Counter[str] = Counter()
+        self._errors: list[str] = []
+        self._peaks: dict[str, float] = {"nsqd": 0.0}
+        self._stage = Stage(nsq, _Wire(self._ledger, self._window), COUNTS["nsqd"], MSG_TIMEOUT)
+        self._actors: list[Actor] = []
+
+    def run(self) -> Result:
+        """Do it. Switches."""
+        with ExitStack() as cleanup:
+            ticker = gevent.spawn(self._tick)
+            cleanup.callback(ticker.kill)
+            cleanup.enter_context(self._stage)
+            sockets = self._stage.socket_counts()
+            self._actors = [Actor(self._seed, index, self._stage, MSG_TIMEOUT) for index in range(COUNTS["client"])]
+            for actor in self._actors:
+                cleanup.callback(actor.kill)
+                self._begin(actor)
+            self._wait(lambda: all(actor.is_working for actor in self._actors), START_TIMEOUT, "clients do not begin")
+            self._do_faults()
+            self._come_to_rest()
+            self._wait(lambda: self._stage.socket_counts() <= sockets, 10, "nsqds keep sockets")
+            return self._result()
+
+    def _begin(self, actor: Actor) -> None:
+        spec = actor.start()
+        self._window.limit(spec.name, spec.reader["max_in_flight"])
+
+    def _wait(self, condition: Callable[[], Any], timeout: float, problem: str) -> bool:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                self._errors.append(problem)
+                return False
+            gevent.sleep(0.1)
+        return True
+
+    def _tick(self) -> None:
+        """What is seen while this process stands still has the wrong time."""
+        while True:
+            begin = time.monotonic()
+            gevent.sleep(0.05)
+            end = time.monotonic()
+            for nsqd, pid in enumerate(each.process.pid for each in self._stage.nsqds if each.process):
+                if end - begin > _STALL:
+                    self._disturb(nsqd, begin, end + _AFTERMATH)
+                self._peaks["nsqd"] = max(self._peaks["nsqd"], peak_memory(pid))
+
+    def _disturb(self, nsqd: int, begin: float, end: float) -> None:
+        self._ledger.disturbed(nsqd, begin, end)
+        self._window.disturbed_until[nsqd] = max(end, self._window.disturbed_until.get(nsqd, 0.0))
+
+    # -- faults --------------------------------------------------------------------------------------
+
+    def _do_faults(self) -> None:
+        began = time.monotonic()
+        by_target: dict[tuple[str, int], list[Fault]] = {}
+        for fault in make_schedule(self._seed, self._seconds, COUNTS, self._nsq):
+            by_target.setdefault((fault.sort, fault.target), []).append(fault)
+
+        def do_all(faults: list[Fault]) -> None:
+            for fault in faults:
+                # Later where the one before took longer: a daemon needs seconds to start on a busy machine.
+                gevent.sleep(max(0.0, began + fault.at - time.monotonic()))
+                self._do(fault)
+
+        running = [gevent.spawn(do_all, faults) for faults in by_target.values()]
+        gevent.sleep(self._seconds)
+        gevent.joinall(running)
+
+    def _do(self, fault: Fault) -> None:
+        self._faults[f"{fault.sort}: {fault.kind}"] += 1
+        try:
+            if fault.sort == "client":
+                spec = self._actors[fault.target].do(fault)
+                if spec is not None:
+                    self._window.limit(spec.name, spec.reader["max_in_flight"])
+                return
+            if fault.sort in ("nsqd", "link"):
+                now = time.monotonic()
+                self._disturb(fault.target, now, now + fault.lasts + _AFTERMATH)
+            self._stage.do(fault, lambda nsqd: self._ledger.killed(nsqd, time.monotonic()))
+            if fault.sort in ("nsqd", "link"):
+                self._disturb(fault.target, now, time.monotonic() + _AFTERMATH)
+        except Exception as exc:
+            self._errors.append(f"{fault}: {exc!r}")
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def _come_to_rest(self) -> None:
+        for actor in self._actors:
+            actor.command("quiet")
+        left: list[dict[str, int] | None] = [None, None]
+
+        def is_drained() -> bool:
+            left[:] = [left[1], self._stage.left()]
+            return all(each is not None and not any(each.values()) for each in left)
+
+        if not self._wait(is_drained, DRAIN_TIMEOUT, "the channels do not become empty"):
+            self._errors[-1] += f": {left[1]}"
+        gevent.joinall([gevent.spawn(actor.end) for actor in self._actors])
+        for actor in self._actors:
+            self._errors += actor.errors
+
+    def _result(self) -> Result:
+        self._peaks["client"] = max(actor.peak_mib for actor in self._actors)
+        self._peaks["campaign"] = peak_memory(os.getpid())
+        resources = {}
+        for actor in self._actors:
+            for spec in actor.specs:
+                errors, held = read_into(self._stage.directory / f"{spec.name}.notes", spec.name, self._ledger)
+                self._errors += [f"{spec.name}: {error}" for error in errors]
+                if held is not None:
+                    resources[spec.name] = held
+        return Result(
+            self._seed,
+            self._nsq,
+            self._seconds,
+            self._faults,
+            self._ledger.judge(),
+            self._window,
+            self._errors,
+            resources,
+            self._peaks,
+        )

@@ -1,0 +1,52 @@
+"""What a process holds: descriptors, threads, greenlets, objects of gnsq_like, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from greenlet import greenlet
+
+
+def own_resources() -> dict[str, Any]:
+    """Those of this process."""
+    for _ in range(3):
+        gc.collect()
+    things = gc.get_objects()
+    names = [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in things]
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+        "greenlets": sum(isinstance(thing, greenlet) and not thing.dead for thing in things),
+        "objects": Counter(name for name in names if name.startswith("gnsq_like.")),
+        "peak_mib": peak_memory(os.getpid()),
+    }
+
+
+def peak_memory(pid: int) -> float:
+    """MiB, since the process began; 0 for one that has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def descriptor_count(pid: int) -> int:
+    """Open descriptors of a process."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def socket_count(pid: int) -> int:
+    """Open sockets of a process."""
+    count = 0
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            count += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+        except OSError:
+            continue  # closed meanwhile
+    return count

@@ -1,0 +1,27 @@
+"""A short run of the campaign; ``make soak`` makes long ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.campaign import Campaign
+from tests.faults.report import as_text, problems
+
+#: The same faults in every run of make test, so that a red run is red again.
+SEED = 1
+#: With the time to begin and to come to rest, a minute.
+SECONDS = 35.0
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_and_the_window_holds(request: pytest.FixtureRequest) -> None:
+    seed = request.config.getoption("seed", None)
+    nsq = "real" if request.config.getoption("--nsq") == "real" else "ours"
+    result = Campaign(SEED if seed is None else seed, SECONDS, nsq).run()
+    print(as_text(result))
+    assert problems(result) == []
+    # Otherwise it has shown nothing.
+    assert result.verdict.outcomes["confirmed"] > 10 * SECONDS
+    assert len(result.faults) > 15
+    assert result.resources

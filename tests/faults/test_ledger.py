@@ -1,0 +1,194 @@
+"""The ledger finds what is broken, and explains what is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.faults.ledger import (
+    AGAIN,
+    CONFIRMED,
+    KILLED,
+    LATE,
+    LOST_CONNECTION,
+    NOT_SENT,
+    OUTCOMES,
+    REFUSED,
+    TIMED_OUT,
+    UNEXPLAINED,
+    UNKNOWN,
+    Ledger,
+)
+
+MSG_TIMEOUT = 2.0
+CONNECTION, OTHER = (0, 0), (0, 1)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(MSG_TIMEOUT)
+
+
+def publish(ledger: Ledger, number: int, outcome: str = CONFIRMED, *, at: float = 1.0, **options: object) -> None:
+    ledger.publishing("c", number, at, at + 3, **options)  # type: ignore[arg-type]
+    ledger.published(0, number)
+    ledger.ended(number, outcome, at + 0.1)
+
+
+def deliver(
+    ledger: Ledger, number: int, at: float = 2.0, *, nsqd: int = 0, connection: object = CONNECTION, answer: str = ""
+) -> None:
+    message_id = b"%d" % number
+    ledger.delivered(nsqd, connection, message_id, number, at)
+    if answer:
+        ledger.answered(nsqd, connection, message_id, answer)
+    if answer == "FIN":
+        ledger.handled(number)
+
+
+def test_nothing_wrong(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, answer="FIN")
+    publish(ledger, 2, NOT_SENT)
+    publish(ledger, 3, UNKNOWN)
+    verdict = ledger.judge()
+    assert verdict.violations == {}
+    assert (verdict.published, verdict.handled, verdict.delivered) == (3, 1, 1)
+    assert verdict.outcomes == {CONFIRMED: 1, NOT_SENT: 1, UNKNOWN: 1}
+
+
+def test_a_lost_message_is_found(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    publish(ledger, 2)
+    deliver(ledger, 2)  # and not handled
+    assert ledger.judge().violations == {"lost": [1, 2]}
+
+
+@pytest.mark.parametrize("outcome", [NOT_SENT, REFUSED])
+def test_an_arrival_of_what_was_not_sent_is_found(ledger: Ledger, outcome: str) -> None:
+    publish(ledger, 1, outcome)
+    deliver(ledger, 1)
+    assert ledger.judge().violations == {"arrived although not sent": [1]}
+
+
+def test_what_two_nsqds_took_is_found_unless_it_may_be(ledger: Ledger) -> None:
+    for number, may_repeat in ((1, False), (2, True)):
+        publish(ledger, number, may_repeat=may_repeat)
+        deliver(ledger, number, answer="FIN")
+        deliver(ledger, number, nsqd=1, connection=(1, 0), answer="FIN")
+    verdict = ledger.judge()
+    assert verdict.violations == {"taken twice": [1]}
+    assert verdict.duplicates == {AGAIN: 2}
+
+
+def test_a_missed_deadline_is_found(ledger: Ledger) -> None:
+    ledger.publishing("c", 1, 1.0, 2.0)
+    ledger.ended(1, NOT_SENT, 2.0 + 2 * LATE)
+    ledger.publishing("c", 2, 1.0, 2.0)
+    ledger.ended(2, NOT_SENT, 2.0 + LATE / 2)
+    assert ledger.judge().violations == {"publish after its deadline": [(1, 2 * LATE)]}
+
+
+def test_unless_the_process_stood_still(ledger: Ledger) -> None:
+    ledger.publishing("c", 1, 1.0, 2.0)
+    ledger.ended(1, NOT_SENT, 5.0)
+    ledger.stalled("another", 1.0, 5.0)
+    assert ledger.judge().late
+    ledger.stalled("c", 1.5, 4.5)
+    assert not ledger.judge().late
+
+
+def test_a_handling_without_a_cause_is_found(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, 2.0, answer="FIN")
+    deliver(ledger, 1, 2.1, answer="FIN")
+    verdict = ledger.judge()
+    assert verdict.violations == {"handled again without a cause": [1]}
+    assert verdict.duplicates == {UNEXPLAINED: 1}
+
+
+def test_a_handler_that_runs_twice_for_one_delivery_is_found(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, answer="FIN")
+    ledger.handled(1)
+    assert ledger.judge().unexplained == [1]
+
+
+def test_a_requeue_explains_no_second_handling(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    ledger.handled(1)
+    deliver(ledger, 1, 2.0, answer="REQ")
+    deliver(ledger, 1, 2.1, answer="FIN")
+    assert ledger.judge().unexplained == [1]
+
+
+def test_causes_of_handling_again(ledger: Ledger) -> None:
+    for number in (1, 2, 3):
+        publish(ledger, number)
+        deliver(ledger, number, 2.0, answer="FIN")
+    deliver(ledger, 1, 2.0 + MSG_TIMEOUT, connection=OTHER, answer="FIN")
+    ledger.closed(CONNECTION)
+    deliver(ledger, 2, 2.1, connection=OTHER, answer="FIN")
+    ledger.killed(0, 2.2)
+    deliver(ledger, 3, 2.3, connection=OTHER, answer="FIN")
+    verdict = ledger.judge()
+    assert verdict.duplicates == {TIMED_OUT: 1, LOST_CONNECTION: 1, KILLED: 1}
+    assert verdict.violations == {}
+
+
+def test_a_timeout_may_seem_early_where_nsqd_stood_still(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, 3.0, answer="FIN")
+    ledger.disturbed(0, 1.5, 2.9)
+    deliver(ledger, 1, 3.1, answer="FIN")
+    assert ledger.judge().duplicates == {TIMED_OUT: 1}
+
+
+def test_a_kill_takes_what_was_in_flight_and_nothing_else(ledger: Ledger) -> None:
+    for number in (1, 2, 3):
+        publish(ledger, number)
+    deliver(ledger, 1)
+    deliver(ledger, 2, nsqd=1, connection=(1, 0))
+    deliver(ledger, 3, answer="REQ")
+    ledger.killed(0, 3.0)
+    verdict = ledger.judge()
+    assert verdict.killed == {"in flight or requeued": 2}
+    assert verdict.lost == [2]
+
+
+def test_a_kill_takes_deferred_messages_while_they_wait(ledger: Ledger) -> None:
+    publish(ledger, 1, defer=1.0)
+    publish(ledger, 2, defer=1.0, at=100.0)
+    ledger.killed(0, 1.5)
+    verdict = ledger.judge()
+    assert verdict.killed == {"deferred": 1}
+    assert verdict.lost == [2]
+
+
+def test_a_kill_may_take_no_more_unseen_messages_than_rdy_allowed(ledger: Ledger) -> None:
+    ledger.granted(CONNECTION, 3)
+    ledger.granted((1, 0), 100)  # another nsqd's
+    for number in range(5):
+        publish(ledger, number)
+    ledger.killed(0, 3.0)
+    assert ledger.judge().violations == {}
+    assert ledger.judge().killed == {"not seen": 5}
+    publish(ledger, 5)
+    assert ledger.judge().lost == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_was_published_after_a_kill_is_not_excused_by_it(ledger: Ledger) -> None:
+    ledger.granted(CONNECTION, 3)
+    ledger.killed(0, 0.5)
+    publish(ledger, 1)
+    assert ledger.judge().lost == [1]
+
+
+@given(st.lists(st.sampled_from(["FIN", "REQ", ""]), max_size=6), st.sampled_from(OUTCOMES))
+def test_a_message_is_lost_exactly_if_it_is_confirmed_and_never_handled(answers: list[str], outcome: str) -> None:
+    ledger = Ledger(MSG_TIMEOUT)
+    publish(ledger, 1, outcome)
+    for turn, answer in enumerate(answers):
+        deliver(ledger, 1, 2.0 + 10 * turn, answer=answer)
+    assert bool(ledger.judge().lost) == (outcome == CONFIRMED and "FIN" not in answers)
