@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
+
+import gevent
 
 from tests.faults.campaign import Campaign
 from tests.faults.report import as_text, problems
@@ -18,6 +21,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long there are faults (default: 5)")
     parser.add_argument("--nsq", choices=["ours", "real"], default="ours", help="real: the daemons on PATH")
     given = parser.parse_args()
+    gevent.signal_handler(signal.SIGTERM, gevent.getcurrent().throw, SystemExit(143))  # ends the daemons, too
     print(f"seed {given.seed}", flush=True)
     result = Campaign(given.seed, 60 * given.minutes, given.nsq).run()
     print(as_text(result))
