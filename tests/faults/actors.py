@@ -22,12 +22,14 @@ _NUMBERS = 1_000_000_000
 #: Seconds for a client to end.
 END_TIMEOUT = 60.0
 
-#: What the clients of a run do, in turn: the way they wait, options of their Producers, options of their Readers.
-WAYS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("hub", {}, {}),
-    ("threads", {"retry_unknown": True}, {"max_backoff_duration": 0}),
-    ("patched", {"batching": True}, {"spawn": "thread", "max_backoff_duration": 0}),
-    ("hub", {"own_thread": False, "replicas": 2}, {"adaptive_rdy": False}),
+#: What the clients of a run do, in turn: the way they wait, options of their Producers, options of their Readers, and
+#: the most messages of a batch.
+WAYS: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
+    ("hub", {}, {}, 1),
+    ("threads", {"retry_unknown": True}, {"max_backoff_duration": 0}, 1),
+    ("patched", {"batching": True}, {"spawn": "thread", "max_backoff_duration": 0}, 1),
+    ("hub", {"own_thread": False, "replicas": 2}, {"adaptive_rdy": False}, 1),
+    ("patched", {}, {}, 10),
 ]
 
 _CONNECTION = {"heartbeat_interval": 1.0, "connect_timeout": 2.0, "write_timeout": 2.0}
@@ -36,7 +38,7 @@ _DISCOVERY = {"lookupd_poll_interval": 1.0, "lookupd_timeout": 1.5}
 
 def make_spec(seed: int, index: int, life: int, stage: Stage, msg_timeout: float) -> Spec:
     """What a client does; ``life`` counts those that were killed before it, from 0."""
-    way, producer, reader = WAYS[index % len(WAYS)]
+    way, producer, reader, batch = WAYS[index % len(WAYS)]
     name = f"c{index}.{life}"
     draw = random.Random(f"{seed} {name}")
     known = [link.address for link in stage.links]
@@ -48,7 +50,7 @@ def make_spec(seed: int, index: int, life: int, stage: Stage, msg_timeout: float
         notes=str(stage.directory / f"{name}.notes"),
         lookupds=stage.lookupd_http_addresses,
         nsqds=known if "replicas" in producer or draw.random() < 0.5 else [],
-        rate=50.0,
+        rate=40.0,
         publishers=draw.choice([1, 5, 20, 100]),
         producer=_CONNECTION | _DISCOVERY | {"max_redial_delay": 0.5} | producer,
         reader=_CONNECTION
@@ -66,6 +68,7 @@ def make_spec(seed: int, index: int, life: int, stage: Stage, msg_timeout: float
             "max_backoff_duration": 0.5,
         }
         | reader,
+        batch=batch,
         hang=1.5 * msg_timeout,
     )
 

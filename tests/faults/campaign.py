@@ -18,6 +18,7 @@ from tests.faults.notes import read_into
 from tests.faults.resources import peak_memory
 from tests.faults.schedule import Fault, make_schedule
 from tests.faults.stage import Stage
+from tests.faults.trace import Trace
 from tests.faults.window import Window
 
 COUNTS = {"nsqd": 3, "link": 3, "lookupd": 1, "liar": 1, "client": len(WAYS)}
@@ -30,42 +31,55 @@ DRAIN_TIMEOUT = 90.0
 _AFTERMATH = 1.0
 #: Seconds by which this process may be late before what it saw is in doubt.
 _STALL = 0.2
+#: Messages whose history is shown for each kind of violation.
+_HISTORIES = 3
 
 
 class _Wire:
-    """Tells ledger and window what passes; see ``tap.Wire``."""
+    """Tells ledger, window and trace what passes; see ``tap.Wire``."""
 
     def __init__(self, ledger: Ledger, window: Window) -> None:
         self._ledger = ledger
         self._window = window
+        #: Set when there is a directory for it.
+        self.trace: Trace
 
     def identified(self, connection: object, client: str) -> None:
+        self.trace.write("identified", connection, client)
+        self._ledger.identified(connection, client)
         self._window.identified(connection, client)
 
     def granted(self, connection: object, rdy: int, at: float) -> None:
+        self.trace.write("RDY", connection, rdy)
         self._ledger.granted(connection, rdy)
         self._window.granted(connection, rdy, at)
 
     def published(self, nsqd: int, number: int, at: float) -> None:
+        self.trace.write("published", nsqd, number)
         self._ledger.published(nsqd, number)
 
     def delivered(self, nsqd: int, connection: object, message_id: bytes, number: int, at: float) -> None:
+        self.trace.write("delivered", connection, message_id, number)
         if number >= 0:
             self._ledger.delivered(nsqd, connection, message_id, number, at)
         self._window.delivered(connection, message_id, at)
 
     def received(self, connection: object, message_id: bytes, at: float) -> None:
+        self.trace.write("received", connection, message_id)
         self._window.received(connection, message_id, at)
 
     def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None:
-        self._ledger.answered(nsqd, connection, message_id, how)
+        self.trace.write(how, connection, message_id)
+        self._ledger.answered(nsqd, connection, message_id, how, at)
         self._window.answered(connection, message_id)
 
     def client_closed(self, connection: object, at: float) -> None:
+        self.trace.write("client-closed", connection)
         self._ledger.closed(connection)
         self._window.client_closed(connection)
 
     def server_closed(self, nsqd: int, connection: object, at: float) -> None:
+        self.trace.write("server-closed", connection)
         self._ledger.closed(connection)
 
 
@@ -104,7 +118,8 @@ class Campaign:
         self._faults: Counter[str] = Counter()
         self._errors: list[str] = []
         self._peaks: dict[str, float] = {"nsqd": 0.0}
-        self._stage = Stage(nsq, _Wire(self._ledger, self._window), COUNTS["nsqd"], MSG_TIMEOUT)
+        self._wire = _Wire(self._ledger, self._window)
+        self._stage = Stage(nsq, self._wire, COUNTS["nsqd"], MSG_TIMEOUT)
         self._actors: list[Actor] = []
 
     def run(self) -> Result:
@@ -113,7 +128,9 @@ class Campaign:
             ticker = gevent.spawn(self._tick)
             cleanup.callback(ticker.kill)
             cleanup.enter_context(self._stage)
-            sockets = self._stage.socket_counts()
+            self._wire.trace = Trace(self._stage.directory / "trace")
+            cleanup.callback(self._wire.trace.close)
+            counts = [len(sockets) for sockets in self._stage.sockets()]
             self._actors = [Actor(self._seed, index, self._stage, MSG_TIMEOUT) for index in range(COUNTS["client"])]
             for actor in self._actors:
                 cleanup.callback(actor.kill)
@@ -121,7 +138,12 @@ class Campaign:
             self._wait(lambda: all(actor.is_working for actor in self._actors), START_TIMEOUT, "clients do not begin")
             self._do_faults()
             self._come_to_rest()
-            self._wait(lambda: self._stage.socket_counts() <= sockets, 10, "nsqds keep sockets")
+
+            def are_closed() -> bool:
+                return all(len(now) <= before for now, before in zip(self._stage.sockets(), counts, strict=True))
+
+            if not self._wait(are_closed, 10, "nsqds keep sockets"):
+                self._errors[-1] += f", {counts} before: {self._stage.sockets()}"
             return self._result()
 
     def _begin(self, actor: Actor) -> None:
@@ -172,6 +194,7 @@ class Campaign:
 
     def _do(self, fault: Fault) -> None:
         self._faults[f"{fault.sort}: {fault.kind}"] += 1
+        self._wire.trace.write("fault", fault)
         try:
             if fault.sort == "client":
                 spec = self._actors[fault.target].do(fault)
@@ -214,14 +237,23 @@ class Campaign:
                 self._errors += [f"{spec.name}: {error}" for error in errors]
                 if held is not None:
                     resources[spec.name] = held
+        verdict = self._ledger.judge()
+        for name, numbers in verdict.violations.items():
+            for number in numbers[:_HISTORIES]:
+                self._errors.append("\n  ".join([f"{name}:", *self._history(number)]))
         return Result(
             self._seed,
             self._nsq,
             self._seconds,
             self._faults,
-            self._ledger.judge(),
+            verdict,
             self._window,
             self._errors,
             resources,
             self._peaks,
         )
+
+    def _history(self, found: int | tuple[int, float]) -> list[str]:
+        """What happened to a message."""
+        number = found[0] if isinstance(found, tuple) else found
+        return self._wire.trace.history(number, sorted(self._stage.directory.glob("*.notes")))

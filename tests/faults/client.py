@@ -31,6 +31,8 @@ class Spec:
     publishers: int
     producer: dict[str, Any]
     reader: dict[str, Any]
+    #: Most messages that a handler gets at a time; 1 for single ones.
+    batch: int
     #: Seconds of the longest handlers: beyond nsqd's timeout.
     hang: float
 

@@ -18,7 +18,7 @@ from gevent import monkey
 from gevent.event import AsyncResult
 from gevent.socket import wait_read
 
-from gnsq_like import Producer, Reader
+from gnsq_like import Batch, Producer, Reader
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishError, PublishRefused
 from tests.faults.bodies import make_body
 from tests.faults.client import Spec
@@ -64,8 +64,9 @@ class Client:
         before = own_resources()
         ticker = gevent.spawn(self._tick)
         producer = Producer(**self._addresses, **self._spec.producer)
+        many = Batch(self._handler.handle_many, self._spec.batch, 0.1) if self._spec.batch > 1 else None
         reader = Reader(
-            TOPIC, CHANNEL, self._handler, **self._addresses, **self._spec.reader, client_id=self._spec.name
+            TOPIC, CHANNEL, many or self._handler, **self._addresses, **self._spec.reader, client_id=self._spec.name
         )
         reader.start()
         steering = gevent.spawn(self._steer, reader)
@@ -77,16 +78,15 @@ class Client:
                 forks.append(gevent.spawn(self._fork, producer))
             elif command == "quiet":
                 self._is_quiet = True
-                _undisturbed(steering.kill)
-                reader.resume()
         self._is_quiet = True
+        _undisturbed(steering.join)
         _undisturbed(gevent.joinall, forks)
         for each in publishers:
             _undisturbed(each.join)
-        _undisturbed(reader.stop, 5.0)
+        _undisturbed(self._stop, reader, 5.0)
         _undisturbed(producer.close)
         ticker.kill()
-        del reader, producer, publishers, forks, steering
+        del reader, producer, publishers, forks, steering, many
         gevent.sleep(2.5)  # idle threads for HTTP end by themselves
         self._notes.left({"before": before, "after": own_resources()})
 
@@ -118,13 +118,25 @@ class Client:
             if end - begin > _STALL:
                 self._notes.stalled(begin, end)
 
+    def _stop(self, reader: Reader, timeout: float) -> None:
+        begin = time.monotonic()
+        try:
+            reader.stop(timeout)
+        finally:
+            self._notes.stopping(begin, time.monotonic())
+
     def _steer(self, reader: Reader) -> None:
+        """Pause the Reader, or stop and start it, now and then."""
         draw = random.Random(f"{self._spec.seed} steering")
-        while self._notes.is_mine:
-            gevent.sleep(draw.expovariate(0.3))
-            reader.pause()
-            gevent.sleep(draw.uniform(0, 0.5))
-            reader.resume()
+        while not self._is_quiet and self._notes.is_mine:
+            gevent.sleep(draw.uniform(0, 5))
+            if draw.random() < 0.2:
+                self._stop(reader, draw.uniform(0, 1))
+                reader.start()
+            else:
+                reader.pause()
+                gevent.sleep(draw.uniform(0, 0.5))
+                reader.resume()
 
     def _commands(self) -> Iterator[str]:
         """The lines of stdin, to its end or "stop"."""

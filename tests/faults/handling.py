@@ -52,6 +52,18 @@ class Handler:
         self._sleep: Callable[[float], object] = _native_sleep if is_native else gevent.sleep
 
     def __call__(self, message: Message) -> bool | None:
+        return self.handle_many([message])
+
+    def handle_many(self, messages: list[Message]) -> bool | None:
+        """For a Batch: as the first one says."""
+        if self._act(messages[0]) is False:
+            return False
+        for message in messages:
+            if not message.is_async:
+                self._done(message)
+        return None
+
+    def _act(self, message: Message) -> bool | None:
         number = number_of(message.body)
         draw = random.Random(f"{self._seed} {number} {message.attempts}")
         point = draw.uniform(0, 1000)
@@ -59,10 +71,7 @@ class Handler:
             point -= share
             if point < 0:
                 result: bool | None = getattr(self, f"_{kind}")(message, draw)
-                if result is False or message.is_async:
-                    return result
-                break
-        self._done(message)
+                return result
         return None
 
     def _done(self, message: Message) -> None:

@@ -31,7 +31,7 @@ _BETWEEN_QUEUES = 2
 CONFIRMED, NOT_SENT, REFUSED, UNKNOWN = "confirmed", "not sent", "refused", "unknown"
 OUTCOMES = (CONFIRMED, NOT_SENT, REFUSED, UNKNOWN)
 
-REQUEUED = "requeued"
+STOPPED = "its Reader was stopped"
 LOST_CONNECTION = "the connection was lost"
 KILLED = "nsqd was killed"
 TIMED_OUT = "the message timed out"
@@ -48,6 +48,7 @@ class _Delivery:
     at: float
     #: "FIN", "REQ", or empty.
     answer: str = ""
+    answered_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -109,8 +110,8 @@ class Ledger:
         self._deliveries: dict[tuple[int, bytes], _Delivery] = {}
         #: The ids under which nsqds have delivered it.
         self._keys: dict[int, list[tuple[int, bytes]]] = {}
-        #: Why it was delivered again, each time.
-        self._redelivered: dict[int, list[str]] = {}
+        #: Why it was delivered again, each time; for a REQ its client and when.
+        self._redelivered: dict[int, list[str | tuple[str, float]]] = {}
         #: The nsqds to which it was sent.
         self._homes: dict[int, set[int]] = {}
         #: By nsqd: messages delivered and not finished.
@@ -128,6 +129,10 @@ class Ledger:
         #: By client: (from, until) in which the process did not run.
         self._stalls: dict[str, list[tuple[float, float]]] = {}
         self._clients: dict[int, str] = {}
+        #: By client: (from, until) in which its Reader was stopping.
+        self._stops: dict[str, list[tuple[float, float]]] = {}
+        #: The clients of connections.
+        self._client_of: dict[object, str] = {}
         self.delivered_count = 0
 
     # -- notes of the clients ------------------------------------------------------------------------
@@ -149,7 +154,14 @@ class Ledger:
         """The client's process did not run."""
         self._stalls.setdefault(client, []).append((begin, end))
 
+    def stopping(self, client: str, begin: float, end: float) -> None:
+        """The client stopped its Reader, which requeues what is not answered in time."""
+        self._stops.setdefault(client, []).append((begin, end))
+
     # -- the wire ------------------------------------------------------------------------------------
+
+    def identified(self, connection: object, client: str) -> None:
+        self._client_of[connection] = client
 
     def published(self, nsqd: int, number: int) -> None:
         self._homes.setdefault(number, set()).add(nsqd)
@@ -169,9 +181,9 @@ class Ledger:
         self._deliveries[key] = _Delivery(number, connection, at)
         self._open.setdefault(nsqd, {})[message_id] = number
 
-    def _cause(self, nsqd: int, before: _Delivery, at: float) -> str:
+    def _cause(self, nsqd: int, before: _Delivery, at: float) -> str | tuple[str, float]:
         if before.answer == "REQ":
-            return REQUEUED
+            return self._client_of.get(before.connection, ""), before.answered_at
         if any(kill >= before.at for kill in self._kills.get(nsqd, ())):
             return KILLED
         if before.connection in self._dead_connections:
@@ -183,11 +195,11 @@ class Ledger:
             return TIMED_OUT
         return UNEXPLAINED
 
-    def answered(self, nsqd: int, connection: object, message_id: bytes, how: str) -> None:
+    def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None:
         delivery = self._deliveries.get((nsqd, message_id))
         if delivery is None or delivery.connection != connection:
             return
-        delivery.answer = how
+        delivery.answer, delivery.answered_at = how, at
         if how == "FIN":
             self._open[nsqd].pop(message_id, None)
 
@@ -263,13 +275,20 @@ class Ledger:
 
     def _explain(self, number: int, times: int, verdict: Verdict) -> None:
         """The causes of handling it ``times`` more than once."""
-        again = [AGAIN] * (len(self._keys.get(number, ())) - 1)
-        causes = again + [cause for cause in self._redelivered.get(number, ()) if cause != REQUEUED]
+        causes = [AGAIN] * (len(self._keys.get(number, ())) - 1)
+        for cause in self._redelivered.get(number, ()):
+            if isinstance(cause, str):
+                causes.append(cause)
+            elif self._was_stopping(*cause):
+                causes.append(STOPPED)
         explained = list(islice((cause for cause in causes if cause != UNEXPLAINED), times))
         verdict.duplicates.update(explained)
         if len(explained) < times:
             verdict.duplicates[UNEXPLAINED] += times - len(explained)
             verdict.unexplained.append(number)
+
+    def _was_stopping(self, client: str, at: float) -> bool:
+        return any(begin <= at <= end for begin, end in self._stops.get(client, ()))
 
 
 def _nsqd_of(connection: object) -> int:

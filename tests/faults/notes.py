@@ -41,6 +41,9 @@ class Notes:
     def stalled(self, begin: float, end: float) -> None:
         self.write("S", begin, end)
 
+    def stopping(self, begin: float, end: float) -> None:
+        self.write("T", begin, end)
+
     def unexpected(self, text: str) -> None:
         self.write("E", text.replace("\n", " | "))
 
@@ -73,6 +76,8 @@ def read_into(path: Path, client: str, ledger: Ledger) -> tuple[list[str], dict[
             ledger.handled(int(words[0]))
         elif letter == "S":
             ledger.stalled(client, float(words[0]), float(words[1]))
+        elif letter == "T":
+            ledger.stopping(client, float(words[0]), float(words[1]))
         elif letter == "E":
             errors.append(rest)
         elif letter == "Z":

@@ -41,12 +41,18 @@ def descriptor_count(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def socket_count(pid: int) -> int:
-    """Open sockets of a process."""
-    count = 0
+def sockets(pid: int) -> list[str]:
+    """The open sockets of a process: for TCP the two ports, in hexadecimal, and the state's number."""
+    tcp = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *rest = line.split()
+        tcp[f"socket:[{rest[5]}]"] = f"{local.partition(':')[2]} {remote.partition(':')[2]} {state}"
+    found = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
-            count += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue  # closed meanwhile
-    return count
+        if target.startswith("socket:"):
+            found.append(tcp.get(target, target))
+    return found

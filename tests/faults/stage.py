@@ -34,7 +34,7 @@ from gnsq_like.errors import HTTPError
 from gnsq_like.testing import Clock, FaultProxy, RunningNsqlookupd, running_nsqlookupd
 from tests.faults.client_run import CHANNEL, TOPIC
 from tests.faults.liar import Liar
-from tests.faults.resources import descriptor_count, socket_count
+from tests.faults.resources import descriptor_count, sockets
 from tests.faults.schedule import Fault
 from tests.faults.tap import Tap, Wire
 from tests.support.daemons import Process, Running, running_nsqd
@@ -129,6 +129,7 @@ class Stage:
         with NsqdHTTPClient(nsqd.http_address) as http:
             http.create_topic(TOPIC)
             http.create_channel(TOPIC, CHANNEL)
+        self.lookupd.wait_for_nsqd(link.port)
         self.nsqds.append(nsqd)
         self.links.append(link)
 
@@ -154,9 +155,9 @@ class Stage:
                         total[name] += channel[name]
         return total
 
-    def socket_counts(self) -> list[int]:
-        """Open sockets of each nsqd."""
-        return [socket_count(_pid(nsqd)) for nsqd in self.nsqds]
+    def sockets(self) -> list[list[str]]:
+        """The open sockets of each nsqd."""
+        return [sockets(_pid(nsqd)) for nsqd in self.nsqds]
 
     # -- faults --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tests.faults.ledger import (
     NOT_SENT,
     OUTCOMES,
     REFUSED,
+    STOPPED,
     TIMED_OUT,
     UNEXPLAINED,
     UNKNOWN,
@@ -42,7 +43,7 @@ def deliver(
     message_id = b"%d" % number
     ledger.delivered(nsqd, connection, message_id, number, at)
     if answer:
-        ledger.answered(nsqd, connection, message_id, answer)
+        ledger.answered(nsqd, connection, message_id, answer, at + 0.01)
     if answer == "FIN":
         ledger.handled(number)
 
@@ -121,6 +122,20 @@ def test_a_requeue_explains_no_second_handling(ledger: Ledger) -> None:
     deliver(ledger, 1, 2.0, answer="REQ")
     deliver(ledger, 1, 2.1, answer="FIN")
     assert ledger.judge().unexplained == [1]
+
+
+def test_unless_its_reader_was_stopped_before_the_handler_ended(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    ledger.identified(CONNECTION, "c")
+    ledger.handled(1)
+    deliver(ledger, 1, 2.0, answer="REQ")
+    deliver(ledger, 1, 2.1, answer="FIN")
+    ledger.stopping("another", 1.0, 3.0)
+    ledger.stopping("c", 3.0, 4.0)
+    assert ledger.judge().unexplained == [1]
+    ledger.stopping("c", 1.0, 2.05)
+    assert ledger.judge().duplicates == {STOPPED: 1}
+    assert ledger.judge().violations == {}
 
 
 def test_causes_of_handling_again(ledger: Ledger) -> None:
