@@ -14,7 +14,8 @@ import gevent
 from tests.faults.client import Spec
 from tests.faults.resources import peak_memory
 from tests.faults.schedule import Fault
-from tests.faults.stage import Stage, no_descriptors, stopped
+from tests.faults.stage import Stage
+from tests.support.processes import no_descriptors, stopped
 from tests.support.scripts import ROOT
 
 #: Clients' numbers are this far apart.

@@ -36,11 +36,6 @@ def peak_memory(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def descriptor_count(pid: int) -> int:
-    """Open descriptors of a process."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 def sockets(pid: int) -> list[str]:
     """The open sockets of a process: for TCP the two ports, in hexadecimal, and the state's number."""
     tcp = {}

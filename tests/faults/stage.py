@@ -34,10 +34,11 @@ from gnsq_like.errors import HTTPError
 from gnsq_like.testing import Clock, FaultProxy, RunningNsqlookupd, running_nsqlookupd
 from tests.faults.client_run import CHANNEL, TOPIC
 from tests.faults.liar import Liar
-from tests.faults.resources import descriptor_count, sockets
+from tests.faults.resources import sockets
 from tests.faults.schedule import Fault
 from tests.faults.tap import Tap, Wire
 from tests.support.daemons import Process, Running, running_nsqd
+from tests.support.processes import limited, no_descriptors, stopped
 
 #: Seconds by which nsqlookupd's clock is moved at most: beyond what makes an nsqd inactive.
 _CLOCK_JUMP = 1000.0
@@ -291,25 +292,3 @@ def _reset_again_and_again(link: FaultProxy, draw: random.Random) -> None:
 def _pid(daemon: Running) -> int:
     assert isinstance(daemon, Process) and daemon.process is not None
     return daemon.process.pid
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """A process that stands still within the block."""
-    os.kill(pid, signal.SIGSTOP)
-    yield
-    os.kill(pid, signal.SIGCONT)
-
-
-@contextmanager
-def limited(pid: int, what: int, soft: int) -> Iterator[None]:
-    """A process with a lower limit within the block."""
-    before, hard = resource.prlimit(pid, what)
-    resource.prlimit(pid, what, (soft, hard))
-    yield
-    resource.prlimit(pid, what, (before, hard))
-
-
-def no_descriptors(pid: int) -> Any:
-    """A process that can open nothing more within the block."""
-    return limited(pid, resource.RLIMIT_NOFILE, descriptor_count(pid))

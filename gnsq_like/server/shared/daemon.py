@@ -16,9 +16,9 @@ import gevent
 from gevent import socket
 from gevent.baseserver import BaseServer
 from gevent.pool import Group
-from gevent.server import StreamServer
 
 from gnsq_like.addresses import join_host_port
+from gnsq_like.server.shared.acceptors import TCPServer
 from gnsq_like.server.shared.http_server import HTTPServer
 from gnsq_like.server.shared.listen import bound_address, listen, unlink_socket
 from gnsq_like.server.shared.wsgi import WSGIApplication
@@ -96,7 +96,7 @@ class Daemon:
             bound_address(listener) if listener else "" for listener in listeners
         ]
         self._prepare()
-        self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)]
+        self._servers = [TCPServer(tcp, self._accept, spawn=self._greenlets.spawn)]
         # These applications read bodies themselves, with a limit for each path.
         options = {"log": self._log, "body_limit": None, "spawn": self._greenlets.spawn}
         if http is not None:
@@ -107,9 +107,10 @@ class Daemon:
         for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
             if address:
                 self._log.info("%s: listening on %s", name, address)
-        # Clients may connect from here on: WSGIServer looks up this host's name as it starts, and switches.
+        # Clients may connect from here on: HTTPServer looks up this host's name as it starts, and switches.
         self.is_running = True
         for server in self._servers:
+            server.accept_log = self._log
             server.start()
 
     def stop(self, timeout: float = 5.0) -> None:

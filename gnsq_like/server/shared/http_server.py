@@ -18,6 +18,7 @@ import gevent
 from gevent import socket
 from gevent.pywsgi import LoggingLogAdapter, WSGIHandler, WSGIServer
 
+from gnsq_like.server.shared.acceptors import Acceptor
 from gnsq_like.server.shared.http_body import BadBody, Body
 from gnsq_like.server.shared.http_head import BadRequest, Head, read_head
 
@@ -32,7 +33,7 @@ _PLAIN_BEGINNINGS = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO")
 _NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
-class HTTPServer(WSGIServer):
+class HTTPServer(Acceptor, WSGIServer):
     """A WSGI server on a listening socket, for the applications of this package.
 
     :param listener: a listening gevent socket
@@ -56,7 +57,7 @@ class HTTPServer(WSGIServer):
         errors = LoggingLogAdapter(log, logging.ERROR)
         super().__init__(listener, application, log=None, error_log=errors, handler_class=_Handler, **options)
         self.body_limit = body_limit
-        self._log = log
+        self._log = self.accept_log = log
 
     def wrap_socket_and_handle(self, client_socket: socket.socket, address: object) -> object:
         """Called by gevent for each connection over TLS, in a greenlet of its own."""

@@ -18,6 +18,7 @@ from gevent import socket
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd
 from tests.support.daemons import Process, Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.processes import no_descriptors
 from tests.support.raw import Client, channel_stats, connect, get, sized, stats, topic_stats
 
 ANYWHERE: dict[str, Any] = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
@@ -269,6 +270,25 @@ def test_they_run_where_everything_is_patched() -> None:
         [sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes cannot be set")
+def test_without_descriptors_clients_wait_and_the_log_says_so_in_a_line_each() -> None:
+    with running_nsqd("process") as nsqd:
+        assert isinstance(nsqd, Process) and nsqd.process is not None
+        with no_descriptors(nsqd.process.pid):
+            waiting = connect(nsqd.tcp_address)
+            asking = gevent.spawn(get, nsqd.http_address, "/ping")
+            for address in (nsqd.tcp_address, nsqd.http_address):
+                wait_for(lambda address=address: nsqd.log.count(f"Accept() failure - accept {address}") >= 2)  # type: ignore[misc]
+        waiting.sendall(b"  V2SUB\n")
+        assert b"E_INVALID" in waiting.recv(100)
+        waiting.close()
+        assert asking.get(timeout=30).body == b"OK"
+        log = nsqd.log
+    assert f"WARNING: temporary Accept() failure - accept {nsqd.tcp_address}: too many open files" in log
+    assert f"WARNING: temporary Accept() failure - accept {nsqd.http_address}: too many open files" in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes cannot be seen")

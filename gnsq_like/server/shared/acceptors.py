@@ -1,0 +1,38 @@
+"""gevent's servers for the daemons: a failed accept is one line of the log, and no traceback.
+
+Where file descriptors are exhausted every accept fails. gevent then waits before the next one, from 10 ms up to a
+second, but prints the traceback of each. It waits as well, and prints nothing, for an exception that is no error.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from gevent import GreenletExit
+from gevent.server import StreamServer
+
+from gnsq_like.server.shared.listen import bound_address
+
+
+class Acceptor:
+    """Mixed into gevent's servers."""
+
+    #: The daemon's.
+    accept_log = logging.getLogger("gnsq_like")
+
+    def do_read(self) -> Any:
+        """Called by gevent when clients wait: accept one, or raise."""
+        try:
+            return super().do_read()  # type: ignore[misc]
+        except OSError as exc:
+            if exc.errno in self.fatal_errors:  # type: ignore[attr-defined]
+                raise  # the listener is closed
+            address = bound_address(self.socket)  # type: ignore[attr-defined]
+            reason = (exc.strerror or str(exc)).lower()
+            self.accept_log.warning("temporary Accept() failure - accept %s: %s", address, reason)
+            raise GreenletExit from exc
+
+
+class TCPServer(Acceptor, StreamServer):
+    """For TCP clients."""
