@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import gevent
@@ -151,7 +152,7 @@ def test_a_touched_message_does_not_hide_the_deadline_of_the_next():
 def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard():
     gate = Gate()
     with contextlib.ExitStack() as stack:
-        nsqds = [stack.enter_context(running_nsqd("hub")) for _ in range(10)]
+        nsqds = [stack.enter_context(running_nsqd("ours")) for _ in range(10)]
         producers = [stack.enter_context(Producer(nsqd.tcp_address)) for nsqd in nsqds]
         for producer in producers:
             producer.publish("t", b"first")
@@ -163,6 +164,9 @@ def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard(
                 gate(message)
             done[message.nsqd_address] += 1
 
+        def has_second(address: str) -> bool:
+            return done[address] == 2
+
         reader = stack.enter_context(
             Reader("t", "c", handler, nsqd_tcp_addresses=addresses, max_in_flight=10, low_rdy_idle_timeout=0.5)
         )
@@ -172,7 +176,7 @@ def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard(
         wait_for(lambda: reader.stats()["connections"][addresses[0]]["in_flight"] == 9)
         for producer, address in zip(producers[1:], addresses[1:], strict=True):
             producer.publish("t", b"second")
-            wait_for(lambda address=address: done[address] == 2)
+            wait_for(partial(has_second, address))
         gate.open.set()
         wait_for(lambda: done[addresses[0]] == 31)
 
