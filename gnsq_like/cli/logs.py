@@ -1,0 +1,36 @@
+"""The log of a command on stderr."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+
+class NSQFormatter(logging.Formatter):
+    """NSQ's log lines: prefix, date, time, level, text."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created)
+        return f"{self._prefix}{when:%Y/%m/%d %H:%M:%S.%f} {record.levelname}: {record.message}"
+
+
+class OneLineFormatter(NSQFormatter):
+    """The same, with an exception's text in place of its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        record.message = record.getMessage() + (f": {error or type(error).__name__}" if error else "")
+        return self.formatMessage(record)
+
+
+def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> None:
+    """Write what gnsq_like logs to stderr, from ``level`` on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(NSQFormatter(prefix) if with_tracebacks else OneLineFormatter(prefix))
+    log = logging.getLogger("gnsq_like")
+    log.addHandler(handler)
+    log.setLevel(level.upper())
