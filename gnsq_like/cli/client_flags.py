@@ -160,8 +160,7 @@ def _addresses(ctx: click.Context, nsqds: tuple[str, ...], lookupds: tuple[str, 
         typed = [name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if len(typed) == 2:
             raise click.UsageError("use --nsqd-tcp-address or --lookupd-http-address not both", ctx)
-        chosen = typed[0] if typed else prefer
-        return {chosen: given[chosen]}
+        given[lookupd if (typed[0] if typed else prefer) == nsqd else nsqd] = ()
     return given
 
 
@@ -215,6 +214,18 @@ def consumes(function: Any) -> Any:
     return command
 
 
+def destination(function: Any) -> Any:
+    """A decorator: the tool publishes to nsqds. Its function gets the addresses of one kind."""
+
+    @functools.wraps(function)
+    def command(*, nsqd_tcp_addresses: tuple[str, ...], lookupd_http_addresses: tuple[str, ...], **values: Any) -> Any:
+        ctx = click.get_current_context()
+        where = _addresses(ctx, nsqd_tcp_addresses, lookupd_http_addresses, prefer="nsqd_tcp_addresses")
+        return function(**where, **values)
+
+    return _address_options(command, "publish to")
+
+
 def publishes(function: Any) -> Any:
     """A decorator: the tool's function gets ``publishing``, the options of a Producer, but no addresses."""
 
@@ -233,8 +244,7 @@ def publishes(function: Any) -> Any:
     return command
 
 
-#: Decorators for the names that tools have in common.
-topic = option("--topic", required=True, help="Topic.")
+#: A decorator for tools that read several topics.
 topics = option("--topic", "topics", metavar="TOPIC", multiple=True, listed=True, help="Topic; may be repeated.")
 
 

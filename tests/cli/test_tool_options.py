@@ -190,7 +190,7 @@ def test_the_command_line_beats_the_other_kind_in_the_environment() -> None:
     # As for Flask and Django: with both, readers use nsqlookupds.
     reading = values(env=env)["reading"]
     assert reading["lookupd_http_addresses"] == ("e:2",)
-    assert "nsqd_tcp_addresses" not in reading
+    assert reading["nsqd_tcp_addresses"] == ()
 
 
 def test_a_flag_is_for_both_sides_and_a_pair_for_one() -> None:
