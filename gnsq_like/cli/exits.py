@@ -92,6 +92,8 @@ def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] |
     handlers = [gevent.signal_handler(number, signalled, number) for number in (signal.SIGINT, signal.SIGTERM)]
     if on_hup is not None:
         handlers.append(gevent.signal_handler(signal.SIGHUP, on_hup))
+    for handler in handlers:
+        handler.ref = True  # the hub has something to wait for, even where nothing else is going on
     try:
         greenlet.join()
     finally:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 
 import click
@@ -89,6 +90,11 @@ def _show_traceback(ctx: click.Context) -> None:
         traceback.print_exc()
 
 
+def _is_short(name: str, known: Container[str]) -> bool:
+    """Whether click is right about a word with one dash: one flag with its number, or several without values."""
+    return (name[:2] in known and name[2:].isdigit()) or all(f"-{letter}" in known for letter in name[1:])
+
+
 def as_click_wants(args: list[str], params: list[click.Parameter]) -> list[str]:
     """The arguments with two dashes where one stands before a whole word, and with a value for each switch."""
     known = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
@@ -99,7 +105,7 @@ def as_click_wants(args: list[str], params: list[click.Parameter]) -> list[str]:
         if arg == "--":
             return [*result, arg, *rest]
         name, equals, value = arg.partition("=")
-        if _ONE_DASH.fullmatch(arg) and (f"-{name}" in known or name[:2] not in known):
+        if _ONE_DASH.fullmatch(arg) and (f"-{name}" in known or not _is_short(name, known)):
             name, arg = f"-{name}", f"-{arg}"
         param = known.get(name)
         if param is None or (param.is_flag and not equals):

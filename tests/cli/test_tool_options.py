@@ -94,7 +94,15 @@ def test_a_value_may_begin_with_a_dash() -> None:
     assert values(*NSQD, "--header", "-topic: x")["headers"] == ("-topic: x",)
 
 
-@pytest.mark.parametrize(("args", "word"), [(["-topik=x"], "--topic"), (["--gzzip"], "--gzip"), (["-x"], "-x")])
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["-topik=x"], "--topic"),
+        (["--gzzip"], "--gzip"),
+        (["-x"], "-x"),
+        (["-nsqd-tcp-adress=y"], "--nsqd-tcp-address"),
+    ],
+)
 def test_an_unknown_flag_is_named_and_a_similar_one_proposed(args: list[str], word: str) -> None:
     assert word in refusal(*NSQD, *args)
 
