@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
+
+import click
+
+from gnsq_like.cli.tool_options import option
 
 
 class NSQFormatter(logging.Formatter):
@@ -34,3 +40,16 @@ def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> N
     log = logging.getLogger("gnsq_like")
     log.addHandler(handler)
     log.setLevel(level.upper())
+
+
+def logs(name: str) -> Callable[[Any], Any]:
+    """A decorator: ``--log-level`` and ``--log-prefix`` of a tool that runs as a service."""
+
+    def add(function: Any) -> Any:
+        function = option("--log-prefix", default=f"[{name}] ", show_default=False, help="Beginning of each log line.")(
+            function
+        )
+        levels = click.Choice(["debug", "info", "warn", "error", "fatal"], case_sensitive=False)
+        return option("--log-level", type=levels, default="info", help="Least level to log.")(function)
+
+    return add

@@ -89,6 +89,10 @@ class Consumption:
             self._stop.wait()
         finally:
             self.end()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error with which it ended, if there is one; see :meth:`wait`."""
         if self._error is not None:
             raise self._error
 

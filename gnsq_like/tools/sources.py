@@ -36,13 +36,14 @@ class Source:
             **{**self.options, **arguments},
         )
 
-    def lookupds(self, timeout: float) -> list[LookupdClient]:
+    def lookupds(self, timeout: float, connect_timeout: float = 2.0) -> list[LookupdClient]:
         """Clients of its nsqlookupds, with the options for TLS and authorization. Opens no connection."""
         options = self.options
         return [
             LookupdClient(
                 address,
                 timeout=timeout,
+                connect_timeout=connect_timeout,
                 authorization=options.get("lookupd_authorization"),
                 verify=options.get("lookupd_verify", True),
                 cert=options.get("lookupd_cert"),
