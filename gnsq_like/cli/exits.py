@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -103,3 +103,20 @@ def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] |
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] | None = None) -> NoReturn:
+    """End the process with ``run``: 0 when it returns, also after a signal; 130 when a second signal interrupted it.
+
+    :param run: called in a greenlet, see :func:`until_stopped`
+    """
+
+    def returning_0(stop: Event) -> int:
+        run(stop)
+        return 0
+
+    try:
+        status = until_stopped(returning_0, on_hup=on_hup)
+    except Interrupted:
+        status = INTERRUPTED_STATUS
+    raise SystemExit(status)

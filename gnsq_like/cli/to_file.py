@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, option, switch
@@ -88,7 +88,7 @@ def to_file(
 
     hang_up = Event()
 
-    def run(stop: Event) -> int:
+    def run(stop: Event) -> None:
         archive_topics(
             Source(**reading),
             FilePlan(**naming),
@@ -101,10 +101,5 @@ def to_file(
             lookupd_connect_timeout=http_client_connect_timeout,
             hang_up=hang_up,
         )
-        return 0
 
-    try:
-        status = until_stopped(run, on_hup=hang_up.set)
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    run_service(run, on_hup=hang_up.set)
