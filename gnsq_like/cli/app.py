@@ -28,6 +28,7 @@ COMMANDS = {
     "pub": Entry("gnsq_like.cli.pub:pub", "Publish lines of standard input, or of files."),
     "tail": Entry("gnsq_like.cli.tail:tail", "Show the messages of topics as they come."),
     "to-file": Entry("gnsq_like.cli.to_file:to_file", "Write topics into files."),
+    "to-http": Entry("gnsq_like.cli.to_http:to_http", "Send a topic to HTTP servers."),
     "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
     "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),

@@ -183,8 +183,13 @@ def _address_options(function: Any, verb: str) -> Any:
     )(function)
 
 
-def consumes(function: Any) -> Any:
-    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source."""
+def consumes(function: Any = None, *, in_flight: int = 200) -> Any:
+    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source.
+
+    :param in_flight: the default of ``--max-in-flight``
+    """
+    if function is None:
+        return functools.partial(consumes, in_flight=in_flight)
 
     @functools.wraps(function)
     def command(
@@ -207,7 +212,7 @@ def consumes(function: Any) -> Any:
         help="Any option of the consumer; may be repeated.",
     )(command)
     command = option(
-        "--max-in-flight", type=click.IntRange(1), default=200, help="Messages that may be unanswered at once."
+        "--max-in-flight", type=click.IntRange(1), default=in_flight, help="Messages that may be unanswered at once."
     )(command)
     command = _address_options(command, "read from")
     _add_flags(command, ReaderOptions)

@@ -11,7 +11,7 @@ from gnsq_like.cli import main
 from tests.support.commands import gnsq_like, gnsq_like_without, run_python
 
 #: In the order in which --help lists them.
-COMMANDS = ["demo", "cluster", "pub", "tail", "to-file", "to-nsq", "pipeline", "nsqd", "nsqlookupd"]
+COMMANDS = ["demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pipeline", "nsqd", "nsqlookupd"]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
