@@ -25,6 +25,11 @@ COMMANDS = {
         "Publish and consume on its own daemons; count lost messages.",
     ),
     "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show their counts."),
+    "pub": Entry("gnsq_like.cli.pub:pub", "Publish lines of standard input, or of files."),
+    "tail": Entry("gnsq_like.cli.tail:tail", "Show the messages of topics as they come."),
+    "to-file": Entry("gnsq_like.cli.to_file:to_file", "Write topics into files."),
+    "to-http": Entry("gnsq_like.cli.to_http:to_http", "Send a topic to HTTP servers."),
+    "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
     "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
@@ -61,4 +66,4 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def app() -> None:
-    """NSQ on gevent: a demonstration, and NSQ's daemons in Python."""
+    """NSQ on gevent: NSQ's utilities and daemons in Python, and a demonstration."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import re
 import resource
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from gevent.event import Event
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.cli.config_file import WITHOUT_EFFECT, defaults_from
+from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
@@ -97,18 +96,6 @@ def duration(text: str) -> float:
         return parse_duration(text)
     except UsageError as exc:
         raise click.BadParameter(f"{text!r}: {exc}") from None
-
-
-class NSQFormatter(logging.Formatter):
-    """NSQ's log lines: prefix, date, time, level, text."""
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__()
-        self._prefix = prefix
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        when = datetime.fromtimestamp(record.created)
-        return f"{self._prefix}{when:%Y/%m/%d %H:%M:%S.%f} {record.levelname}: {record.message}"
 
 
 def _percentiles(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[float, ...]:
@@ -188,12 +175,7 @@ class DaemonCommand(click.Command):
 def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     """Run until a signal arrives, or the parent ends."""
     _allow_many_files()
-    handler = logging.StreamHandler()
-    handler.setFormatter(NSQFormatter(daemon.options.log_prefix))
-    log = logging.getLogger("gnsq_like")
-    log.addHandler(handler)
-    log.setLevel(daemon.options.log_level.upper())
-
+    log_to_stderr(daemon.options.log_level, daemon.options.log_prefix)
     stopped = Event()
     # Before the addresses are logged: a parent that reads them may send a signal at once.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from gevent.event import Event
 
 #: The status that a shell gives a program ended by Ctrl-C; SIGTERM gives the same here.
 INTERRUPTED_STATUS = 130
@@ -58,3 +62,61 @@ def until_a_signal(run: Callable[[], int]) -> int:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] | None = None) -> int:
+    """Call ``run`` in a greenlet with an event, which the first SIGINT or SIGTERM sets; returns what it returns.
+
+    A second signal raises Interrupted in it, for a user who does not want to wait.
+
+    :param on_hup: called in the hub for each SIGHUP, and must not switch; without it, SIGHUP ends the process
+    """
+    import gevent
+    from gevent.event import Event
+
+    stop = Event()
+    outcome: list[int | BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(run(stop))
+        except BaseException as exc:
+            outcome.append(exc)
+
+    def signalled(number: int) -> None:
+        if stop.is_set():
+            greenlet.throw(Interrupted(signal.Signals(number).name))
+        stop.set()
+
+    greenlet = gevent.spawn(work)
+    handlers = [gevent.signal_handler(number, signalled, number) for number in (signal.SIGINT, signal.SIGTERM)]
+    if on_hup is not None:
+        handlers.append(gevent.signal_handler(signal.SIGHUP, on_hup))
+    for handler in handlers:
+        handler.ref = True  # the hub has something to wait for, even where nothing else is going on
+    try:
+        greenlet.join()
+    finally:
+        for handler in handlers:
+            handler.cancel()
+    result = outcome[0] if outcome else Interrupted("twice")
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] | None = None) -> NoReturn:
+    """End the process with ``run``: 0 when it returns, also after a signal; 130 when a second signal interrupted it.
+
+    :param run: called in a greenlet, see :func:`until_stopped`
+    """
+
+    def returning_0(stop: Event) -> int:
+        run(stop)
+        return 0
+
+    try:
+        status = until_stopped(returning_0, on_hup=on_hup)
+    except Interrupted:
+        status = INTERRUPTED_STATUS
+    raise SystemExit(status)

@@ -15,7 +15,7 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
-COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd"]
+COMMANDS = ["demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pipeline", "nsqd", "nsqlookupd"]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])

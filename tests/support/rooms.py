@@ -11,7 +11,7 @@ PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "url
 #: What every room may know.
 LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles"}
 #: What stands outside the client: no room of the client knows these.
-OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
+OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "tools", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
 
 
@@ -51,8 +51,11 @@ ROOMS = {
     "deadletter": room("producer", *OUTER),
     "deduplicate": room("producer", *OUTER),
     "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
-    "testing": room("cli", "contrib", "spark", "__main__"),
-    "cli": room(only=PUBLIC | {"server", "http", "spark"}),
+    "testing": room("cli", "contrib", "spark", "tools", "__main__"),
+    # The work of the command line's tools; cli reads their arguments and shows their screens.
+    "tools": room("server", "testing", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    # options: each option of the client is a flag, by its type.
+    "cli": room(only=PUBLIC | {"options", "server", "http", "spark", "tools"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
     "contrib": room(only=PUBLIC | {"options", "server", "testing"}),
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.

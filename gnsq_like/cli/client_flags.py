@@ -1,0 +1,258 @@
+"""Flags for every option of the NSQ client, and for where messages come from and go to.
+
+:func:`consumes` and :func:`publishes` decorate a tool's function. It then gets ``reading`` or ``publishing``: arguments
+for :class:`gnsq_like.tools.sources.Source` or for a Producer. A flag such as ``--snappy`` is for both sides of a tool
+that has two; ``--consumer-opt`` and ``--producer-opt`` are for one, and override it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from gnsq_like._version import __version__
+from gnsq_like.cli.tool_options import ToolOption, bare_unit, option
+from gnsq_like.errors import InvalidOption
+from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
+from gnsq_like.tools.client_options import is_duration, is_switch, parse_pairs, parse_value, text_options
+
+#: What a Reader and a Producer of a tool must not be told by flags: the tool has an option of its own for it.
+_OWN = frozenset({"max_in_flight", "concurrency"})
+
+HELP: Mapping[str, str] = {
+    "adaptive_rdy": "whether RDY follows the traffic, so that sparse messages arrive at once",
+    "auth_secret": "for nsqds that require AUTH; better in NSQ_AUTH_SECRET than on the command line",
+    "backoff_multiplier": "unit of the pauses after failures",
+    "backoff_strategy": "exponential or full_jitter",
+    "batching": "combine concurrent publishes into one command",
+    "client_id": "the client's name in nsqd's statistics; default: the short host name",
+    "connect_timeout": "for dialling, TLS and AUTH together",
+    "default_requeue_delay": "delay of a failed message, times its attempts",
+    "deflate": "compress with deflate; =prefer: if nsqd offers it",
+    "deflate_level": "1 (fast) to 9 (small)",
+    "heartbeat_interval": "an nsqd that is silent for two of these is dead",
+    "hostname": "the client's host in nsqd's statistics",
+    "linger": "time that the first message of a batch waits for others",
+    "lookupd_authorization": "Authorization header for nsqlookupds",
+    "lookupd_cert": "client certificate for nsqlookupds with https: PEM file, or certificate,key",
+    "lookupd_poll_interval": "time between two polls of the nsqlookupds",
+    "lookupd_poll_jitter": "random part of that interval, 0 to 1",
+    "lookupd_timeout": "for a whole request to an nsqlookupd",
+    "lookupd_verify": "for nsqlookupds with https: true, false, or CA certificates as PEM file or directory",
+    "low_rdy_idle_timeout": "time without messages after which a connection lends its share to others",
+    "low_rdy_probe_timeout": "longest turn of a connection without messages, if there are more than max-in-flight",
+    "low_rdy_timeout": "longest turn of a busy connection, if there are more than max-in-flight",
+    "max_attempts": "deliveries after which a message is given up; 0: never",
+    "max_backoff_duration": "longest pause after failures; 0: none",
+    "max_batch_bytes": "largest batch, in bytes",
+    "max_batch_count": "largest batch, in messages",
+    "max_body_bytes": "nsqd's max-body-size",
+    "max_frame_bytes": "largest frame accepted from nsqd",
+    "max_msg_bytes": "nsqd's max-msg-size",
+    "max_pending_bytes": "bytes that may be unanswered on a connection",
+    "max_pending_count": "publishes that may be unanswered on a connection",
+    "max_redial_delay": "longest time until an nsqd is tried again",
+    "max_requeue_delay": "longest delay of a failed message",
+    "msg_timeout": "time until nsqd delivers an unanswered message again; default: nsqd's",
+    "output_buffer_size": "nsqd's output buffer in bytes; -1: none",
+    "output_buffer_timeout": "time that a message may wait in it; -1: no limit",
+    "quorum": "replicas that must be confirmed; default: all",
+    "replicas": "nsqds to which each message is published",
+    "retry_unknown": "publish again if nsqd's answer was lost, at the risk of a duplicate",
+    "sample_rate": "percentage of the channel's messages to receive; nsqd drops the others; 0: all",
+    "server_hostname": "the name in nsqd's certificate; default: the address's host",
+    "snappy": "compress with snappy; =prefer: if nsqd offers it",
+    "timeout": "for a publish in total",
+    "tls_cert": "client certificate, as PEM",
+    "tls_key": "its key, if it is not in the same file",
+    "tls_root_ca_file": "CA certificates to trust, as PEM; default: the system's",
+    "tls_v1": "require TLS; =prefer: if nsqd offers it",
+    "topology_region": "the client's region, for an nsqd that prefers nearby consumers",
+    "topology_zone": "its zone",
+    "user_agent": "the client's software in nsqd's statistics",
+    "verify": "=false: accept any certificate",
+    "write_timeout": "for which an nsqd may accept no bytes",
+}
+
+#: Where the values of client flags are kept while a command line is read.
+_META = "gnsq_like.client_flags"
+
+
+class ClientFlag(ToolOption):
+    """The flag for an option of the NSQ client, which ``--help-client`` lists."""
+
+    def __init__(self, name: str, kind: type[ConnectionOptions]) -> None:
+        self._field = text_options(kind)[name]
+        self._kind = kind
+        super().__init__(
+            [f"--{name.replace('_', '-')}"],
+            hidden=True,
+            expose_value=False,
+            callback=self._keep,
+            metavar="DURATION" if is_duration(self._field) else "VALUE",
+            help=HELP[name],
+        )
+
+    @property
+    def is_switch(self) -> bool:
+        return is_switch(self._field)
+
+    def _keep(self, ctx: click.Context, param: click.Parameter, text: str | None) -> None:
+        if text is None:
+            return
+        name = self._field.name
+        try:
+            value = parse_value(self._kind, name, text, default_unit=bare_unit(self, ctx))
+        except InvalidOption as exc:
+            raise click.BadParameter(f"{exc.value!r}: {exc.reason}", ctx, param) from None
+        ctx.meta.setdefault(_META, {})[name] = value
+
+
+def _flag_names(kind: type[ConnectionOptions]) -> list[str]:
+    return [name for name in text_options(kind) if name not in _OWN]
+
+
+def all_flag_names() -> list[str]:
+    """The options of the client that tools have flags for."""
+    return sorted({*_flag_names(ReaderOptions), *_flag_names(ProducerOptions)})
+
+
+def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    """The callback of ``--help-client``."""
+    if not given:
+        return
+    flags = sorted((each for each in ctx.command.params if isinstance(each, ClientFlag)), key=lambda each: each.opts[0])
+    formatter = ctx.make_formatter()
+    with formatter.section("Options of the NSQ client"):
+        formatter.write_dl([(f"{flag.opts[0]} {flag.make_metavar(ctx)}".strip(), flag.help or "") for flag in flags])
+    click.echo(formatter.getvalue().rstrip())
+    ctx.exit()
+
+
+def _add_flags(function: Any, kind: type[ConnectionOptions]) -> None:
+    """Add the client flags that the function does not have yet."""
+    params = function.__dict__.setdefault("__click_params__", [])
+    known = {each.name for each in params if isinstance(each, ClientFlag)}
+    params += [ClientFlag(name, kind) for name in _flag_names(kind) if name not in known]
+
+
+def _client_options(
+    ctx: click.Context, kind: type[ConnectionOptions], pairs: tuple[str, ...], also: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keyword arguments of a Reader or Producer."""
+    flags = ctx.meta.get(_META, {})
+    given = {name: value for name, value in flags.items() if name in text_options(kind)}
+    agent = f"{ctx.info_name}/{__version__} gnsq_like/{__version__}"
+    return {"user_agent": agent, **also, **given, **parse_pairs(kind, pairs)}
+
+
+def _addresses(ctx: click.Context, nsqds: tuple[str, ...], lookupds: tuple[str, ...], *, prefer: str) -> dict[str, Any]:
+    """Either kind of addresses: those on the command line, or else the preferred ones."""
+    nsqd, lookupd = "nsqd_tcp_addresses", "lookupd_http_addresses"
+    given = {nsqd: nsqds, lookupd: lookupds}
+    if not nsqds and not lookupds:
+        raise click.UsageError("--nsqd-tcp-address or --lookupd-http-address required", ctx)
+    if nsqds and lookupds:
+        typed = [name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if len(typed) == 2:
+            raise click.UsageError("use --nsqd-tcp-address or --lookupd-http-address not both", ctx)
+        given[lookupd if (typed[0] if typed else prefer) == nsqd else nsqd] = ()
+    return given
+
+
+def _address_options(function: Any, verb: str) -> Any:
+    function = option(
+        "--lookupd-http-address",
+        "lookupd_http_addresses",
+        metavar="HOST:PORT",
+        multiple=True,
+        listed=True,
+        help=f"nsqlookupd that knows the nsqds to {verb}; may be repeated.",
+    )(function)
+    return option(
+        "--nsqd-tcp-address",
+        "nsqd_tcp_addresses",
+        metavar="HOST:PORT",
+        multiple=True,
+        listed=True,
+        help=f"nsqd to {verb}; may be repeated.",
+    )(function)
+
+
+def consumes(function: Any = None, *, in_flight: int = 200) -> Any:
+    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source.
+
+    :param in_flight: the default of ``--max-in-flight``
+    """
+    if function is None:
+        return functools.partial(consumes, in_flight=in_flight)
+
+    @functools.wraps(function)
+    def command(
+        *,
+        nsqd_tcp_addresses: tuple[str, ...],
+        lookupd_http_addresses: tuple[str, ...],
+        max_in_flight: int,
+        consumer_opt: tuple[str, ...],
+        **values: Any,
+    ) -> Any:
+        ctx = click.get_current_context()
+        where = _addresses(ctx, nsqd_tcp_addresses, lookupd_http_addresses, prefer="lookupd_http_addresses")
+        options = _client_options(ctx, ReaderOptions, consumer_opt, {"max_in_flight": max_in_flight})
+        return function(reading={**where, "options": options}, **values)
+
+    command = option(
+        "--consumer-opt",
+        metavar="KEY,VALUE",
+        multiple=True,
+        help="Any option of the consumer; may be repeated.",
+    )(command)
+    command = option(
+        "--max-in-flight", type=click.IntRange(1), default=in_flight, help="Messages that may be unanswered at once."
+    )(command)
+    command = _address_options(command, "read from")
+    _add_flags(command, ReaderOptions)
+    return command
+
+
+def destination(function: Any) -> Any:
+    """A decorator: the tool publishes to nsqds. Its function gets the addresses of one kind."""
+
+    @functools.wraps(function)
+    def command(*, nsqd_tcp_addresses: tuple[str, ...], lookupd_http_addresses: tuple[str, ...], **values: Any) -> Any:
+        ctx = click.get_current_context()
+        where = _addresses(ctx, nsqd_tcp_addresses, lookupd_http_addresses, prefer="nsqd_tcp_addresses")
+        return function(**where, **values)
+
+    return _address_options(command, "publish to")
+
+
+def publishes(function: Any) -> Any:
+    """A decorator: the tool's function gets ``publishing``, the options of a Producer, but no addresses."""
+
+    @functools.wraps(function)
+    def command(*, producer_opt: tuple[str, ...], **values: Any) -> Any:
+        ctx = click.get_current_context()
+        return function(publishing=_client_options(ctx, ProducerOptions, producer_opt, {}), **values)
+
+    command = option(
+        "--producer-opt",
+        metavar="KEY,VALUE",
+        multiple=True,
+        help="Any option of the producer; may be repeated.",
+    )(command)
+    _add_flags(command, ProducerOptions)
+    return command
+
+
+#: A decorator for tools that read several topics.
+topics = option("--topic", "topics", metavar="TOPIC", multiple=True, listed=True, help="Topic; may be repeated.")
+
+
+def channel(default: str | None) -> Callable[[Any], Any]:
+    """A decorator: ``--channel`` with the tool's default."""
+    return option("--channel", default=default, help="Channel.")

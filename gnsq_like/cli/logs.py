@@ -1,0 +1,55 @@
+"""The log of a command on stderr."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from gnsq_like.cli.tool_options import option
+
+
+class NSQFormatter(logging.Formatter):
+    """NSQ's log lines: prefix, date, time, level, text."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created)
+        return f"{self._prefix}{when:%Y/%m/%d %H:%M:%S.%f} {record.levelname}: {record.message}"
+
+
+class OneLineFormatter(NSQFormatter):
+    """The same, with an exception's text in place of its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        record.message = record.getMessage() + (f": {error or type(error).__name__}" if error else "")
+        return self.formatMessage(record)
+
+
+def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> None:
+    """Write what gnsq_like logs to stderr, from ``level`` on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(NSQFormatter(prefix) if with_tracebacks else OneLineFormatter(prefix))
+    log = logging.getLogger("gnsq_like")
+    log.addHandler(handler)
+    log.setLevel(level.upper())
+
+
+def logs(name: str) -> Callable[[Any], Any]:
+    """A decorator: ``--log-level`` and ``--log-prefix`` of a tool that runs as a service."""
+
+    def add(function: Any) -> Any:
+        function = option("--log-prefix", default=f"[{name}] ", show_default=False, help="Beginning of each log line.")(
+            function
+        )
+        levels = click.Choice(["debug", "info", "warn", "error", "fatal"], case_sensitive=False)
+        return option("--log-level", type=levels, default="info", help="Least level to log.")(function)
+
+    return add

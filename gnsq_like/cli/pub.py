@@ -1,0 +1,172 @@
+"""``gnsq-like pub``: publishes lines, or other records, of standard input or of files; NSQ's to_nsq."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gnsq_like.cli.client_flags import destination, publishes
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.logs import log_to_stderr
+from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_options import Duration, option, switch
+
+if TYPE_CHECKING:
+    from gevent.event import Event
+
+    from gnsq_like.tools.publishing import Progress
+
+
+def _delimiter(ctx: click.Context, param: click.Parameter, text: str) -> bytes:
+    """The bytes of a delimiter, where a backslash may begin an escape as in C."""
+    try:
+        found = text.encode().decode("unicode_escape").encode("latin-1") if "\\" in text else text.encode()
+    except UnicodeError:
+        raise click.BadParameter(f"{text!r} has an unknown escape", ctx, param) from None
+    if not found:
+        raise click.BadParameter("it must not be empty", ctx, param)
+    return found
+
+
+@click.command("pub", cls=ToolCommand)
+@option("--topic", help="Topic.")
+@option("--topic-field", metavar="NAME", help="Records are JSON objects; this field names the topic (else --topic).")
+@option(
+    "--delimiter",
+    default="\\n",
+    callback=_delimiter,
+    help="What separates records: any text, with escapes such as \\t and \\0.",
+)
+@option("--rate", type=click.FloatRange(0), default=0.0, help="Messages a second; 0: as many as possible.")
+@option(
+    "--to",
+    type=click.Choice(["all", "one"]),
+    default="all",
+    help="Publish each message to all nsqds that are given, or to one of them in turn.",
+)
+@option("--defer", type=Duration(), help="Time until nsqd delivers the messages.")
+@switch("-q", "--quiet", help="Show no progress.")
+@destination
+@publishes
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="[FILE]...")
+def pub(verbose: bool, quiet: bool, **arguments: Any) -> None:
+    """Publish lines of standard input, or of files.
+
+    Each record is a message; empty ones are left out. A terminal shows the progress. If a record cannot be published,
+    those before it have been, and the command ends with status 1. SIGINT and SIGTERM end the reading; what was read is
+    published, and the status is 130.
+    """
+    if not arguments["topic"] and not arguments["topic_field"]:
+        raise click.UsageError("--topic or --topic-field required")
+    log_to_stderr("info" if verbose else "error", "gnsq-like pub: ", with_tracebacks=verbose)
+    try:
+        status = until_stopped(lambda stop: _run(stop, quiet, **arguments))
+    except Interrupted:
+        status = INTERRUPTED_STATUS
+    raise SystemExit(status)
+
+
+def _run(
+    stop: Event,
+    quiet: bool,
+    *,
+    topic: str | None,
+    topic_field: str | None,
+    delimiter: bytes,
+    rate: float,
+    to: str,
+    defer: float | None,
+    nsqd_tcp_addresses: tuple[str, ...],
+    lookupd_http_addresses: tuple[str, ...],
+    publishing: dict[str, Any],
+    files: tuple[str, ...],
+) -> int:
+    from gnsq_like.tools.publishing import (
+        Progress,
+        Targets,
+        publish_records,
+        read_chunks,
+        split_records,
+        topic_by_field,
+    )
+
+    targets = Targets(nsqd_tcp_addresses, lookupd_http_addresses, to_one=to == "one", options=publishing)
+    topic_of = topic_by_field(topic_field, topic) if topic_field else lambda record: str(topic)
+    progress = Progress()
+
+    def counted(descriptor: int) -> Iterator[bytes]:
+        for chunk in read_chunks(descriptor, stop):
+            progress.read_bytes += len(chunk)
+            yield chunk
+
+    def records() -> Iterator[bytes]:
+        for descriptor in descriptors:
+            yield from split_records(counted(descriptor), delimiter)
+
+    with ExitStack() as stack:
+        descriptors = [_open(path, stack) for path in files or ("-",)]
+        stack.callback(targets.close)
+        stack.enter_context(_shown(progress, _size(descriptors), quiet))
+        publish_records(records(), targets, topic_of, rate=rate, defer=defer, progress=progress)
+    return INTERRUPTED_STATUS if stop.is_set() else 0
+
+
+def _open(path: str, stack: ExitStack) -> int:
+    if path == "-":
+        return 0
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _size(descriptors: list[int]) -> int | None:
+    """The bytes of all inputs; None if some are not files."""
+    states = [os.fstat(each) for each in descriptors]
+    return sum(each.st_size for each in states) if all(stat.S_ISREG(each.st_mode) for each in states) else None
+
+
+@contextmanager
+def _shown(progress: Progress, size: int | None, quiet: bool) -> Iterator[None]:
+    """Show the progress on stderr if that is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    import gevent
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = [
+        *([BarColumn(), DownloadColumn()] if size else []),
+        TextColumn("{task.fields[count]:,} messages"),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+    ]
+    # Its own refreshing would be a thread, which a busy hub starves.
+    bar = Bar(*columns, console=console, auto_refresh=False)
+    task = bar.add_task("", total=size, count=0, rate=0.0)
+
+    def draw() -> None:
+        elapsed = bar.tasks[0].elapsed or 0.0
+        rate = progress.published / elapsed if elapsed else 0.0
+        bar.update(task, completed=progress.read_bytes, count=progress.published, rate=rate, refresh=True)
+
+    def keep_drawing() -> None:
+        while True:
+            gevent.sleep(0.1)
+            draw()
+
+    with bar:
+        drawing = gevent.spawn(keep_drawing)
+        try:
+            yield
+        finally:
+            drawing.kill()
+            draw()

@@ -1,0 +1,120 @@
+"""The command of a tool: reads its arguments as Go's utilities do, and fails with one line.
+
+``-topic=x``, ``--gzip`` and ``--gzip=false`` are taken, so that a unit file of NSQ's utilities changes one word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Any
+
+import click
+
+from gnsq_like._version import __version__
+from gnsq_like.cli.client_flags import ClientFlag, print_client_help
+from gnsq_like.cli.tool_file import read_config
+from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption
+from gnsq_like.errors import InvalidOption, NSQError, UsageError
+
+#: A flag as Go's utilities take it, which click would read as several of one letter.
+_ONE_DASH = re.compile(r"-[a-z][a-z0-9-]+(?:=.*)?", re.DOTALL)
+
+_EPILOG = (
+    "Each option may also be set in the environment (NSQ_TOPIC for --topic) or in a file (--config). "
+    "Exit status: 0 done, or stopped by a signal; 1 failed; 2 wrong usage."
+)
+
+
+class ToolCommand(click.Command):
+    """A tool."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("epilog", _EPILOG)
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(
+                ["--config"],
+                is_eager=True,
+                expose_value=False,
+                metavar="PATH",
+                envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
+                callback=read_config,
+                help="TOML file of options.",
+            ),
+            click.Option(["-v", "--verbose"], is_flag=True, help="Log more, and show the traceback of an error."),
+            _information("--version", _print_version, "Print the version."),
+        ]
+        if any(isinstance(param, ClientFlag) for param in self.params):
+            listing = "List the options of the NSQ client: TLS, compression, backoff and others."
+            self.params.append(_information("--help-client", print_client_help, listing))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, as_click_wants(args, self.params))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as exc:
+            _show_traceback(ctx)
+            raise click.UsageError(one_line(exc), ctx) from exc
+        except (NSQError, OSError) as exc:
+            _show_traceback(ctx)
+            raise click.ClickException(one_line(exc)) from exc
+
+
+def _information(name: str, callback: Any, text: str) -> click.Option:
+    return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=text)
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given:
+        click.echo(f"gnsq-like {ctx.info_name} {__version__}")
+        ctx.exit()
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line for a user, in the words of the command line."""
+    if isinstance(error, InvalidOption):
+        return f"--{error.option.replace('_', '-')}={error.value}: {error.reason}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _show_traceback(ctx: click.Context) -> None:
+    """Print that of the current exception, if the user wants to see it."""
+    if ctx.params.get("verbose"):
+        import traceback
+
+        traceback.print_exc()
+
+
+def _is_short(name: str, known: Container[str]) -> bool:
+    """Whether click is right about a word with one dash: one flag with its number, or several without values."""
+    return (name[:2] in known and name[2:].isdigit()) or all(f"-{letter}" in known for letter in name[1:])
+
+
+def as_click_wants(args: list[str], params: list[click.Parameter]) -> list[str]:
+    """The arguments with two dashes where one stands before a whole word, and with a value for each switch."""
+    known = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
+    result: list[str] = []
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--":
+            return [*result, arg, *rest]
+        name, equals, value = arg.partition("=")
+        if _ONE_DASH.fullmatch(arg) and (f"-{name}" in known or not _is_short(name, known)):
+            name, arg = f"-{name}", f"-{arg}"
+        param = known.get(name)
+        if param is None or (param.is_flag and not equals):
+            result.append(arg)
+        elif isinstance(param, ToolOption) and param.is_switch and not equals:
+            result += [name, "true"]
+        elif equals:
+            result += [arg] if name.startswith("--") else [name, value]
+        else:
+            result += [arg, *rest[:1]]
+            del rest[:1]
+    return result

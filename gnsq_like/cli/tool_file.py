@@ -1,0 +1,88 @@
+"""The TOML file of ``--config``: its values become the defaults of a tool's options.
+
+Names are those of the flags, with ``_`` or ``-``. Those at the top are for all tools, those of a table for the tool of
+that name::
+
+    lookupd_http_address = ["10.0.0.1:4161", "10.0.0.2:4161"]
+
+    [to-file]
+    output_dir = "/var/log/nsq"
+    rotate_interval = "1h"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gnsq_like.cli.client_flags import all_flag_names
+from gnsq_like.cli.tool_options import ToolOption
+from gnsq_like.errors import did_you_mean
+
+#: Names at the top of a file that a tool may not have; others that it does not have are errors.
+COMMON_NAMES = frozenset(
+    {
+        "topic",
+        "channel",
+        "nsqd_tcp_address",
+        "nsqd_http_address",
+        "lookupd_http_address",
+        "max_in_flight",
+        "consumer_opt",
+        "producer_opt",
+        *all_flag_names(),
+    }
+)
+
+
+def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """The callback of ``--config``."""
+    if path is None:
+        return
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except OSError as exc:
+        raise click.UsageError(f"cannot read {path}: {exc.strerror or exc}", ctx) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise click.UsageError(f"{path} is not TOML: {exc}", ctx) from None
+    ctx.default_map = _defaults(ctx, path, found)
+
+
+def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The values for this tool by parameter, as they would be written on the command line."""
+    tables = {name: value for name, value in found.items() if isinstance(value, dict)}
+    commands = _commands(ctx)
+    for name in tables:
+        if name not in commands:
+            raise click.UsageError(f"{path}: there is no tool {name}{did_you_mean(name, commands)}", ctx)
+    own = tables.get(ctx.info_name or "", {})
+    known = {name: param for param in ctx.command.params if isinstance(param, ToolOption) for name in param.long_names}
+    defaults: dict[str, Any] = {}
+    for table in (found, own):
+        for written, value in table.items():
+            name = written.replace("-", "_")
+            if name in known:
+                param = known[name]
+                defaults[param.name or ""] = _as_text(value, param, f"{path}: {written}", ctx)
+            elif table is own or not (name in COMMON_NAMES or written in tables):
+                hint = did_you_mean(name, known)
+                what = "option" if table is own else "option of all tools"
+                raise click.UsageError(f"{path}: there is no {what} {written}{hint}", ctx)
+    return defaults
+
+
+def _commands(ctx: click.Context) -> list[str]:
+    group = ctx.parent.command if ctx.parent else None
+    return group.list_commands(ctx) if isinstance(group, click.Group) else [ctx.info_name or ""]
+
+
+def _as_text(value: Any, param: click.Option, where: str, ctx: click.Context) -> Any:
+    if param.multiple:
+        return tuple(str(each) for each in (value if isinstance(value, list) else [value]))
+    if isinstance(value, list | dict):
+        raise click.UsageError(f"{where} must be one value", ctx)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,93 @@
+"""The kinds of options that tools have. A value comes from the command line, else from the environment (``NSQ_TOPIC``
+for ``--topic``), else from the file of ``--config`` (``tool_file``), else it is the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from gnsq_like.durations import parse_duration
+from gnsq_like.errors import UsageError
+
+#: The prefix of each option's name in the environment, as for Flask and Django.
+ENVIRONMENT_PREFIX = "NSQ_"
+
+
+def bare_unit(param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """The unit of a duration without one: seconds in the environment, as for Flask and Django; elsewhere none."""
+    source = ctx.get_parameter_source(param.name) if ctx and param and param.name else None
+    return "s" if source is ParameterSource.ENVIRONMENT else ""
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
+    """Seconds, written as "250ms" or "1h30m".
+
+    :param above_zero: whether 0 is invalid
+    """
+
+    name = "duration"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        self._above_zero = above_zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = parse_duration(str(value), default_unit=bare_unit(param, ctx))
+        except UsageError as exc:
+            self.fail(f"{value!r}: {exc}", param, ctx)
+        if self._above_zero and not seconds:
+            self.fail(f"{value!r}: it must be above 0", param, ctx)
+        return seconds
+
+
+class ToolOption(click.Option):
+    """An option of a tool.
+
+    :param listed: for one that may be repeated: whether one variable of the environment holds several values,
+        separated by commas or blanks; otherwise there is one on each line
+    """
+
+    def __init__(self, *args: Any, listed: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._listed = listed
+        # The name of the parameter is plural for one that may be repeated, as it is for Flask and Django.
+        self.envvar = [f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in self.long_names]
+
+    @property
+    def long_names(self) -> list[str]:
+        """Its names in a file, and in lower case those in the environment: "nsqd_tcp_address"."""
+        flags = [name[2:].replace("-", "_") for name in self.opts if name.startswith("--")]
+        return list(dict.fromkeys([*flags, self.name or ""]))
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether its name alone means true."""
+        return self.type is click.BOOL
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        return "" if self.is_switch else super().make_metavar(ctx)
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        text = self.resolve_envvar_value(ctx)
+        if text is None or not self.multiple:
+            return text
+        separator = r"[\s,]+" if self._listed else r"\n+"
+        return tuple(filter(None, re.split(separator, text.strip())))
+
+
+def option(*names: str, **arguments: Any) -> Callable[[Any], Any]:
+    """A decorator: an option of a tool; arguments as for click.option."""
+    arguments.setdefault("show_default", bool(arguments.get("default")))
+    return click.option(*names, cls=ToolOption, **arguments)
+
+
+def switch(*names: str, **arguments: Any) -> Callable[[Any], Any]:
+    """A decorator: an option that is false unless it is given (``--gzip``, ``--gzip=true``)."""
+    return click.option(*names, cls=ToolOption, type=click.BOOL, default=False, **arguments)

@@ -1,0 +1,262 @@
+"""Publishes the records of a stream, as NSQ's to_nsq does: ``gnsq-like pub``.
+
+Records are published without waiting for the answers of those before them, up to a window, and batched; an error stops
+the rest. A record that ends without the delimiter is a record (NSQ's own loses its last byte), an empty one is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from gevent.event import AsyncResult, Event
+
+from gnsq_like import Producer
+from gnsq_like.errors import NSQError
+from gnsq_like.tools.sources import Unreachable
+
+#: Bytes to read at once.
+_CHUNK_BYTES = 256 * 1024
+#: What may be unanswered: messages, and bytes of them.
+WINDOW_COUNT = 5000
+WINDOW_BYTES = 16 * 1024 * 1024
+#: Seconds for which a rate's unused share is kept, as in NSQ's own.
+_BURST = 1.0
+
+
+class BadRecord(NSQError):
+    """A record that cannot be published, or was not.
+
+    :ivar number: counted from 1, over all inputs
+    :ivar reason: why
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number = number
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"record {self.number}: {self.reason}"
+
+
+@dataclass
+class Progress:
+    """The work so far, renewed while :func:`publish_records` runs."""
+
+    #: Bytes of input.
+    read_bytes: int = 0
+    #: Messages that every nsqd concerned has confirmed.
+    published: int = 0
+    #: Whether the input was read to its end.
+    complete: bool = False
+
+
+def read_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
+    """What can be read from a file, pipe or terminal, until its end or until ``stop`` is set. May switch."""
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        while not stop.is_set() and (data := os.read(descriptor, _CHUNK_BYTES)):
+            yield data
+            gevent.sleep(0)
+        return
+    readable = Event()
+    watcher = gevent.get_hub().loop.io(descriptor, 1)
+    watcher.start(readable.set)
+    try:
+        while True:
+            gevent.wait([readable, stop], count=1)
+            if stop.is_set():
+                return
+            readable.clear()
+            data = os.read(descriptor, _CHUNK_BYTES)
+            if not data:
+                return
+            yield data
+    finally:
+        watcher.stop()
+        watcher.close()
+
+
+def split_records(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[bytes]:
+    """The records between delimiters, as soon as they are complete; empty ones are left out. Never switches itself."""
+    rest = b""
+    for chunk in chunks:
+        *records, rest = (rest + chunk).split(delimiter)
+        yield from filter(None, records)
+    if rest:
+        yield rest
+
+
+def topic_by_field(field: str, default: str | None = None) -> Callable[[bytes], str]:
+    """A function that returns a record's topic: what the JSON object has under ``field``.
+
+    :param default: the topic of an object without the field
+    :return: it raises ValueError with the reason if the record names no topic
+    """
+
+    def topic_of(record: bytes) -> str:
+        try:
+            value = json.loads(record)
+        except ValueError:
+            raise ValueError("it is not JSON") from None
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")
+        topic = value.get(field, default)
+        if not isinstance(topic, str):
+            raise ValueError(f'its field "{field}" is missing' if topic is None else f'its "{field}" is not a string')
+        return topic
+
+    return topic_of
+
+
+class _Group:
+    """One Producer, and whether its nsqds could be reached."""
+
+    def __init__(self, addresses: Sequence[str], lookupds: Sequence[str], options: Mapping[str, Any]) -> None:
+        self._expected = len(addresses) + len(lookupds)
+        self._connected = False
+        #: The last error of each address.
+        self.errors: dict[str, NSQError] = {}
+        #: Set when none could be reached at the first try.
+        self.unreachable = Event()
+        self.producer = Producer(
+            addresses,
+            lookupd_http_addresses=lookupds,
+            on_connect=self._succeeded,
+            on_error=self._failed,
+            **{"batching": True, "own_thread": False, **options},
+        )
+
+    def _succeeded(self, address: str) -> None:
+        self._connected = True
+
+    def _failed(self, address: str, error: NSQError) -> None:
+        self.errors[address] = error
+        if not self._connected and len(self.errors) >= self._expected:
+            self.unreachable.set()
+
+
+class Targets:
+    """Where to publish.
+
+    :param addresses: of nsqds; each message goes to all of them, or with ``to_one`` to one
+    :param lookupds: of nsqlookupds, instead; each message goes to one of the nsqds that they know
+    :param options: of the Producers
+    :raises InvalidAddress, InvalidOption: if an argument is invalid
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        lookupds: Sequence[str] = (),
+        *,
+        to_one: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        groups: list[Sequence[str]] = [addresses] if to_one or lookupds else [[each] for each in addresses]
+        self._groups = [_Group(group, lookupds, options or {}) for group in groups]
+
+    def publish(self, topic: str, record: bytes, defer: float | None) -> list[Sent]:
+        """Publish without waiting for answers, unless there is no room. May switch."""
+        return [(group, group.producer.publish_async(topic, record, defer=defer)) for group in self._groups]
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Wait for what is pending, and close. May switch."""
+        for group in self._groups:
+            group.producer.close(0.0 if group.unreachable.is_set() else timeout)
+
+
+#: A publish, and where it went.
+Sent = tuple[_Group, AsyncResult]
+
+
+def publish_records(
+    records: Iterable[bytes],
+    targets: Targets,
+    topic_of: Callable[[bytes], str],
+    *,
+    rate: float = 0.0,
+    defer: float | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Publish records, and wait for nsqd's answers. May switch.
+
+    When ``records`` ends early, what it gave is published and confirmed all the same.
+
+    :param topic_of: returns a record's topic, or raises ValueError
+    :param rate: messages a second, on average; 0 for as many as possible
+    :param defer: seconds until nsqd delivers the messages
+    :returns: the number of messages published
+    :raises BadRecord: for the first record that names no topic, is too large, or was not confirmed; those before it
+        were published, some of those after it may have been
+    :raises Unreachable: none of the nsqds could be reached
+    """
+    progress = progress or Progress()
+    pending: deque[tuple[int, int, list[Sent]]] = deque()
+    pending_bytes = 0
+    pace = _Pace(rate)
+    error: BadRecord | None = None
+
+    def settle_oldest() -> None:
+        nonlocal pending_bytes
+        number, size, sent = pending.popleft()
+        pending_bytes -= size
+        _confirm(number, sent)
+        progress.published += 1
+
+    for number, record in enumerate(records, 1):
+        pace.wait()
+        try:
+            topic = topic_of(record)
+            sent = targets.publish(topic, record, defer)
+        except (ValueError, NSQError) as exc:
+            error = BadRecord(number, str(exc))
+            break
+        pending.append((number, len(record), sent))
+        pending_bytes += len(record)
+        while len(pending) > WINDOW_COUNT or pending_bytes > WINDOW_BYTES or (pending and _all_ready(pending[0][2])):
+            settle_oldest()
+    while pending:
+        settle_oldest()
+    if error is not None:
+        raise error
+    return progress.published
+
+
+def _all_ready(sent: list[Sent]) -> bool:
+    return all(result.ready() for _, result in sent)
+
+
+def _confirm(number: int, sent: list[Sent]) -> None:
+    """Wait until a record is confirmed by all its targets."""
+    for group, result in sent:
+        if not result.ready():
+            gevent.wait([result, group.unreachable], count=1)
+        if not result.ready():
+            raise Unreachable(group.errors)
+        if result.exception is not None:
+            raise BadRecord(number, str(result.exception)) from result.exception
+
+
+class _Pace:
+    """Waits so that calls come at a rate; what was not used in the last second may be made up for."""
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1 / rate if rate else 0.0
+        self._due = time.monotonic()
+
+    def wait(self) -> None:
+        """May switch."""
+        if not self._interval:
+            return
+        now = time.monotonic()
+        if self._due > now:
+            gevent.sleep(self._due - now)
+        self._due = max(self._due, now - _BURST) + self._interval

@@ -1,0 +1,86 @@
+"""Files that an earlier run did not close: they are cut back to what can be read, and handed to the output.
+
+What is cut off was never synced, so its messages were never finished and are delivered again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+
+from gnsq_like.tools.to_file.members import member_ends
+from gnsq_like.tools.to_file.notes import OpenFiles
+from gnsq_like.tools.to_file.outputs import Output
+from gnsq_like.tools.to_file.plan import REV, FilePlan
+
+logger = logging.getLogger(__name__)
+
+_TAIL_BYTES = 64 * 1024
+
+
+def recover(plan: FilePlan, output: Output) -> list[str]:
+    """Deal with all leftovers in the directory of files in progress; returns their names. Blocks.
+
+    A file that a process has open is none. Those of other topics are dealt with, too: they follow the same rules.
+    """
+    notes = OpenFiles(plan.directory)
+    found = []
+    for name in notes:
+        if _recover_one(plan, output, name):
+            found.append(name)
+            notes.remove(name)
+    return found
+
+
+def _recover_one(plan: FilePlan, output: Output, name: str) -> bool:
+    """Whether the note may go."""
+    path = os.path.join(plan.directory, name)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    with os.fdopen(descriptor, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # no locks on this file system
+        size = os.fstat(descriptor).st_size
+        end = _end_of_whole(path, size)
+        if end < size:
+            logger.warning("%s was not closed: cut back from %d to %d bytes", path, size, end)
+            file.truncate(end)
+        os.fsync(descriptor)
+    if not end:
+        os.unlink(path)
+    elif plan.moves:
+        output.take(path, *_template_of(name))
+    return True
+
+
+def _end_of_whole(path: str, size: int) -> int:
+    """Where the last whole member, or in a plain file the last line, ends."""
+    compression = "gzip" if path.endswith(".gz") else "zstd" if path.endswith(".zst") else ""
+    with open(path, "rb") as file:
+        if compression:
+            return max(member_ends(file, compression), default=0)
+        end = size
+        while end:
+            start = max(0, end - _TAIL_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+def _template_of(name: str) -> tuple[str, int]:
+    """A file's name with <REV> in the place of its number, and that number."""
+    match = re.search(r"-(\d{6})(?=\D|$)", name)
+    if match is None:
+        return name, 0
+    return name[: match.start()] + REV + name[match.end() :], int(match[1])

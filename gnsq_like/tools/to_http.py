@@ -1,0 +1,246 @@
+"""Topics to HTTP servers, as NSQ's nsq_to_http does: ``gnsq-like to-http``."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus, unquote, urlsplit
+
+from gevent.event import Event
+
+from gnsq_like import Message
+from gnsq_like._version import __version__
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
+from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.tools.consuming import Consumption
+from gnsq_like.tools.host_pool import MODES, HostPool
+from gnsq_like.tools.sources import Source
+from gnsq_like.tools.status import Statuses
+
+if TYPE_CHECKING:
+    import urllib3
+
+#: The body's place in the URL of a GET.
+PLACE = "%s"
+#: To one destination, as for to-nsq, or to all of them.
+HTTP_MODES = (*MODES, "all")
+#: Bytes of a response that are read, so that its connection can be used again.
+_RESPONSE_BYTES = 64 * 1024
+_REDIRECTS = 10
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests that messages become.
+
+    :raises InvalidOption: if an option is invalid, or does not go with another
+    """
+
+    #: "POST", with the message as body; or "GET", with the message in the URL.
+    method: str
+    #: For GET, each has one %s in it.
+    urls: Sequence[str]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Of a POST.
+    content_type: str = "application/octet-stream"
+    #: Seconds.
+    connect_timeout: float = 2.0
+    request_timeout: float = 20.0
+    #: For https: False accepts any certificate.
+    verify: bool = True
+    #: PEM files: CA certificates to trust, in place of the system's; the client's certificate and key.
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        option = self.method.lower()
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise InvalidOption(option, _shown(url), "it must be a URL with http or https")
+            if self.method == "GET" and url.count(PLACE) != 1:
+                raise InvalidOption(option, _shown(url), f"{PLACE} must be in it once, for the message")
+        if not self.urls:
+            raise InvalidOption(option, (), "at least one URL is needed")
+
+    def is_success(self, status: int) -> bool:
+        """Whether a response means that the message has arrived."""
+        return status == 200 if self.method == "GET" else 200 <= status < 300
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """The name and value of "Name: value". Raises InvalidOption."""
+    name, _, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    if not name or not value or not f"{name}{value}".isprintable():
+        raise InvalidOption("header", text, "it must be 'Name: value'")
+    return name, value
+
+
+def post_topic(
+    source: Source,
+    topic: str,
+    requests: Requests,
+    *,
+    stop: Event,
+    channel: str = "to-http",
+    concurrency: int = 100,
+    mode: str = "hostpool",
+    sample: float = 1.0,
+    status_every: int = 250,
+    draw: Callable[[], float] = random.random,
+) -> int:
+    """Send the messages of a topic to HTTP servers until ``stop`` is set. May switch.
+
+    A message is finished when a server has accepted it, and requeued with backoff if not.
+
+    :param concurrency: requests at once
+    :param mode: which URL a message goes to, see :mod:`gnsq_like.tools.host_pool`; "all" for every one
+    :param sample: the share of messages to send; the others are finished
+    :param status_every: requests between two lines in the log; 0 for none
+    :returns: the number of requests that succeeded
+    :raises InvalidOption: if an argument is invalid, or a certificate cannot be read
+    :raises Unreachable: none of the nsqds could be reached
+    """
+    if not 0 <= sample <= 1:
+        raise InvalidOption("sample", sample, "it must be from 0 to 1")
+    sender = _Sender(requests, concurrency, mode, status_every)
+
+    def handle(message: Message) -> None:
+        if sample < 1 and draw() >= sample:
+            return
+        sender.send(message.body)
+
+    consumption = Consumption(source, stop)
+    try:
+        consumption.add(topic, channel, handle, concurrency=concurrency)
+        consumption.wait()
+    finally:
+        consumption.end()
+        sender.close()
+    return sender.statuses.count
+
+
+class _Sender:
+    """Makes requests in native threads, and keeps account of the servers in the hub."""
+
+    def __init__(self, requests: Requests, concurrency: int, mode: str, status_every: int) -> None:
+        self._requests = requests
+        self._goes_to_all = mode == "all"
+        self._pool = HostPool(requests.urls, "round-robin" if self._goes_to_all else mode)
+        self._names = {url: _shown(url) for url in requests.urls}
+        self.statuses = Statuses(status_every, list(self._names.values()))
+        self._http = _make_pools(requests, concurrency)
+        self._threads = ThreadPool(concurrency)
+
+    def send(self, body: bytes) -> None:
+        """May switch.
+
+        :raises HTTPRequestFailed: no response
+        :raises HTTPStatusError: the server did not accept it
+        """
+        if self._goes_to_all:
+            for url in self._requests.urls:
+                self._send_to(url, body)
+        else:
+            self._send_to(self._pool.get(time.monotonic()), body)
+
+    def _send_to(self, url: str, body: bytes) -> None:
+        began = time.monotonic()
+        try:
+            self._threads.call(self._request, (url, body))
+        except Exception:
+            self._pool.failed(url, time.monotonic())
+            raise
+        seconds = time.monotonic() - began
+        self._pool.succeeded(url, seconds)
+        self.statuses.add(self._names[url], seconds)
+
+    def _request(self, job: tuple[str, bytes]) -> None:
+        """One request; blocks."""
+        import urllib3
+
+        url, body = job
+        requests = self._requests
+        headers = _headers(requests, url)
+        target = url.replace(PLACE, quote_plus(body)) if requests.method == "GET" else url
+        try:
+            response = self._http.request(
+                requests.method,
+                target,
+                body=body if requests.method == "POST" else None,
+                headers=headers,
+                preload_content=False,
+            )
+            for _ in range(2):  # the second finds the end, unless the response is too long
+                if not response.read(_RESPONSE_BYTES):
+                    break
+            response.close()
+        except urllib3.exceptions.HTTPError as exc:
+            raise HTTPRequestFailed(self._names[url], _reason(exc)) from exc
+        if not requests.is_success(response.status):
+            raise HTTPStatusError(self._names[url], response.status, response.reason or "")
+
+    def close(self) -> None:
+        """May switch."""
+        self._threads.close()
+        self._http.clear()
+
+
+def _make_pools(requests: Requests, concurrency: int) -> urllib3.PoolManager:
+    import ssl
+
+    import urllib3
+
+    context = ssl.create_default_context()
+    try:
+        if requests.ca_file:
+            context = ssl.create_default_context(cafile=requests.ca_file)
+        if requests.cert_file:
+            context.load_cert_chain(requests.cert_file, requests.key_file)
+    except OSError as exc:
+        name = "ca_file" if requests.ca_file else "cert_file"
+        raise InvalidOption(name, getattr(requests, name), f"it cannot be used: {exc.strerror or exc}") from exc
+    if not requests.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return urllib3.PoolManager(
+        num_pools=max(10, len(requests.urls)),
+        maxsize=concurrency,
+        timeout=urllib3.Timeout(connect=requests.connect_timeout, total=requests.request_timeout),
+        # A failed message is requeued, and not repeated here.
+        retries=urllib3.Retry(connect=0, read=0, redirect=_REDIRECTS, status=0, other=0),
+        ssl_context=context,
+        assert_hostname=None if requests.verify else False,
+    )
+
+
+def _headers(requests: Requests, url: str) -> dict[str, str]:
+    from urllib3.util import make_headers, parse_url
+
+    headers = {"User-Agent": f"to-http/{__version__} gnsq_like/{__version__}"}
+    if requests.method == "POST":
+        headers["Content-Type"] = requests.content_type
+    auth = parse_url(url).auth
+    if auth:
+        headers |= {"Authorization": make_headers(basic_auth=unquote(auth))["authorization"]}
+    return {**headers, **requests.headers}
+
+
+def _shown(url: str) -> str:
+    """A URL without user and password."""
+    before, at, after = url.partition("@")
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme}{separator}***@{after}" if at and "/" not in before[len(scheme) + 3 :] else url
+
+
+def _reason(error: Any) -> str:
+    """An error of urllib3 without its pools and retries."""
+    while isinstance(getattr(error, "reason", None), Exception):
+        error = error.reason
+    text = str(error)
+    return text.rpartition(": ")[2] if text.startswith("<") or "object at 0x" in text else text

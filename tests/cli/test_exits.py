@@ -1,0 +1,45 @@
+"""How commands end on signals."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.commands import PATIENCE
+
+_CODE = """
+import gevent
+from gnsq_like.cli.exits import Interrupted, until_stopped
+
+def run(stop):
+    print("runs", flush=True)
+    stop.wait()
+    print("stopping", flush=True)
+    if {is_stubborn}:
+        gevent.sleep(1000)
+    return 7
+
+try:
+    print(until_stopped(run, on_hup=lambda: print("hup", flush=True)))
+except Interrupted as exc:
+    print(exc)
+"""
+
+
+@pytest.mark.parametrize(("is_stubborn", "last"), [(False, "7"), (True, "SIGTERM")])
+def test_the_first_signal_stops_and_the_second_interrupts(is_stubborn: bool, last: str) -> None:
+    command = [sys.executable, "-c", _CODE.format(is_stubborn=is_stubborn)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "runs\n"
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout.readline() == "hup\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "stopping\n"
+            if is_stubborn:
+                process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=PATIENCE)[0] == f"{last}\n"
+        finally:
+            process.kill()

@@ -1,0 +1,195 @@
+"""``gnsq-like pub`` as a process."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE, open_terminal, terminal_environment
+from tests.support.daemons import running_nsqd, running_nsqlookupd
+from tests.support.tools import (
+    COMMAND,
+    NOBODY,
+    TOOL_KINDS,
+    counts,
+    fill,
+    go_tool,
+    lines,
+    numbered,
+    run_tool,
+    running_tool,
+    taken,
+)
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+
+
+@both
+def test_lines_of_stdin(kind: Any) -> None:
+    bodies = numbered(20_000)
+    with running_nsqd(kind) as nsqd:
+        done = run_tool("pub", "-topic=t", f"-nsqd-tcp-address={nsqd.tcp_address}", data=lines(bodies))
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert sorted(taken(nsqd, "t", len(bodies))) == bodies
+
+
+@both
+def test_files_delimiters_and_topics_by_a_field(kind: Any, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b'{"to": "a"}\0\0{"to": "b"}')
+    two.write_bytes(b'{"n": 1}\0')
+    with running_nsqd(kind) as nsqd:
+        arguments = ["--topic-field", "to", "--topic", "rest", "--delimiter", r"\0", str(one), str(two)]
+        done = run_tool("pub", "--nsqd-tcp-address", nsqd.tcp_address, *arguments)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert taken(nsqd, "a", 1) == [b'{"to": "a"}']
+        assert taken(nsqd, "b", 1) == [b'{"to": "b"}']
+        assert taken(nsqd, "rest", 1) == [b'{"n": 1}']
+
+
+@pytest.mark.real_nsqd
+def test_the_same_input_gives_the_messages_of_to_nsq() -> None:
+    """But for a last record without delimiter, of which to_nsq drops the last byte."""
+    data = b"one\n\ntwo\n  three \n\xff\x00\n" + b"x" * 100_000 + b"\n"
+    to_nsq = go_tool("to_nsq")
+    with running_nsqd("real") as nsqd:
+        arguments = [f"-nsqd-tcp-address={nsqd.tcp_address}", "-delimiter=\n", "-producer-opt=snappy,true"]
+        theirs = run_tool("-topic=theirs", *arguments, data=data, command=[to_nsq])
+        ours = run_tool("pub", "-topic=ours", *arguments, data=data)
+        assert (ours.returncode, theirs.returncode) == (0, 0)
+        assert sorted(taken(nsqd, "ours", 5)) == sorted(taken(nsqd, "theirs", 5))
+
+
+def test_to_all_nsqds_or_to_one() -> None:
+    with running_nsqd("process") as one, running_nsqd("process") as two:
+        addresses = [f"--nsqd-tcp-address={nsqd.tcp_address}" for nsqd in (one, two)]
+        assert run_tool("pub", "--topic=all", *addresses, data=b"a\nb\n").returncode == 0
+        assert [sorted(taken(nsqd, "all", 2)) for nsqd in (one, two)] == [[b"a", b"b"]] * 2
+        assert run_tool("pub", "--topic=one", "--to=one", *addresses, data=lines(numbered(100))).returncode == 0
+        depths = [depth(nsqd.http_address, "one") for nsqd in (one, two)]
+        assert sum(depths) == 100
+
+
+def depth(http_address: str, topic: str) -> int:
+    with NsqdHTTPClient(http_address) as http:
+        topics = http.stats(topic)["topics"]
+    return sum(each["depth"] for each in topics)
+
+
+def test_nsqlookupd_finds_the_nsqd() -> None:
+    with (
+        running_nsqlookupd("process") as lookupd,
+        running_nsqd("process", lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
+    ):
+        done = run_tool("pub", "--topic=t", data=b"a\n", NSQ_LOOKUPD_HTTP_ADDRESSES=lookupd.http_address)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert taken(nsqd, "t", 1) == [b"a"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@both
+def test_a_signal_in_the_middle(kind: Any, number: int) -> None:
+    """What was read is published, nothing of it twice; the status says that it is not all."""
+    with running_nsqd(kind) as nsqd:
+        arguments = ["pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"]
+        with running_tool(*arguments, stdin=subprocess.PIPE) as tool:
+            assert tool.process.stdin is not None
+            tool.process.stdin.write(lines(numbered(1000)))
+            tool.process.stdin.flush()
+            wait_until(lambda: depth(nsqd.http_address, "t") == 1000, PATIENCE)
+            tool.process.stdin.write(b"half a record")
+            tool.process.stdin.flush()
+            assert tool.end(number) == 130
+            assert (tool.out, tool.err) == (b"", "")
+        found = taken(nsqd, "t", 1000)
+        assert sorted(found)[-1000:] == numbered(1000)
+        assert len(found) in (1000, 1001)
+
+
+def test_a_rate(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        began = time.monotonic()
+        arguments = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--rate=20"]
+        assert run_tool("pub", *arguments, data=b"x\n" * 11).returncode == 0
+        # The first goes at once, and each of the others a twentieth of a second after the one before.
+        assert time.monotonic() - began > 0.5
+        assert depth(nsqd.http_address, "t") == 11
+
+
+def test_deferred_messages() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [], "c")
+        arguments = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--defer=1h"]
+        assert run_tool("pub", *arguments, data=b"x\n").returncode == 0
+        assert counts(nsqd, "t", "c")["deferred"] == 1
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+def test_nobody_listens() -> None:
+    done = run_tool("pub", "--topic=t", f"--nsqd-tcp-address={NOBODY}", data=b"x\n")
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("Error: ")
+    assert NOBODY in line
+
+
+def test_a_refused_record() -> None:
+    with running_nsqd("process") as nsqd:
+        arguments = ["pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--max-msg-bytes=5"]
+        done = run_tool(*arguments, data=b"one\ntwo\ntoo long\nthree\n")
+        assert done.returncode == 1
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("Error: record 3: ")
+        assert sorted(taken(nsqd, "t", 2)) == [b"one", b"two"]
+        assert b"Traceback" in run_tool(*arguments, "-verbose", data=b"too long").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
+        ([f"--nsqd-tcp-address={NOBODY}"], "--topic or --topic-field required"),
+        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--delimiter="], "must not be empty"),
+        (["--topic=t", "--nsqd-tcp-address=nowhere"], "nowhere"),
+        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--snappy", "--deflate"], "snappy"),
+        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--rte=1"], "--rate"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    done = run_tool("pub", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_missing_file() -> None:
+    done = run_tool("pub", "--topic=t", f"--nsqd-tcp-address={NOBODY}", "/nowhere/file")
+    assert (done.returncode, done.stderr) == (1, b"Error: /nowhere/file: No such file or directory\n")
+
+
+# -- on a terminal ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_a_terminal_shows_the_progress(tmp_path: Path, no_color: bool) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(lines(numbered(1000)))
+    ours, theirs = open_terminal(80, 24)
+    environment = terminal_environment(**({"NO_COLOR": "1"} if no_color else {}))
+    with running_nsqd("process") as nsqd:
+        command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", str(path)]
+        done = subprocess.run(command, stderr=theirs, env=environment, timeout=PATIENCE, check=False)
+    os.close(theirs)
+    written = os.read(ours, 1 << 20).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "1,000 messages" in written
+    assert ("\x1b[3" in written) is not no_color

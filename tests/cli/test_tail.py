@@ -1,0 +1,272 @@
+"""``gnsq-like tail`` as a process."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.tools import (
+    COMMAND,
+    NOBODY,
+    TOOL_KINDS,
+    clean_environment,
+    counts,
+    fill,
+    go_tool,
+    numbered,
+    run_tool,
+    running_tool,
+    taken,
+    unfinished,
+)
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+
+
+def at(nsqd: Running) -> list[str]:
+    """The flags for an nsqd, whose HTTP port is not the one after its TCP port here."""
+    return [f"-nsqd-tcp-address={nsqd.tcp_address}", f"--nsqd-http-address={nsqd.http_address}"]
+
+
+@both
+def test_messages_as_they_come(kind: Any) -> None:
+    with running_nsqd(kind) as nsqd:
+        fill(nsqd, "t", [], "real")
+        with running_tool("tail", "-topic=t", *at(nsqd)) as tool:
+            wait_until(lambda: "#ephemeral" in channels_of(nsqd, "t"), PATIENCE)
+            fill(nsqd, "t", [b"one", b"\xff\x00"])
+            wait_until(lambda: len(tool.out.splitlines()) == 2, PATIENCE)
+            assert sorted(tool.out.splitlines()) == [b"one", b"\xff\x00"]
+            assert tool.end(signal.SIGINT) == 0
+            assert tool.err == ""
+        # The other channel has them as well, and the ephemeral one is gone.
+        assert unfinished(nsqd, "t", "real") == 2
+        assert "#ephemeral" not in channels_of(nsqd, "t")
+
+
+def is_registered(lookupd: Running, topic: str) -> bool:
+    with LookupdClient(lookupd.http_address) as client:
+        return bool(client.lookup(topic, missing_ok=True).producers)
+
+
+def channels_of(nsqd: Running, topic: str) -> str:
+    with NsqdHTTPClient(nsqd.http_address) as http:
+        topics = http.stats(topic)["topics"]
+    return " ".join(each["channel_name"] for each in topics[0]["channels"]) if topics else ""
+
+
+@both
+def test_a_number_of_messages_and_no_more_are_finished(kind: Any) -> None:
+    with running_nsqd(kind) as nsqd:
+        fill(nsqd, "t", numbered(100), "c")
+        done = run_tool("tail", "--topic=t", "--channel=c", "-n", "7", *at(nsqd))
+        assert (done.returncode, done.stderr) == (0, b"")
+        shown = done.stdout.splitlines()
+        assert len(shown) == 7
+        rest = taken(nsqd, "t", 93, "c")
+        assert sorted([*shown, *rest]) == numbered(100)
+
+
+@both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_loses_nothing(kind: Any, number: int) -> None:
+    """Its output is read no further, so it is in the middle of a write."""
+    bodies = [body.ljust(1000, b".") for body in numbered(3000)]
+    with running_nsqd(kind, mem_queue_size=5000) as nsqd:
+        fill(nsqd, "t", bodies, "c")
+        command = [*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment()) as process:
+            assert process.stdout is not None
+            shown = [process.stdout.readline() for _ in range(100)]
+            wait_until(lambda: counts(nsqd, "t", "c")["in_flight"] > 100, PATIENCE)
+            process.send_signal(number)
+            assert process.wait(PATIENCE) == 0
+            shown += process.stdout.readlines()
+        left = unfinished(nsqd, "t", "c")
+        assert len(bodies) - left <= len(shown) < len(bodies)
+        rest = taken(nsqd, "t", left, "c")
+        assert {*rest, *(line.rstrip() for line in shown if line.endswith(b"\n"))} == set(bodies)
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", numbered(2000), "c")
+        command = " ".join([*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)])
+        script = f"{command} | head -n 2; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert len(done.stdout.splitlines()) == 2
+
+
+def test_json() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", ["ä\n".encode(), b"\xff"], "c")
+        done = run_tool("tail", "--topic=t", "--channel=c", "--json", "-n2", *at(nsqd))
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [each.get("body", each.get("body_base64")) for each in found] == ["ä\n", "/w=="]
+        first = found[0]
+        assert (first["topic"], first["channel"], first["attempts"]) == ("t", "c", 1)
+        assert (first["nsqd"], len(first["id"])) == (nsqd.tcp_address, 16)
+        assert first["timestamp_ns"] > 10**18
+
+
+def test_grep_and_topics() -> None:
+    with running_nsqd("process") as nsqd:
+        for topic in ("a", "b"):
+            fill(nsqd, topic, [], "c")
+        with running_tool("tail", "--topic=a", "--topic=b", "--grep=^x+$", "--print-topic", *at(nsqd)) as tool:
+            wait_until(lambda: all("#ephemeral" in channels_of(nsqd, each) for each in "ab"), PATIENCE)
+            fill(nsqd, "a", [b"y", b"xy", b"xx"])
+            wait_until(lambda: tool.out == b"a | xx\n", PATIENCE)
+            fill(nsqd, "b", [b"x", b"z"])
+            wait_until(lambda: tool.out == b"a | xx\nb | x\n", PATIENCE)
+            assert tool.end() == 0
+
+
+def test_grep_would_finish_the_messages_of_others() -> None:
+    done = run_tool("tail", "--topic=t", "--channel=c", "--grep=x", f"--nsqd-tcp-address={NOBODY}")
+    assert done.returncode == 2
+    assert b"--grep" in done.stderr
+
+
+@pytest.mark.real_nsqd
+def test_the_same_messages_give_the_output_of_nsq_tail() -> None:
+    bodies = [*numbered(50), b"\xff\x00", b" x \r"]
+    nsq_tail = go_tool("nsq_tail")
+    with running_nsqd("real") as nsqd:
+        fill(nsqd, "t", bodies, "ours", "theirs")
+        arguments = ["-topic=t", f"-nsqd-tcp-address={nsqd.tcp_address}", "-print-topic", f"-n={len(bodies)}"]
+        theirs = run_tool(*arguments, "-channel=theirs", command=[nsq_tail])
+        ours = run_tool("tail", *arguments, "-channel=ours", f"--nsqd-http-address={nsqd.http_address}")
+        assert (ours.returncode, theirs.returncode) == (0, 0)
+        assert sorted(ours.stdout.split(b"\n")) == sorted(theirs.stdout.split(b"\n"))
+
+
+# -- channels that nobody asked for -----------------------------------------------------------------
+
+
+@contextmanager
+def found_by_lookupd(kind: Any) -> Iterator[tuple[Running, Running, list[str]]]:
+    """An nsqd, its nsqlookupd, and the flags to find it."""
+    with (
+        running_nsqlookupd(kind) as lookupd,
+        running_nsqd(kind, lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
+    ):
+        yield nsqd, lookupd, [f"--lookupd-http-address={lookupd.http_address}"]
+
+
+@both
+@pytest.mark.parametrize("by_lookupd", [False, True])
+def test_the_backlog_of_a_topic_without_channel_stays(kind: Any, by_lookupd: bool) -> None:
+    with found_by_lookupd(kind) as (nsqd, lookupd, found):
+        flags = found if by_lookupd else at(nsqd)
+        fill(nsqd, "t", numbered(100))
+        wait_until(lambda: is_registered(lookupd, "t"), PATIENCE)
+        done = run_tool("tail", "--topic=t", *flags)
+        assert (done.returncode, done.stdout) == (1, b"")
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("Error: topic t: it has no channel at ")
+        assert "--create" in line
+        assert sorted(taken(nsqd, "t", 100)) == numbered(100)
+
+
+def test_create_takes_the_backlog() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", numbered(100))
+        done = run_tool("tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--create", "-n100")
+        assert done.returncode == 0
+        assert sorted(done.stdout.splitlines()) == numbered(100)
+
+
+def test_an_nsqd_that_comes_later_with_a_topic_without_channel_is_left_out() -> None:
+    with running_nsqlookupd("process") as lookupd:
+        options: dict[str, Any] = {"lookupd_tcp_addresses": (lookupd.tcp_address,), "broadcast_address": "127.0.0.1"}
+        with running_nsqd("process", **options) as one, running_nsqd("process") as two:
+            fill(one, "t", [], "c")
+            fill(two, "t", numbered(10))
+            arguments = ["--topic=t", f"--lookupd-http-address={lookupd.http_address}", "--lookupd-poll-interval=100ms"]
+            wait_until(lambda: is_registered(lookupd, "t"), PATIENCE)
+            with running_tool("tail", *arguments) as tool:
+                wait_until(lambda: "#ephemeral" in channels_of(one, "t"), PATIENCE)
+                with NsqdHTTPClient(two.http_address) as http:
+                    http.config_set("nsqlookupd_tcp_addresses", [lookupd.tcp_address])
+                tool.wait_for_line("is left out: topic t: it has no channel")
+                assert channels_of(two, "t") == ""
+                assert tool.end() == 0
+
+
+def test_a_durable_channel_is_made_only_when_asked_for() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [b"x"], "c")
+        done = run_tool("tail", "--topic=t", "--channel=d", *at(nsqd))
+        assert done.returncode == 1
+        assert b"it has no channel d" in done.stderr
+        assert channels_of(nsqd, "t") == "c"
+
+
+@both
+def test_an_unknown_topic(kind: Any) -> None:
+    with found_by_lookupd(kind) as (nsqd, _, found):
+        for flags in (found, at(nsqd)):
+            done = run_tool("tail", "--topic=unknown", *flags)
+            assert (done.returncode, done.stdout) == (1, b"")
+            assert done.stderr.decode() == "Error: topic unknown: no nsqd has it; --create waits for it, or makes it\n"
+        assert channels_of(nsqd, "unknown") == ""
+
+
+def test_an_nsqd_that_cannot_be_asked() -> None:
+    with running_nsqd("process") as nsqd:
+        done = run_tool("tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}")
+        assert done.returncode == 1
+        (line,) = done.stderr.decode().splitlines()
+        assert "--nsqd-http-address" in line
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["--nsqd-tcp-address", "--lookupd-http-address"])
+@pytest.mark.parametrize("more", [[], ["--create"]])
+def test_nobody_listens(flag: str, more: list[str]) -> None:
+    done = run_tool("tail", "--topic=t", flag, NOBODY, *more)
+    assert (done.returncode, done.stdout) == (1, b"")
+    *_, line = done.stderr.decode().splitlines()
+    assert NOBODY in line
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([f"--nsqd-tcp-address={NOBODY}"], "--topic required"),
+        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
+        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--grep=("], "--grep"),
+        (["--topic=not valid", f"--nsqd-tcp-address={NOBODY}", "--create"], "not valid"),
+        (["--topic=t", "-nsqd-tcp-adress=x"], "--nsqd-tcp-address"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    done = run_tool("tail", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_finished() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    with running_nsqd("process") as nsqd, open("/dev/full", "wb") as full:
+        fill(nsqd, "t", numbered(10), "c")
+        command = [*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
+        assert unfinished(nsqd, "t", "c") == 10

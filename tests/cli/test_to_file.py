@@ -1,0 +1,309 @@
+"""``gnsq-like to-file`` as a process, beside NSQ's own."""
+
+import gzip
+import os
+import random
+import re
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE
+from tests.support.daemons import running_nsqd, running_nsqlookupd
+from tests.support.tools import (
+    COMMAND,
+    NOBODY,
+    TOOL_KINDS,
+    Tool,
+    counts,
+    files_below,
+    fill,
+    go_tool,
+    numbered,
+    run_tool,
+    running_tool,
+    unfinished,
+)
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+#: Messages of the test that kills it; raise it for a longer look.
+MESSAGES = int(os.environ.get("GNSQ_LIKE_KILLED_MESSAGES", "20000"))
+
+
+def text(path: str, data: bytes) -> bytes:
+    if path.endswith(".gz"):
+        return gzip.decompress(data)
+    if path.endswith(".zst"):
+        import zstandard
+
+        return bytes(zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read())
+    return data
+
+
+def found(directory: Path) -> dict[str, bytes]:
+    """The files that users see, decompressed."""
+    visible = {name: data for name, data in files_below(directory).items() if "/." not in f"/{name}"}
+    return {name: text(name, data) for name, data in visible.items()}
+
+
+def lines_of(directory: Path) -> list[bytes]:
+    return [line for data in found(directory).values() for line in data.splitlines()]
+
+
+def flags(nsqd: Any, directory: Path, *more: str) -> list[str]:
+    return [f"-nsqd-tcp-address={nsqd.tcp_address}", f"-output-dir={directory}", *more]
+
+
+def wait_until_finished(nsqd: Any, topic: str, channel: str = "nsq_to_file") -> None:
+    def is_done() -> bool:
+        return counts(nsqd, topic, channel)["clients"] > 0 and unfinished(nsqd, topic, channel) == 0
+
+    wait_until(is_done, PATIENCE, f"all messages of {topic}/{channel} finished")
+
+
+@both
+@pytest.mark.parametrize("more", [[], ["--gzip"], ["--zstd"], ["--rotate-size=3000"], ["--work-dir={}/work", "-gzip"]])
+def test_every_message_is_a_line_and_finished_after_its_sync(kind: Any, more: list[str], tmp_path: Path) -> None:
+    bodies = numbered(2000)
+    more = [each.format(tmp_path) for each in more]
+    with running_nsqd(kind) as nsqd:
+        fill(nsqd, "t", bodies, "nsq_to_file")
+        with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path / "out", *more), "-sync-interval=50ms") as tool:
+            wait_until_finished(nsqd, "t")
+            # What is finished is on disk, and readable, while the files are open.
+            assert sorted(lines_of(tmp_path)) == bodies
+            assert tool.end() == 0
+        assert sorted(lines_of(tmp_path / "out")) == bodies
+
+
+@both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle(kind: Any, number: int, tmp_path: Path) -> None:
+    bodies = [body.ljust(200, b".") for body in numbered(20_000)]
+    with running_nsqd(kind, mem_queue_size=30_000) as nsqd:
+        fill(nsqd, "t", bodies, "nsq_to_file")
+        with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path), "--gzip", "--max-in-flight=100") as tool:
+            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") < 19_000, PATIENCE)
+            assert tool.end(number) == 0
+            assert "Traceback" not in tool.err
+        written = lines_of(tmp_path)
+        # Each line is a message that is finished, and nothing is both in the files and in the channel.
+        assert len(set(written)) == len(written) == len(bodies) - unfinished(nsqd, "t", "nsq_to_file")
+
+
+@pytest.mark.parametrize("more", [[], ["--work-dir={}/work"], ["--gzip"]])
+def test_sighup_closes_the_file(more: list[str], tmp_path: Path) -> None:
+    """NSQ's own ends with an error on the next message if there is a work dir."""
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [b"one"], "nsq_to_file")
+        arguments = flags(nsqd, tmp_path / "out", *(each.format(tmp_path) for each in more))
+        with running_tool("to-file", "--topic=t", *arguments) as tool:
+            wait_until_finished(nsqd, "t")
+            tool.process.send_signal(signal.SIGHUP)
+            if more:
+                wait_until(lambda: any(data == b"one\n" for data in found(tmp_path / "out").values()), PATIENCE)
+            fill(nsqd, "t", [b"two"])
+            wait_until(lambda: sorted(lines_of(tmp_path)) == [b"one", b"two"], PATIENCE)
+            assert tool.end() == 0
+        assert len(found(tmp_path / "out")) == (2 if more else 1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["-gzip", "-gzip-level=1"],
+        ["-rotate-size=2000"],
+        ["-rotate-size=2000", "-gzip", "-filename-format=<TOPIC>/x<REV>.<DATETIME>"],
+        ["-rotate-interval=1h", "-datetime-format=%y%m%d"],
+        ["-work-dir={}/work", "-host-identifier=h-<SHORT_HOST>"],
+        ["-filename-format=<TOPIC>.<HOST>.log"],
+        ["-skip-empty-files", "-topic-pattern=^t$"],
+        ["-consumer-opt=max_attempts,3", "-consumer-opt=snappy"],
+    ],
+)
+@pytest.mark.real_nsqd
+def test_the_same_messages_give_the_files_of_nsq_to_file(more: list[str], tmp_path: Path) -> None:
+    """The same names, and the same lines in all of them; with one nsqd and one at a time in flight, the same files."""
+    bodies = numbered(300)
+    programs = {"theirs": [go_tool("nsq_to_file")], "ours": None}
+    written = {}
+    with running_nsqd("real") as nsqd:
+        for name, command in programs.items():
+            fill(nsqd, "t", bodies, name)
+            (tmp_path / name).mkdir()
+            arguments = flags(nsqd, tmp_path / name / "out", "-topic=t", f"-channel={name}", "-max-in-flight=1")
+            arguments += [each.format(tmp_path / name) for each in more]
+            started = running_tool(*arguments, command=command) if command else running_tool("to-file", *arguments)
+            with started as tool:
+                wait_until_finished(nsqd, "t", name)
+                assert tool.end() == 0
+            with NsqdHTTPClient(nsqd.http_address) as http:
+                http.delete_topic("t")
+            written[name] = found(tmp_path / name)
+    assert written["ours"] == written["theirs"]
+    assert sorted(lines_of(tmp_path / "ours")) == bodies
+
+
+def test_topics_by_a_pattern_and_new_ones(tmp_path: Path) -> None:
+    with (
+        running_nsqlookupd("process") as lookupd,
+        running_nsqd("process", lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
+    ):
+        fill(nsqd, "web_clicks", [b"one"])
+        fill(nsqd, "other", [b"no"])
+        arguments = [f"--lookupd-http-address={lookupd.http_address}", f"--output-dir={tmp_path}"]
+        arguments += ["--topic-pattern=^web_", "--topic-refresh=100ms", "--lookupd-poll-interval=100ms"]
+        with running_tool("to-file", *arguments, "--filename-format=<TOPIC>") as tool:
+            wait_until(lambda: lines_of(tmp_path) == [b"one"], PATIENCE)
+            fill(nsqd, "web_views", [b"two"])
+            wait_until(lambda: found(tmp_path) == {"web_clicks": b"one\n", "web_views": b"two\n"}, PATIENCE)
+            assert tool.end() == 0
+        assert counts(nsqd, "other", "nsq_to_file")["message"] == 0
+
+
+def test_files_go_to_a_store_when_they_are_rotated(tmp_path: Path) -> None:
+    bodies = numbered(100)
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", bodies, "nsq_to_file")
+        arguments = [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--output-dir=file://{tmp_path}/store"]
+        arguments += [f"--work-dir={tmp_path}/work", "--gzip", "--rotate-size=500", "--sync-interval=100ms"]
+        with running_tool("to-file", "--topic=t", *arguments) as tool:
+            wait_until_finished(nsqd, "t")
+            wait_until(lambda: len(found(tmp_path / "store")) == 2, PATIENCE)
+            # The store fails: its directory is a file.
+            (tmp_path / "store").rename(tmp_path / "stored")
+            (tmp_path / "store").touch()
+            fill(nsqd, "t", numbered(100, "more"))
+            tool.wait_for_line("cannot upload")
+            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0, PATIENCE)
+            assert tool.end() == 0
+        (tmp_path / "store").unlink()
+        with running_tool("to-file", "--topic=t", *arguments, "--skip-empty-files") as tool:
+            wait_until(lambda: len(lines_of(tmp_path / "store")) + len(lines_of(tmp_path / "stored")) == 200, PATIENCE)
+            assert tool.end() == 0
+    assert found(tmp_path / "work") == {}
+    everything = [*lines_of(tmp_path / "store"), *lines_of(tmp_path / "stored")]
+    assert sorted(everything) == sorted([*bodies, *numbered(100, "more")])
+
+
+# -- killed -----------------------------------------------------------------------------------------
+
+
+def has_at_most(nsqd: Any, left: int) -> bool:
+    return unfinished(nsqd, "t", "nsq_to_file") <= left
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("compression", ["--gzip", "--zstd"])
+def test_kill_9_ten_times_loses_nothing_and_every_file_is_readable(compression: str, tmp_path: Path) -> None:
+    """Only messages that were in flight at a kill may be written twice."""
+    window, kills = 200, 10
+    bodies = [body.ljust(100, b".") for body in numbered(MESSAGES)]
+    chance = random.Random(7)
+    # nsqd delivers what was in flight at a kill again when its time is over.
+    with running_nsqd("process", mem_queue_size=MESSAGES + 1, msg_timeout=5.0) as nsqd:
+        fill(nsqd, "t", bodies, "nsq_to_file")
+        arguments = ["to-file", "--topic=t", *flags(nsqd, tmp_path / "out", compression), f"--max-in-flight={window}"]
+        arguments += [f"--work-dir={tmp_path / 'work'}", "--rotate-size=100000"]
+        for kill in range(kills):
+            with running_tool(*arguments) as tool:
+                share = (kill + chance.random()) / (kills + 1)
+                left = int(MESSAGES * (1 - share))
+                wait_until(partial(has_at_most, nsqd, left), PATIENCE)
+                tool.process.kill()
+                tool.process.wait()
+        with running_tool(*arguments) as tool:
+            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0, PATIENCE)
+            assert tool.end() == 0
+    assert found(tmp_path / "work") == {}
+    written = Counter(lines_of(tmp_path / "out"))
+    assert set(written) == set(bodies)
+    assert sum(written.values()) - len(written) <= kills * window
+    assert max(written.values()) <= kills
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+def last_line(tool: Tool) -> str:
+    return tool.err.splitlines()[-1]
+
+
+def test_a_disk_that_is_full_ends_it_and_nothing_unsynced_is_finished(tmp_path: Path) -> None:
+    bodies = numbered(2000)
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", bodies, "nsq_to_file")
+        limit = ["bash", "-c", 'ulimit -f 16; trap "" XFSZ; exec "$@"', "-"]
+        command = [*limit, *COMMAND]
+        with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path), command=command) as tool:
+            assert tool.wait() == 1
+            assert re.fullmatch(r"Error: .*File too large", last_line(tool))
+            assert "Traceback" not in tool.err
+        left = unfinished(nsqd, "t", "nsq_to_file")
+        written = lines_of(tmp_path)
+        assert 0 < len(bodies) - left <= len(written)
+        with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path / "next")) as tool:
+            wait_until_finished(nsqd, "t")
+            assert tool.end() == 0
+        assert set(bodies) <= {*written, *lines_of(tmp_path / "next")}
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [b"x"], "nsq_to_file")
+        done = run_tool("to-file", "--topic=t", *flags(nsqd, tmp_path / "file" / "out"))
+        assert done.returncode == 1
+        assert (
+            done.stderr.decode().splitlines()[-1]
+            == f"Error: {tmp_path}/file/out/.to-file-{os.getuid()}: Not a directory"
+        )
+        assert unfinished(nsqd, "t", "nsq_to_file") == 1
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    done = run_tool("to-file", "--topic=t", f"--nsqd-tcp-address={NOBODY}", f"--output-dir={tmp_path}")
+    assert done.returncode == 1
+    assert re.fullmatch(f"Error: .*{NOBODY}.*", done.stderr.decode().splitlines()[-1])
+
+
+def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:
+    arguments = ["--topic=t", "--lookupd-poll-interval=100ms", f"--output-dir={tmp_path}", "--sync-interval=100ms"]
+    with running_nsqlookupd("process") as lookupd:
+        address = lookupd.http_address
+        lookupd.stop()
+        with running_tool("to-file", f"--lookupd-http-address={address}", *arguments) as tool:
+            tool.wait_for_line(f"WARNING: .*{address}")
+            lookupd.start()
+            options: dict[str, Any] = {"lookupd_tcp_addresses": (lookupd.tcp_address,)}
+            with running_nsqd("process", broadcast_address="127.0.0.1", **options) as nsqd:
+                fill(nsqd, "t", [b"x"])
+                wait_until(lambda: lines_of(tmp_path) == [b"x"], PATIENCE)
+                assert tool.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--topic or --topic-pattern required"),
+        (["--topic-pattern=x"], "--lookupd-http-address must be specified when no --topic specified"),
+        (["--topic=t", "--gzip", "--zstd"], "use --gzip or --zstd not both"),
+        (["--topic=t", "--gzip-level=10"], "10 is not in the range 1<=x<=9"),
+        (["--topic=t", "--gzip", "--filename-format=x"], "<REV> is missing"),
+        (["--topic=t", "--output-dir=s3://bucket/x"], "--work-dir"),
+        (["--topic=t", "--consumer-opt=max_attempt,1"], "max_attempts"),
+        (["--topic=t", "--rotate-interval=5"], "duration"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    done = run_tool("to-file", f"--nsqd-tcp-address={NOBODY}", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,171 @@
+"""``gnsq-like to-nsq`` as a process, beside NSQ's own."""
+
+import json
+import signal
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE
+from tests.support.daemons import Running, running_nsqd
+from tests.support.tools import (
+    NOBODY,
+    TOOL_KINDS,
+    counts,
+    fill,
+    go_tool,
+    numbered,
+    run_tool,
+    running_tool,
+    taken,
+    unfinished,
+)
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+
+
+def flags(source: Running, *destinations: Running | str) -> list[str]:
+    addresses = [each if isinstance(each, str) else each.tcp_address for each in destinations]
+    to = [f"-destination-nsqd-tcp-address={address}" for address in addresses]
+    return ["-topic=t", f"-nsqd-tcp-address={source.tcp_address}", *to]
+
+
+def wait_until_passed_on(source: Running, count: int) -> None:
+    def is_done() -> bool:
+        found = counts(source, "t", "nsq_to_nsq")
+        return found["message"] >= count and found["depth"] + found["in_flight"] + found["deferred"] == 0
+
+    wait_until(is_done, PATIENCE)
+
+
+@both
+def test_every_message_goes_to_one_destination(kind: Any) -> None:
+    bodies = numbered(3000)
+    with running_nsqd(kind) as source, running_nsqd(kind) as one, running_nsqd(kind) as two:
+        fill(source, "t", bodies, "nsq_to_nsq")
+        for nsqd in (one, two):
+            fill(nsqd, "t", [], "check")
+        with running_tool("to-nsq", *flags(source, one, two), "-status-every=1000") as tool:
+            wait_until_passed_on(source, len(bodies))
+            tool.wait_for_line(r"\[aggregate\]: finished 1000 - 99th: ")
+            assert tool.end() == 0
+        parts = [taken(nsqd, "t", counts(nsqd, "t", "check")["depth"]) for nsqd in (one, two)]
+        assert sorted([*parts[0], *parts[1]]) == bodies
+        assert min(map(len, parts)) > 1000
+
+
+@both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle(kind: Any, number: int) -> None:
+    bodies = numbered(20_000)
+    with running_nsqd(kind, mem_queue_size=30_000) as source, running_nsqd(kind, mem_queue_size=30_000) as there:
+        fill(source, "t", bodies, "nsq_to_nsq")
+        fill(there, "copies", [], "check")
+        arguments = [*flags(source, there), "--destination-topic=copies", "--max-in-flight=20"]
+        with running_tool("to-nsq", *arguments) as tool:
+            wait_until(lambda: unfinished(source, "t", "nsq_to_nsq") < 19_000, PATIENCE)
+            assert tool.end(number) == 0
+        left = unfinished(source, "t", "nsq_to_nsq")
+        copied = taken(there, "copies", counts(there, "copies", "check")["depth"])
+        # Nothing is lost, and nothing is both here and there.
+        assert len(set(copied)) == len(copied) == len(bodies) - left
+
+
+def test_a_destination_that_cannot_be_reached() -> None:
+    """With another one nothing is requeued; alone, everything is, until it comes back."""
+    bodies = numbered(100)
+    with running_nsqd("process") as source, running_nsqd("process") as there:
+        fill(there, "t", [], "check")
+        fill(source, "t", bodies, "nsq_to_nsq")
+        with running_tool("to-nsq", *flags(source, NOBODY, there), "--producer-opt=timeout,500ms") as tool:
+            wait_until_passed_on(source, len(bodies))
+            assert counts(source, "t", "nsq_to_nsq")["requeued"] == 0
+            assert tool.end() == 0
+        assert sorted(taken(there, "t", len(bodies))) == bodies
+        there.stop()
+        arguments = [*flags(source, there), "--timeout=300ms", "--default-requeue-delay=100ms"]
+        with running_tool("to-nsq", *arguments, "--max-backoff-duration=200ms") as tool:
+            fill(source, "t", bodies)
+            tool.wait_for_line("WARNING: the handler of t/nsq_to_nsq failed")
+            tool.wait_for_line("backoff of t/nsq_to_nsq: level 1")
+            there.start()
+            wait_until_passed_on(source, 2 * len(bodies))
+            assert tool.end() == 0
+        fill(there, "t", [], "check")
+        assert set(taken(there, "t", len(bodies))) == set(bodies)
+
+
+@pytest.mark.real_nsqd
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["-mode=round-robin"],
+        ["-require-json-field=a"],
+        ["-require-json-field=a", "-require-json-value=1"],
+        ["-whitelist-json-field=b", "-whitelist-json-field=a", "-whitelist-json-field=x"],
+    ],
+)
+def test_the_same_messages_give_those_of_nsq_to_nsq(more: list[str]) -> None:
+    bodies = [b'{"a": 1, "b": [1.0, "x"]}', b'{"a": "1", "c": true}', b'{"a":1.0}', b'{"a":"one","b":null}', b"[]"]
+    bodies += [b"not JSON", b"null"] if "value" not in "".join(more) else []
+    passed: dict[str, list[bytes]] = {}
+    with ExitStack() as stack:
+        source = stack.enter_context(running_nsqd("real"))
+        for name, command in (("theirs", [go_tool("nsq_to_nsq")]), ("ours", None)):
+            there = stack.enter_context(running_nsqd("real"))
+            fill(there, "t", [], "check")
+            channel = f"{name}#ephemeral"
+            arguments = [*flags(source, there), f"-channel={channel}", *more]
+            started = running_tool(*arguments, command=command) if command else running_tool("to-nsq", *arguments)
+            with started as tool:
+                wait_until(lambda channel=channel: counts(source, "t", channel)["clients"], PATIENCE)  # type: ignore[misc]
+                fill(source, "t", bodies)
+
+                def is_done(channel: str = channel) -> bool:
+                    return counts(source, "t", channel)["message"] > 0 and not unfinished(source, "t", channel)
+
+                wait_until(is_done, PATIENCE)
+                assert tool.end() == 0
+            passed[name] = taken(there, "t", counts(there, "t", "check")["depth"])
+    assert sorted(passed["ours"]) == sorted(passed["theirs"])
+
+
+def test_a_missing_field_whose_value_is_required_stays() -> None:
+    with running_nsqd("process") as source, running_nsqd("process") as there:
+        fill(source, "t", [json.dumps({"a": 1}).encode(), b"{}"], "nsq_to_nsq")
+        fill(there, "t", [], "check")
+        arguments = [*flags(source, there), "--require-json-field=a", "--require-json-value=1"]
+        with running_tool("to-nsq", *arguments) as tool:
+            wait_until(lambda: counts(source, "t", "nsq_to_nsq")["deferred"] == 1, PATIENCE)
+            tool.wait_for_line('no field "a"')
+            wait_until(lambda: counts(there, "t", "check")["depth"] == 1, PATIENCE)
+            assert tool.end() == 0
+
+
+def test_nobody_listens() -> None:
+    done = run_tool("to-nsq", "-topic=t", f"-nsqd-tcp-address={NOBODY}", f"-destination-nsqd-tcp-address={NOBODY}")
+    assert done.returncode == 1
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert NOBODY in last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--topic=t"], "--destination-nsqd-tcp-address required"),
+        ([f"--destination-nsqd-tcp-address={NOBODY}"], "--topic required"),
+        (["--topic=t", f"--destination-nsqd-tcp-address={NOBODY}", "--mode=all"], "'all' is not one of"),
+        (["--topic=t", "--destination-nsqd-tcp-address=x"], "invalid address 'x'"),
+        (["--topic=?", f"--destination-nsqd-tcp-address={NOBODY}"], "invalid topic name"),
+        (["--topic=t", f"--destination-nsqd-tcp-address={NOBODY}", "--destination-topic=?"], "invalid topic name"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    done = run_tool("to-nsq", f"--nsqd-tcp-address={NOBODY}", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
