@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "run": Entry("gnsq_like.cli.run:run", "Run the Readers of a module in one or several processes."),
     "demo": Entry(
         "gnsq_like.cli.demo:demo",
         "Publish and consume on its own daemons; count lost messages.",

@@ -113,7 +113,8 @@ class Reader:
         self.channel = channel
         self._name = f"{topic}/{channel}"
         self.options = make_options(ReaderOptions, options)
-        self._handler = handler
+        #: May be replaced while it is not running, for instance by a function that calls it.
+        self.handler = handler
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
@@ -168,7 +169,7 @@ class Reader:
         flow.max_in_flight = self._max_in_flight
         flow.paused = self._paused
         handlers = Handlers(
-            self._handler,
+            self.handler,
             self._name,
             self._concurrency(),
             in_threads=options.spawn == "thread",
@@ -403,7 +404,7 @@ class Reader:
 
         :raises NotRunning: if it has a handler
         """
-        if self._handler is not None:
+        if self.handler is not None:
             raise NotRunning("a Reader with a handler cannot be iterated over")
         if self._state != "running":
             self.start()

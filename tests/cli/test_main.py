@@ -15,7 +15,9 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
-COMMANDS = ["demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pipeline", "nsqd", "nsqlookupd"]
+COMMANDS = [
+    "run", "demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pipeline", "nsqd", "nsqlookupd"
+]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])

@@ -73,6 +73,18 @@ def test_a_reader_starts_once_at_a_time(nsqd):
         reader.start()
 
 
+def test_the_handler_may_be_replaced_before_a_start():
+    seen: list[bytes] = []
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        reader = Reader("replaced", "archive", print, nsqd_tcp_addresses=nsqd.tcp_address)
+        assert reader.handler is print
+        reader.handler = lambda message: seen.append(message.body)
+        producer.publish("replaced", b"one")
+        with reader:
+            wait_for(lambda: seen, "the message")
+    assert seen == [b"one"]
+
+
 def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
     with scripted_nsqd() as mute:
         got = Event()

@@ -54,10 +54,15 @@ ROOMS = {
     "testing": room("cli", "contrib", "spark", "tools", "__main__"),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
     "tools": room("server", "testing", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
+    "tools.supervisor": room(only=PUBLIC | {"contrib.health", "contrib.prometheus"}, others={"click", "rich"}),
     # options: each option of the client is a flag, by its type.
     "cli": room(only=PUBLIC | {"options", "server", "http", "spark", "tools"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
-    "contrib": room(only=PUBLIC | {"options", "server", "testing"}),
+    "contrib": room(only=PUBLIC | {"options", "server", "testing", "tools.supervisor"}),
+    # Below the supervisor.
+    "contrib.health": room(only=PUBLIC),
+    "contrib.prometheus": room(only=PUBLIC | {"contrib.shared"}),
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.
     # deadletter: what a pipeline rejects has the envelope that all dead letters have.
     "spark": room(only=PUBLIC | {"options", "wire.names", "deadletter"}),

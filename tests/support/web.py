@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 import pytest
@@ -49,6 +49,9 @@ post_worker_init = readers.post_worker_init
 worker_int = readers.worker_int
 worker_exit = readers.worker_exit
 """
+
+
+_S = TypeVar("_S", bound="Server")
 
 
 class Server:
@@ -122,13 +125,19 @@ class Server:
                 self.process.wait()
 
 
-@contextmanager
-def running(command: Sequence[str], directory: Path, listening: str = "", **environment: str) -> Iterator[Server]:
+def running(
+    command: Sequence[str], directory: Path, listening: str = "", **environment: str
+) -> AbstractContextManager[Server]:
     """Context manager: a Python process, ended after the block.
 
     :param listening: pattern of the log with the port in its group, which is waited for; "" to wait for nothing
     """
-    server = Server(command, directory, **environment)
+    return closing(Server(command, directory, **environment), listening)
+
+
+@contextmanager
+def closing(server: _S, listening: str = "") -> Iterator[_S]:
+    """Context manager: a process that has been started, ended after the block."""
     try:
         if listening:
             server.listening(listening)

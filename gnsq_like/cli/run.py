@@ -1,0 +1,144 @@
+"""``gnsq-like run``: the command and its exit status; the work is in ``tools/supervisor``.
+
+This process becomes the supervisor, so it loads neither gevent nor the user's code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gnsq_like.cli.exits import CannotRun
+from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.durations import format_duration
+from gnsq_like.errors import NSQError, UsageError
+from gnsq_like.tools.supervisor import Plan, Supervisor
+from gnsq_like.tools.supervisor.log_format import LEVELS
+from gnsq_like.tools.supervisor.plan import Flag, flags
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_EPILOG = "Each option may also be set in the environment (NSQ_PROCESSES for --processes) or in a file (--config)."
+
+
+def _supervision(function: Any) -> Any:
+    """A decorator: the options of a supervisor."""
+    for flag in reversed(list(flags())):
+        function = _option(flag)(function)
+    return function
+
+
+def _option(flag: Flag) -> Callable[[Any], Any]:
+    name = f"--{flag.name.replace('_', '-')}"
+    if flag.kind is bool:
+        return switch(name, help=flag.help)
+    if flag.kind is int:
+        return option(name, type=click.IntRange(int(flag.least or 0)), default=flag.default, help=flag.help)
+    if flag.kind is float:
+        default = format_duration(flag.default)
+        return option(name, type=Duration(), default=default, show_default=bool(flag.default), help=flag.help)
+    return option(name, default=flag.default, metavar=flag.metavar, help=flag.help)
+
+
+@click.command("run", cls=ToolCommand, epilog=_EPILOG)
+@click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME|:FUNCTION()]...")
+@option(
+    "--app-dir",
+    type=click.Path(exists=True, file_okay=False),
+    default=".",
+    help="Directory in which modules are looked for first.",
+)
+@switch("--patch", help="Monkey-patch the processes with gevent before anything else is imported.")
+@switch("--check", help="List what would run, and end.")
+@switch("--json", "as_json", help="With --check: as JSON.")
+@_supervision
+@option("--log-level", type=click.Choice(LEVELS), default="info", help="Least level to log.")
+def run(
+    targets: tuple[str, ...], app_dir: str, patch: bool, check: bool, as_json: bool, verbose: bool, **options: Any
+) -> None:
+    """Run the Readers that a module defines, in one or several processes.
+
+    \b
+    gnsq-like run shop.readers                   all Readers in global variables
+    gnsq-like run shop.readers:archive           one, or a list of them
+    gnsq-like run "shop.readers:make_readers()"  those that a function returns
+
+    A Reader's max_in_flight is dealt out over the processes. A process that dies is replaced, after a delay if it
+    happens again and again. Handlers run in greenlets, and must not block without --patch, unless their Reader has
+    spawn="thread".
+
+    \b
+    Signals:
+      TERM, INT   end: running handlers have --stop-timeout; a second one
+                  ends at once
+      HUP         replace all processes, for new code
+      TTIN, TTOU  one process more, one less
+      USR1        log the stacks of all threads and greenlets
+
+    \b
+    Exit status:
+      0  ended by a signal, and all handlers had ended
+      1  the same, but handlers were cut short, or a process was killed
+      2  the Readers could not be run
+    """
+    if as_json and not check:
+        raise click.UsageError("--json is for --check")
+    plan = Plan(
+        loader="gnsq_like.tools.supervisor.targets:load",
+        arguments=targets,
+        app_dir=str(Path(app_dir).resolve()),
+        patch=patch,
+        measures=True,
+        verbose=verbose,
+        **options,
+    )
+    try:
+        if check:
+            _show(plan, as_json)
+        else:
+            raise SystemExit(Supervisor(plan).run())
+    except UsageError:
+        raise
+    except NSQError as exc:
+        raise CannotRun(str(exc)) from exc
+
+
+def _show(plan: Plan, as_json: bool) -> None:
+    from gnsq_like.tools.supervisor.inspection import inspect
+
+    readers = inspect(plan)
+    if as_json:
+        click.echo(json.dumps(readers, indent=1))
+        return
+    from rich.console import Console
+
+    Console().print(_table(readers, plan.processes))
+
+
+def _table(readers: list[dict[str, Any]], processes: int) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("topic", "channel", "handler"):
+        table.add_column(name, overflow="fold")
+    table.add_column("runs in", no_wrap=True)
+    table.add_column("in flight", justify="right")
+    if processes > 1:
+        table.add_column(f"each of {processes}", justify="right", no_wrap=True)
+    for reader in readers:
+        batch = f", lists of {reader['batch']}" if reader["batch"] else ""
+        least, most = min(reader["shares"]), max(reader["shares"])
+        shares = [str(least) if least == most else f"{least} or {most}"] if processes > 1 else []
+        place = f"{reader['spawn']}s"
+        table.add_row(
+            *(reader["topic"], reader["channel"], reader["handler"] + batch, place, str(reader["max_in_flight"])),
+            *shares,
+        )
+    return table

@@ -1,0 +1,145 @@
+"""``Plan``: what a supervisor runs, and how. It goes to the master and to workers as JSON.
+
+The fields with a ``help`` are options of all commands that have a supervisor: ``gnsq-like run``, ``flask nsq run`` and
+``manage.py nsq_run`` make their flags from :func:`flags`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
+from gnsq_like.tools.supervisor.roster import Limits
+
+#: Seconds without a heartbeat after which a process is replaced, without a handler_timeout: nsqd has closed its
+#: connections by then, and delivers its messages to others (docs/internals 1.3).
+DEFAULT_HEARTBEAT_TIMEOUT = 120.0
+#: Seconds beyond handler_timeout, otherwise: a blocked hub cannot raise the handler's exception.
+_HEARTBEAT_MARGIN = 5.0
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class CannotLoad(NSQError):
+    """Readers cannot be found, or made; the text is one line."""
+
+
+def parse_size(text: str) -> int:
+    """Parse a size in bytes: "500000", "300M", "1.5GB"; K, M, G and T are powers of 1024.
+
+    :raises InvalidOption: if it is malformed
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
+        raise InvalidOption("max_memory", text, "it must be a size such as 300M or 1.5G")
+    return size
+
+
+def _flag(default: Any, help: str, metavar: str = "", least: float | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "metavar": metavar, "least": least})
+
+
+class Flag(NamedTuple):
+    """A field of Plan as a command-line option."""
+
+    name: str
+    #: int, float or str; bool for a flag without a value.
+    kind: type
+    default: Any
+    #: The least value of a number.
+    least: float | None
+    metavar: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, and how. Durations are seconds.
+
+    :raises InvalidOption: for a wrong value
+    """
+
+    #: "module:function", called in each worker; returns its Readers, not started.
+    loader: str
+    #: Its arguments.
+    arguments: tuple[str, ...] = ()
+    #: Directory in which workers look for modules first; empty for none.
+    app_dir: str = ""
+    #: Whether the workers are monkey-patched by gevent.
+    patch: bool = False
+    #: Whether the workers count the Readers' messages for /metrics; not if the loader does that.
+    measures: bool = False
+    #: Level of the log of workers, in small letters; empty if the application configures its own log.
+    log_level: str = ""
+    #: Whether errors are logged with their traceback.
+    verbose: bool = False
+
+    processes: int = _flag(1, "Run the readers in so many processes.", "N", 1)
+    stop_timeout: float = _flag(30.0, "For running handlers when a process is stopped.", "SECONDS", 0)
+    handler_timeout: float = _flag(
+        0.0,
+        "Requeue a message whose handler runs longer. A process whose handler cannot be interrupted is replaced.",
+        "SECONDS",
+        0,
+    )
+    heartbeat_timeout: float = _flag(
+        0.0,
+        "Replace a process whose hub is blocked for so long. Default: 5 more than --handler-timeout, or "
+        f"{DEFAULT_HEARTBEAT_TIMEOUT:g}.",
+        "SECONDS",
+        0,
+    )
+    max_messages: int = _flag(0, "Replace a process after so many messages.", "N", 0)
+    max_memory: str = _flag("", "Replace a process that uses more memory, as 300M.", "SIZE")
+    health: str = _flag("", "Serve /healthz and /metrics of all processes there.", "HOST:PORT")
+    log_json: bool = _flag(False, "Log JSON, one object a line.")
+    reload: bool = _flag(False, "Restart when code changes; for development.")
+
+    def __post_init__(self) -> None:
+        for flag in flags():
+            value = getattr(self, flag.name)
+            if flag.least is not None and not flag.least <= value < math.inf:
+                raise InvalidOption(flag.name, value, f"it must be {flag.least:g} or more")
+        if self.max_memory:
+            parse_size(self.max_memory)
+        try:
+            is_usable = not self.health or not parse_address(self.health, to_listen=True).path
+        except InvalidAddress:
+            is_usable = False
+        if not is_usable:
+            raise InvalidOption("health", self.health, "it must be host:port")
+
+    @property
+    def limits(self) -> Limits:
+        """What the roster needs to know."""
+        margin = self.handler_timeout + _HEARTBEAT_MARGIN if self.handler_timeout else DEFAULT_HEARTBEAT_TIMEOUT
+        return Limits(
+            stop_timeout=self.stop_timeout,
+            heartbeat_timeout=self.heartbeat_timeout or margin,
+            handler_timeout=self.handler_timeout,
+            max_messages=self.max_messages,
+            max_memory_bytes=parse_size(self.max_memory) if self.max_memory else 0,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For :meth:`from_json` in another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Plan:
+        """The plan that ``to_json`` made this of."""
+        return cls(**given | {"arguments": tuple(given["arguments"])})
+
+
+def flags() -> Iterator[Flag]:
+    """The options of commands."""
+    for each in fields(Plan):
+        if "help" in each.metadata:
+            data = each.metadata
+            yield Flag(each.name, type(each.default), each.default, data["least"], data["metavar"], data["help"])

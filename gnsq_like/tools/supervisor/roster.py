@@ -1,0 +1,447 @@
+"""The supervisor's decisions: which processes there should be, and when each is started, drained, or killed.
+
+Pure: it is told what happened and what time it is, and returns actions (``take_actions``), which ``master.py`` carries
+out. There is a slot for each wanted process. A slot has a current member, and during a reload a successor, which loads
+the new code while the current one still works. So code that cannot be loaded replaces nothing, and the two are never
+active together: a successor starts its Readers when the current member has ended, and ``max_in_flight`` holds.
+
+::
+
+    LOADING --loaded--> LOADED --Start--> RUNNING --Stop--> DRAINING --> (ended)
+       |                  |                  |                 |
+       +------------------+------- Kill -----+-----------------+-------> (ended)
+
+Rules for editors: ``state`` is assigned in :meth:`Roster._become` only. Numbers of members are reused when they have
+ended: the metrics' files of a number hold the counts of all members that had it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gnsq_like.tools.supervisor.shares import STABLE, restart_delay
+
+#: Seconds beyond the time for handlers, for requeues and closing, before a process is killed.
+GRACE = 5.0
+#: Seconds for a process to load its code.
+LOAD_TIMEOUT = 300.0
+#: Seconds between two calls of ``tick`` from which this process itself must have stood still (SIGSTOP, a suspended
+#: machine), and silence means nothing.
+STOOD_STILL = 3.0
+
+
+class State(StrEnum):
+    """Of a member."""
+
+    LOADING = "loading"
+    LOADED = "loaded"
+    RUNNING = "running"
+    DRAINING = "draining"
+
+
+class Cause(StrEnum):
+    """Why a member ends or ended; the label of the restarts' metric."""
+
+    DIED = "died"
+    #: No heartbeat.
+    BLOCKED = "blocked"
+    #: A handler ran longer than handler_timeout, and ignored its exception.
+    OVERDUE = "overdue"
+    MEMORY = "memory"
+    MESSAGES = "messages"
+    RELOAD = "reload"
+    #: Somebody sent the process SIGTERM.
+    ASKED = "asked"
+    #: Fewer processes are wanted.
+    FEWER = "fewer"
+    STOP = "stop"
+
+
+#: Ends that say nothing against the code: the slot is filled again at once.
+_PLANNED = {Cause.MEMORY, Cause.MESSAGES, Cause.RELOAD, Cause.ASKED}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a process is replaced; 0 and inf are never."""
+
+    stop_timeout: float = 30.0
+    heartbeat_timeout: float = math.inf
+    handler_timeout: float = 0.0
+    max_messages: int = 0
+    max_memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Start a process, which loads."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """Let a loaded process start its Readers, with the share of this slot."""
+
+    number: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """The number of processes has changed, and with it this one's share."""
+
+    number: int
+    slot: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Let a process drain."""
+
+    number: int
+    timeout: float
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End a process at once."""
+
+    number: int
+    #: Whether its stacks are of interest.
+    dump: bool
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class Report:
+    """Something to log."""
+
+    text: str
+
+
+Action = Spawn | Start | Share | Stop | Kill | Report
+
+
+@dataclass
+class Member:
+    """A process."""
+
+    number: int
+    #: The slot's position; None if the slot was given up.
+    slot: int | None
+    #: Reloads before it began to load.
+    generation: int
+    #: Times of its beginning and of its last sign of life.
+    began: float
+    seen: float
+    state: State = State.LOADING
+    #: When it is killed, once it drains.
+    deadline: float = math.inf
+    cause: Cause = Cause.DIED
+    is_killed: bool = False
+    #: The content of its last heartbeat.
+    beat: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Slot:
+    """A place for one process."""
+
+    current: Member | None = None
+    successor: Member | None = None
+    #: Deaths in a row, and when the slot may be filled again.
+    failures: int = 0
+    retry_at: float = 0.0
+    restarts: int = 0
+    #: How the last one ended.
+    last_end: str = ""
+    has_run: bool = False
+
+
+class Roster:
+    """All members of a supervisor. Next: :meth:`tick`, several times a second.
+
+    :param processes: how many are wanted
+    :param keeps_trying: whether code that cannot be loaded is waited for; otherwise it is an error at the beginning
+    """
+
+    def __init__(self, processes: int, limits: Limits, *, keeps_trying: bool = False) -> None:
+        self.limits = limits
+        self.slots = [Slot() for _ in range(processes)]
+        self.members: dict[int, Member] = {}
+        #: Members that were replaced, by cause.
+        self.restarts: Counter[Cause] = Counter()
+        self.is_stopping = False
+        #: Set when code could not be loaded at the beginning: why.
+        self.failure = ""
+        #: Whether a process was killed, or left messages unanswered, after the stop had begun.
+        self.cut_short = False
+        self._keeps_trying = keeps_trying
+        self._has_loaded = False
+        #: The reload that members should have seen, and the number of the last one.
+        self._wanted_generation = 0
+        self._generations = 0
+        self._ticked_at = math.nan
+        self._actions: list[Action] = []
+
+    def take_actions(self) -> list[Action]:
+        """The actions decided since the last call, in their order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to supervise."""
+        return self.is_stopping and not self.members
+
+    @property
+    def is_up(self) -> bool:
+        """Whether each slot has a running member of the wanted code."""
+        return all(
+            slot.current is not None
+            and slot.current.state is State.RUNNING
+            and slot.current.generation >= self._wanted_generation
+            for slot in self.slots
+        )
+
+    def problem_of(self, slot: Slot, now: float) -> str | None:
+        """Why a slot does not work; None if it does, or while it is refilled as planned."""
+        member = slot.current
+        if member is not None and member.state is State.RUNNING:
+            return None if member.beat.get("healthy", True) else "its readers are unhealthy"
+        if slot.failures > 1 or slot.retry_at == math.inf:
+            when = "" if slot.retry_at == math.inf or member else f" in {max(0.0, slot.retry_at - now):.0f} s"
+            return f"{slot.last_end}; {'restarting' if member else 'restarts'}{when}"
+        return None if slot.has_run else "not started yet"
+
+    # -- what happened ------------------------------------------------------------------------------
+
+    def loaded(self, number: int, now: float) -> None:
+        """A process has loaded its Readers."""
+        member = self.members[number]
+        self._has_loaded = True
+        member.seen = now
+        if member.state is State.LOADING:
+            self._become(member, State.LOADED)
+
+    def beaten(self, number: int, beat: Mapping[str, Any], now: float) -> None:
+        """A heartbeat has come."""
+        member = self.members[number]
+        member.seen = now
+        member.beat = beat
+
+    def leaving(self, number: int, now: float) -> None:
+        """A process has got SIGTERM, and drains."""
+        member = self.members[number]
+        if member.state is State.RUNNING:
+            self._drain(member, Cause.ASKED, now)
+
+    def ended(self, number: int, how: str, now: float, *, is_clean: bool = False) -> None:
+        """A process has ended.
+
+        :param how: in words, as "it was killed by SIGKILL"
+        :param is_clean: whether it ended by itself, and had answered all its messages
+        """
+        member = self.members.pop(number)
+        # Its number may be given to another one before they are carried out.
+        self._actions = [each for each in self._actions if isinstance(each, Report) or each.number != number]
+        if self.is_stopping:
+            # One that had not started held nothing.
+            had_run = member.state in (State.RUNNING, State.DRAINING)
+            self.cut_short |= had_run and not is_clean
+            return
+        if member.slot is None:
+            return
+        slot = self.slots[member.slot]
+        if slot.successor is member:
+            slot.successor = None
+            if not member.is_killed:
+                self._abandon_reload(f"reload abandoned, the processes go on with the old code: {how}")
+            return
+        slot.current = None
+        self._refill(slot, member, how, now)
+
+    def _refill(self, slot: Slot, member: Member, how: str, now: float) -> None:
+        slot.last_end = how
+        slot.restarts += 1
+        self.restarts[member.cause] += 1
+        if not self._has_loaded and not self._keeps_trying:
+            self.failure = self.failure or how
+            self._begin_to_stop(0.0, now)
+            return
+        if member.cause in _PLANNED:
+            slot.failures = 0
+            slot.retry_at = now
+            return
+        slot.failures = 1 if now - member.began >= STABLE else slot.failures + 1
+        delay = restart_delay(slot.failures)
+        if member.state is State.LOADING and self._keeps_trying:
+            delay = math.inf
+        slot.retry_at = now + delay
+        when = "when the code changes" if delay == math.inf else f"in {delay:g} s" if delay else "now"
+        self._actions.append(Report(f"worker {member.number}: {how}; another one starts {when}"))
+
+    # -- what is wanted -----------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Replace all processes by new ones, which load the code anew."""
+        if self.is_stopping:
+            return
+        self._generations += 1
+        self._wanted_generation = self._generations
+        for slot in self.slots:
+            slot.retry_at = 0.0
+
+    def _abandon_reload(self, why: str) -> None:
+        currents = [slot.current for slot in self.slots if slot.current is not None]
+        if self._wanted_generation <= (oldest := min((each.generation for each in currents), default=0)):
+            return
+        self._wanted_generation = oldest
+        self._actions.append(Report(why))
+        for slot in self.slots:
+            if slot.successor is not None and slot.current is not None:
+                self._kill(slot.successor, Cause.RELOAD)
+
+    def add_slot(self) -> None:
+        """One process more."""
+        if not self.is_stopping:
+            self.slots.append(Slot())
+            self._share_anew()
+
+    def remove_slot(self, now: float) -> None:
+        """One process less, but never the last one."""
+        if self.is_stopping or len(self.slots) == 1:
+            return
+        slot = self.slots.pop()
+        for member in (slot.current, slot.successor):
+            if member is not None:
+                member.slot = None
+                self._end(member, Cause.FEWER, self.limits.stop_timeout, now)
+        self._share_anew()
+
+    def _share_anew(self) -> None:
+        for position, slot in enumerate(self.slots):
+            if slot.current is not None and slot.current.state is State.RUNNING:
+                self._actions.append(Share(slot.current.number, position))
+
+    def stop(self, now: float) -> None:
+        """Drain and end all; called again, end all without waiting for handlers."""
+        self._begin_to_stop(0.0 if self.is_stopping else self.limits.stop_timeout, now)
+
+    def _begin_to_stop(self, timeout: float, now: float) -> None:
+        self.is_stopping = True
+        for member in self.members.values():
+            self._end(member, Cause.STOP, timeout, now)
+
+    # -- deciding -----------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Decide what is due."""
+        gap = now - self._ticked_at
+        self._ticked_at = now
+        if gap > STOOD_STILL:
+            for member in self.members.values():
+                member.seen += gap
+                member.began += gap
+        for member in list(self.members.values()):
+            if now >= member.deadline:
+                self._kill(member, member.cause)
+            elif member.state is State.LOADING and now - member.began > LOAD_TIMEOUT:
+                self._actions.append(Report(f"worker {member.number} has not loaded within {LOAD_TIMEOUT:g} s"))
+                self._kill(member, Cause.BLOCKED, dump=True)
+            elif member.state in (State.RUNNING, State.DRAINING):
+                self._check_heartbeat(member, now)
+        if not self.is_stopping:
+            for position, slot in enumerate(self.slots):
+                self._tend(position, slot, now)
+
+    def _check_heartbeat(self, member: Member, now: float) -> None:
+        silent = now - member.seen
+        if silent > self.limits.heartbeat_timeout and not member.is_killed:
+            text = (
+                f"worker {member.number} has sent no heartbeat for {silent:.1f} s: its hub is blocked, it is replaced"
+            )
+            self._actions.append(Report(text))
+            self._kill(member, Cause.BLOCKED, dump=True)
+
+    def _tend(self, position: int, slot: Slot, now: float) -> None:
+        if slot.current is None:
+            slot.current, slot.successor = slot.successor, None
+        current = slot.current
+        if current is None:
+            if now >= slot.retry_at:
+                slot.current = self._spawn(position, now)
+        elif current.state is State.LOADED:
+            self._become(current, State.RUNNING)
+            current.seen = now
+            slot.has_run = True
+            self._actions.append(Start(current.number, position))
+        elif current.state is State.RUNNING:
+            cause = self._reason_to_recycle(current)
+            if cause is not None:
+                self._drain(current, cause, now)
+            elif current.generation < self._wanted_generation:
+                self._succeed(position, slot, current, now)
+
+    def _reason_to_recycle(self, member: Member) -> Cause | None:
+        limits, beat = self.limits, member.beat
+        if limits.handler_timeout and beat.get("oldest", 0.0) > limits.handler_timeout + GRACE:
+            return Cause.OVERDUE
+        # Not all at once, as they would with even load.
+        recycling = sum(each.cause in (Cause.MEMORY, Cause.MESSAGES) for each in self.members.values())
+        loading = sum(slot.current is None or slot.current.state is not State.RUNNING for slot in self.slots)
+        if recycling or loading > len(self.slots) // 2:
+            return None
+        if limits.max_memory_bytes and beat.get("memory_bytes", 0) > limits.max_memory_bytes:
+            return Cause.MEMORY
+        if limits.max_messages and beat.get("messages", 0) >= limits.max_messages:
+            return Cause.MESSAGES
+        return None
+
+    def _succeed(self, position: int, slot: Slot, current: Member, now: float) -> None:
+        successor = slot.successor
+        if successor is None:
+            slot.successor = self._spawn(position, now)
+        elif successor.generation < self._wanted_generation:
+            self._kill(successor, Cause.RELOAD)
+        elif successor.state is State.LOADED:
+            self._drain(current, Cause.RELOAD, now)
+
+    # -- members ------------------------------------------------------------------------------------
+
+    def _spawn(self, position: int, now: float) -> Member:
+        number = next(number for number in range(1, len(self.members) + 2) if number not in self.members)
+        member = Member(number, position, self._wanted_generation, now, now)
+        self.members[number] = member
+        self._actions.append(Spawn(number))
+        return member
+
+    def _end(self, member: Member, cause: Cause, timeout: float, now: float) -> None:
+        if member.state is State.LOADING:
+            self._kill(member, cause)
+        else:
+            self._drain(member, cause, now, timeout)
+
+    def _drain(self, member: Member, cause: Cause, now: float, timeout: float | None = None) -> None:
+        patience = self.limits.stop_timeout if timeout is None else timeout
+        member.deadline = min(member.deadline, now + patience + GRACE)
+        member.cause = cause
+        self._become(member, State.DRAINING)
+        self._actions.append(Stop(member.number, patience, cause))
+
+    def _kill(self, member: Member, cause: Cause, *, dump: bool = False) -> None:
+        if not member.is_killed:
+            member.is_killed = True
+            member.cause = cause
+            self._actions.append(Kill(member.number, dump, cause))
+
+    @staticmethod
+    def _become(member: Member, state: State) -> None:
+        member.state = state

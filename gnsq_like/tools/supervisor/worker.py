@@ -1,0 +1,266 @@
+"""A worker: loads Readers, runs them, and reports to the master until that tells it to stop.
+
+The main thread has the hub, the Readers and the heartbeat, which stops when the hub is blocked. A native thread reads
+the master's commands: it can show stacks while the hub is blocked, and when the master has died it drains the Readers
+and then ends the process, whatever the hub does.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import traceback
+from collections import deque
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent import get_hub, monkey
+from gevent.event import Event
+
+from gnsq_like.errors import NSQError
+from gnsq_like.tools.supervisor import changed_files
+from gnsq_like.tools.supervisor.log_format import configure, make_formatter
+from gnsq_like.tools.supervisor.pipes import LineReader, LineWriter
+from gnsq_like.tools.supervisor.plan import Plan
+from gnsq_like.tools.supervisor.process import memory_bytes
+from gnsq_like.tools.supervisor.roster import GRACE
+
+if TYPE_CHECKING:
+    from gnsq_like import Reader
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two heartbeats.
+BEAT = 1.0
+#: Exit status of a worker that could not load or start its Readers; it has said why.
+FAILED = 3
+
+_STDERR = 2
+
+# Patched threads would be greenlets of the hub that may be blocked.
+_start_new_thread = monkey.get_original("_thread", "start_new_thread")
+_sleep = monkey.get_original("time", "sleep")
+
+
+def main(task: dict[str, Any]) -> int:
+    """Called by ``boot.py``; returns the exit status."""
+    return Worker(task).run()
+
+
+class Worker:
+    """This process."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self._plan = Plan.from_json(task["plan"])
+        self._number: int = task["number"]
+        for descriptor in (task["commands"], task["reports"]):
+            os.set_inheritable(descriptor, False)
+        self._reader = LineReader(task["commands"])
+        self._reports = LineWriter(task["reports"])
+        self._formatter = make_formatter(f"worker {self._number}", as_json=self._plan.log_json)
+        self._readers: list[Reader] = []
+        #: Commands that the hub has not seen, and what wakes it.
+        self._commands: deque[dict[str, Any]] = deque()
+        self._wakeup: Any = get_hub().loop.async_()
+        #: Set by the command to start or, before that, to stop.
+        self._decided = Event()
+        self._shares: list[int] = []
+        self._is_started = False
+        self._is_stopping = False
+        self._left: dict[Reader, int] = {}
+        #: Why a Reader stopped by itself.
+        self._error: NSQError | None = None
+
+    def run(self) -> int:
+        """Load, wait for the start, run; returns the exit status."""
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        if self._plan.log_level or self._plan.log_json:
+            configure(self._formatter, self._plan.log_level or "info")
+        self._wakeup.start(self._take_commands)
+        _start_new_thread(self._listen, ())
+        self._name_metrics()
+        try:
+            self._load()
+        except NSQError as exc:
+            return self._fail(str(exc), exc)
+        except Exception as exc:
+            return self._fail(f"{type(exc).__name__}: {exc}".partition("\n")[0], exc)
+        self._decided.wait()
+        if self._is_stopping:
+            return 0
+        return self._work()
+
+    def _fail(self, why: str, exc: BaseException) -> int:
+        trace = "".join(traceback.format_exception(exc)) if self._plan.verbose else ""
+        files = sorted(changed_files.loaded_files() | changed_files.files_of(exc)) if self._plan.reload else []
+        self._reports.send("failed", why=why, trace=trace, files=files)
+        return FAILED
+
+    # -- loading ------------------------------------------------------------------------------------
+
+    def _name_metrics(self) -> None:
+        """Let prometheus-client name its files by the worker's number: with process ids there would be ever more."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return
+        from prometheus_client import values
+
+        pid = os.getpid()
+
+        def identifier() -> int:
+            return self._number if os.getpid() == pid else os.getpid()
+
+        values.ValueClass = values.MultiProcessValue(identifier)  # type: ignore[no-untyped-call]
+
+    def _load(self) -> None:
+        module, _, name = self._plan.loader.partition(":")
+        self._readers = getattr(import_module(module), name)(*self._plan.arguments)
+        if monkey.is_module_patched("threading") and not self._plan.patch:
+            logger.warning("the code was monkey-patched after other modules were loaded; use --patch instead")
+        from gnsq_like.tools.supervisor.calls import Calls
+
+        descriptions = [_description(reader) for reader in self._readers]
+        self._calls = Calls(self._plan.handler_timeout)
+        metrics = None
+        if self._plan.measures and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            from gnsq_like.contrib.prometheus import Metrics
+
+            metrics = Metrics()
+        for reader in self._readers:
+            self._calls.watch(reader, None if metrics is None else metrics.timed)
+            if metrics is not None:
+                metrics.watch_reader(reader)
+        files = sorted(changed_files.loaded_files()) if self._plan.reload else []
+        self._reports.send("loaded", readers=descriptions, files=files)
+
+    # -- running ------------------------------------------------------------------------------------
+
+    def _work(self) -> int:
+        self._is_started = True
+        gevent.signal_handler(signal.SIGTERM, self._terminated)
+        gevent.signal_handler(signal.SIGINT, self._terminated)
+        try:
+            self._share(self._shares)
+            for reader in self._readers:
+                reader.start()
+        except NSQError as exc:
+            self._stop(0.0)
+            return self._fail(str(exc), exc)
+        timer = get_hub().loop.timer(0.0, BEAT)
+        timer.start(self._beat)
+        gevent.joinall([gevent.spawn(self._watch, reader) for reader in self._readers])
+        timer.close()
+        if self._error is not None:
+            return self._fail(str(self._error), self._error)
+        self._reports.send("stopped", left=sum(self._left.values()))
+        return 0
+
+    def _watch(self, reader: Reader) -> None:
+        """Wait for the end of one Reader; if it gave up by itself, the others end with it."""
+        reader.wait()
+        if reader.error is not None and self._error is None:
+            self._error = reader.error
+            self._stop(self._plan.stop_timeout)
+
+    def _share(self, shares: list[int]) -> None:
+        for reader, most in zip(self._readers, shares, strict=True):
+            reader.max_in_flight = most
+
+    def _beat(self) -> None:
+        """In the hub, every second."""
+        self._reports.flush()
+        if self._reports.is_behind:
+            return  # the master does not read
+        from gnsq_like.contrib.health import report
+
+        healthy, answer = report(self._readers)
+        stats = [reader.stats() for reader in self._readers]
+        self._reports.send(
+            "beat",
+            healthy=healthy,
+            readers=answer["readers"],
+            messages=sum(each["finished"] + each["requeued"] for each in stats),
+            memory_bytes=memory_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            oldest=self._calls.oldest(),
+            files=sorted(changed_files.loaded_files()) if self._plan.reload else [],
+        )
+
+    # -- stopping -----------------------------------------------------------------------------------
+
+    def _stop(self, timeout: float) -> None:
+        """Stop all Readers; a further call can only shorten the time. Never switches."""
+        self._is_stopping = True
+        self._decided.set()
+        if self._is_started:
+            for reader in self._readers:
+                gevent.spawn(self._stop_reader, reader, timeout)
+
+    def _stop_reader(self, reader: Reader, timeout: float) -> None:
+        self._left[reader] = reader.stop(timeout)
+
+    def _terminated(self) -> None:
+        """SIGTERM or SIGINT, from somebody else than the master."""
+        self._reports.send("leaving")
+        self._stop(self._plan.stop_timeout)
+
+    # -- commands -----------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """The native thread: passes commands on until the master has gone."""
+        while not self._reader.is_over:
+            for command in self._reader.read():
+                if command["is"] == "stacks":
+                    self._show_stacks()
+                else:
+                    self._pass_on(command)
+        if not self._is_started:
+            os._exit(1)
+        self._pass_on({"is": "stop", "timeout": self._plan.stop_timeout})
+        _sleep(self._plan.stop_timeout + GRACE)
+        os._exit(1)
+
+    def _pass_on(self, command: dict[str, Any]) -> None:
+        self._commands.append(command)
+        self._wakeup.send()
+
+    def _take_commands(self) -> None:
+        """In the hub."""
+        while self._commands:
+            command = self._commands.popleft()
+            kind = command["is"]
+            if kind == "start":
+                self._shares = command["shares"]
+                self._decided.set()
+            elif kind == "share" and self._is_started and not self._is_stopping:
+                self._share(command["shares"])
+            elif kind == "stop":
+                self._stop(command["timeout"])
+
+    def _show_stacks(self) -> None:
+        """Write the stacks of all threads and greenlets; without logging's locks, which may belong to greenlets."""
+        from gevent.util import format_run_info
+
+        text = "stacks of all threads and greenlets\n" + "\n".join(format_run_info())
+        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+        data = self._formatter.format(record).encode("utf-8", "replace") + b"\n"
+        while data:
+            data = data[os.write(_STDERR, data) :]
+
+
+def _description(reader: Reader) -> dict[str, Any]:
+    """For the master, and for people."""
+    handler: Any = reader.handler
+    function = getattr(handler, "handler", handler)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return {
+        "topic": reader.topic,
+        "channel": reader.channel,
+        "max_in_flight": reader.max_in_flight,
+        "handler": f"{getattr(function, '__module__', '')}.{name}",
+        "batch": getattr(handler, "size", None),
+        "spawn": reader.options.spawn,
+        "concurrency": reader.options.concurrency,
+    }

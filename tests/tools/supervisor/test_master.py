@@ -1,0 +1,301 @@
+"""The supervisor and its workers as processes: what ends, what is replaced, and what becomes of messages."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import needs_proc, runs
+from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.supervised import APP, Supervised, kill, publish, supervised, wait_until_ended
+from tests.support.web import wait_until_all_is_finished
+
+pytestmark = needs_proc
+
+
+@pytest.fixture(scope="module")
+def shared_nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as nsqd:
+        yield nsqd
+
+
+@pytest.fixture
+def nsqd(shared_nsqd: Running) -> Running:
+    from gnsq_like import NsqdHTTPClient
+
+    with NsqdHTTPClient(shared_nsqd.http_address) as client:
+        client.create_topic("work")
+        client.delete_topic("work")
+        client.create_topic("work")
+        client.create_channel("work", "workers")
+    return shared_nsqd
+
+
+def handled(server: Supervised, count: int) -> None:
+    """Wait until so many different messages have been handled."""
+    wait_for(lambda: len(set(server.noted("handled"))) >= count, f"{count} messages", 60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_all_processes(tmp_path: Path, nsqd: Running, number: int) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", "--patch", "--stop-timeout=1000s") as server:
+        pids = server.wait_for_workers(2)
+        names = [f"gate-{each}" for each in range(8)]
+        publish(nsqd, names)
+        wait_for(lambda: len(server.noted("handling")) == 8, "all handlers", 60)
+        assert server.pids("handling") == {str(pid) for pid in pids}, "each process has its share of max_in_flight"
+        server.process.send_signal(number)
+        server.wait_for_log("worker 2 is to end")
+        assert server.noted("handled") == []
+        server.open_gate()
+        assert server.wait_for_end(60) == 0
+        assert sorted(server.noted("handled")) == sorted(server.noted("handling")) == sorted(names)
+        assert not any(runs(pid) for pid in pids)
+    wait_until_all_is_finished(nsqd, "work")
+
+
+@pytest.mark.parametrize("target", ["greenlets", "threads"])
+def test_a_second_signal_gives_messages_back_at_once(tmp_path: Path, nsqd: Running, target: str) -> None:
+    flags = ["--processes=1", "--stop-timeout=1000s", *(["--patch"] if target == "greenlets" else [])]
+    with supervised(tmp_path, nsqd.tcp_address, *flags, target=f"{APP}:{target}()") as server:
+        server.wait_for_workers(1)
+        publish(nsqd, ["gate-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for_log("worker 1 is to end")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait_for_end(60) == 1
+        (tmp_path / "second").mkdir()
+    # Long before nsqd's message timeout.
+    with supervised(tmp_path / "second", nsqd.tcp_address, "--patch") as server:
+        server.open_gate()
+        handled(server, 1)
+
+
+def test_a_handler_longer_than_stop_timeout_is_cut_short(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--patch", "--stop-timeout=500ms") as server:
+        server.wait_for_workers(1)
+        publish(nsqd, ["gate-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        assert server.end(signal.SIGTERM, 60) == 1
+        assert "stopping work/workers with 1 messages unanswered" in server.log
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--stop-timeout=0s", target=f"{APP}:slow_end()") as server:
+        [pid] = server.wait_for_workers(1)
+        assert server.end(signal.SIGTERM, 60) == 1
+        assert not runs(pid)
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", MSG_TIMEOUT="1") as server:
+        first = server.wait_for_workers(2)
+        publish(nsqd, ["die-1"])
+        handled(server, 1)
+        [dead] = first - server.wait_for_workers(2)
+        assert not runs(dead)
+        assert "it was killed by SIGKILL; another one starts now" in server.log
+        assert server.metric('nsq_worker_restarts_total{reason="died"}') == 1
+        assert server.end() == 0
+
+
+def test_a_handler_that_blocks_its_hub_for_ever_is_replaced(tmp_path: Path, nsqd: Running) -> None:
+    flags = ["--handler-timeout=1s", "--heartbeat-timeout=3s"]
+    with supervised(tmp_path, nsqd.tcp_address, *flags, MSG_TIMEOUT="1") as server:
+        pids = server.wait_for_workers(1)
+        publish(nsqd, ["block-1", "x"])
+        server.wait_for_workers(1, pids)
+        handled(server, 2)
+        assert "its hub is blocked" in server.log
+        assert re.search(r'supervised_app\.py", line \d+ in work', server.log), "the stack is shown"
+        assert server.metric('nsq_worker_restarts_total{reason="blocked"}') == 1
+        assert server.end() == 0
+
+
+def test_a_handler_is_interrupted_when_its_time_is_over(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--handler-timeout=500ms", "--patch") as server:
+        pids = server.wait_for_workers(1)
+        publish(nsqd, ["sleep-1"])
+        handled(server, 1)
+        assert server.noted("handling") == ["sleep-1"] * 2
+        assert server.running_pids == pids
+        assert server.end() == 0
+
+
+def test_a_handler_in_a_thread_that_never_ends_has_its_process_replaced(tmp_path: Path, nsqd: Running) -> None:
+    flags = ["--handler-timeout=100ms", "--stop-timeout=100ms"]
+    with supervised(tmp_path, nsqd.tcp_address, *flags, target=f"{APP}:threads()") as server:
+        pids = server.wait_for_workers(1)
+        publish(nsqd, ["sleep-1"])
+        server.wait_for_workers(1, pids)
+        handled(server, 1)
+        assert server.metric('nsq_worker_restarts_total{reason="overdue"}') == 1
+
+
+def test_processes_are_recycled_after_messages_and_memory(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--max-messages=100", "--max-memory=300M", MAX_IN_FLIGHT="1") as server:
+        first = server.wait_for_workers(1)
+        assert 5e6 < server.metric('nsq_worker_memory_bytes{worker="1"}') < 3e8
+        publish(nsqd, [f"x-{number}" for number in range(100)])
+        second = server.wait_for_workers(1, first)
+        publish(nsqd, [f"hoard-{number}" for number in range(8)])
+        server.wait_for_workers(1, first | second)
+        handled(server, 108)
+        assert server.metric('nsq_worker_restarts_total{reason="messages"}') == 1
+        assert server.metric('nsq_worker_restarts_total{reason="memory"}') >= 1
+        assert server.metric('nsq_worker_restarts_total{reason="died"}') == 0
+        assert server.end() == 0
+    assert sorted(server.noted("handled")) == sorted(server.noted("handling")), "no handler was cut short"
+
+
+def test_the_metrics_of_messages_are_those_of_all_processes_also_of_dead_ones(tmp_path: Path, nsqd: Running) -> None:
+    finished = 'nsq_reader_finished_messages_total{channel="workers",topic="work"}'
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2") as server:
+        pids = server.wait_for_workers(2)
+        publish(nsqd, [f"x-{number}" for number in range(100)])
+        wait_for(lambda: server.metric(finished) == 100, "the count", 60)
+        for pid in pids:
+            kill(pid, signal.SIGKILL)
+        server.wait_for_workers(2, pids)
+        publish(nsqd, [f"x-{number}" for number in range(100, 200)])
+        wait_for(lambda: server.metric(finished) == 200, "the count", 60)
+        assert server.metric('nsq_reader_handler_seconds_count{channel="workers",topic="work"}') == 200
+        assert server.metric("nsq_workers") == server.metric("nsq_workers_wanted") == 2
+        # A worker has written its gauges within a second.
+        wait_for(
+            lambda: server.metric('nsq_reader_max_in_flight_messages{channel="workers",topic="work"}') == 8, "gauges"
+        )
+
+
+def test_a_reload_replaces_all_processes_and_loses_nothing(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", "--patch") as server:
+        first = server.wait_for_workers(2)
+        publish(nsqd, [f"gate-{each}" for each in range(8)])
+        wait_for(lambda: len(server.noted("handling")) == 8, "all handlers", 60)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(server.noted("loaded")) == 4, "the new processes", 60)
+        publish(nsqd, ["more-1"])
+        assert len(server.noted("handling")) == 8, "max_in_flight holds"
+        server.open_gate()
+        server.wait_for_workers(2, first)
+        handled(server, 9)
+        assert sorted(server.noted("handled")) == sorted(server.noted("handling"))
+        assert server.metric('nsq_worker_restarts_total{reason="reload"}') == 2
+        assert server.end() == 0
+
+
+def test_broken_code_is_not_reloaded_and_with_reload_it_is_waited_for(tmp_path: Path, nsqd: Running) -> None:
+    module = tmp_path / "shop.py"
+    good = f"from {APP} import greenlets\nreaders = greenlets()\n"
+    module.write_text(good)
+    with supervised(tmp_path, nsqd.tcp_address, target="shop") as server:
+        pids = server.wait_for_workers(1)
+        module.write_text("syntax error\n")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for_log("reload abandoned")
+        assert server.wait_for_workers(1) == pids
+        assert "SyntaxError" in server.log
+    (tmp_path / "second").mkdir()
+    with supervised(
+        tmp_path / "second", nsqd.tcp_address, "--reload", f"--app-dir={tmp_path}", target="shop"
+    ) as server:
+        server.wait_for_log("another one starts when the code changes")
+        module.write_text(good)
+        pids = server.wait_for_workers(1)
+        module.write_text(good + "# changed\n")
+        server.wait_for_workers(1, pids)
+        assert f"{module} has changed" in server.log
+
+
+def test_one_process_more_and_one_less(tmp_path: Path, nsqd: Running) -> None:
+    total = 'nsq_reader_max_in_flight_messages{channel="workers",topic="work"}'
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", MAX_IN_FLIGHT="3") as server:
+        pids = server.wait_for_workers(2)
+        server.process.send_signal(signal.SIGTTIN)
+        more = server.wait_for_workers(3)
+        assert pids < more
+        wait_for(lambda: server.metric(total) == 3, "the new shares", 60)
+        server.process.send_signal(signal.SIGTTIN)
+        server.wait_for_workers(4)
+        assert "max_in_flight 3 for 4 processes: each has 1, so that up to 4 messages" in server.log
+        for left in (3, 2, 1):
+            server.process.send_signal(signal.SIGTTOU)
+            server.wait_for_workers(left)
+        wait_for(lambda: server.metric(total) == 3, "the whole max_in_flight", 60)
+        assert server.running_pids < pids
+
+
+def test_usr1_shows_the_stacks_of_greenlets_and_threads(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--patch") as server:
+        server.wait_for_workers(1)
+        publish(nsqd, ["gate-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        server.process.send_signal(signal.SIGUSR1)
+        server.wait_for_log("stacks of all threads and greenlets")
+        wait_for(lambda: "in work\n" in server.log, "the handler's stack", 60)
+        server.open_gate()
+        assert server.end() == 0
+
+
+def test_sigterm_to_a_worker_lets_it_drain_and_replaces_it(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--patch") as server:
+        [pid] = server.wait_for_workers(1)
+        publish(nsqd, ["gate-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        os.kill(pid, signal.SIGTERM)
+        server.wait_for_log("worker 1 is to end (asked)")
+        server.open_gate()
+        server.wait_for_workers(1, [pid])
+        assert server.noted("handled") == server.noted("handling") == ["gate-1"]
+        assert server.metric('nsq_worker_restarts_total{reason="asked"}') == 1
+
+
+def test_workers_whose_master_is_killed_drain_and_end(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", "--patch") as server:
+        pids = server.wait_for_workers(2)
+        publish(nsqd, ["gate-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        [busy] = {int(pid) for pid in server.pids("handling")}
+        server.process.kill()
+        wait_until_ended(pids - {busy})
+        assert runs(busy)
+        server.open_gate()
+        wait_until_ended(pids)
+        assert server.noted("handled") == ["gate-1"]
+    wait_until_all_is_finished(nsqd, "work")
+
+
+def test_a_worker_with_a_blocked_hub_ends_with_its_master_too(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--stop-timeout=100ms") as server:
+        pids = server.wait_for_workers(1)
+        publish(nsqd, ["block-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        server.process.kill()
+        wait_until_ended(pids)
+
+
+def test_a_reader_that_is_refused_for_ever_is_tried_again_and_reported(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, target=f"{APP}:secret()") as server:
+        server.wait_for_log("tls_v1")
+        wait_for(lambda: server.metric('nsq_worker_restarts_total{reason="died"}') >= 2, "restarts", 60)
+        assert server.status["status"] == "failing"
+        assert "tls" in server.status["problems"][0]
+        assert server.end() in (0, 1)
+
+
+@pytest.mark.parametrize("patch", [False, True])
+def test_processes_are_patched_if_that_is_asked_for_and_the_master_never(
+    tmp_path: Path, nsqd: Running, patch: bool
+) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, *["--patch"][: int(patch)]) as server:
+        server.wait_for_workers(1)
+        assert server.noted("loaded") == ["patched" if patch else "unpatched"]
+        maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "/gevent/" not in maps
+        assert "/greenlet/" not in maps

@@ -1,0 +1,69 @@
+"""The plan: its checks, its limits, its way through JSON, and the flags made from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.tools.supervisor.plan import Plan, flags, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("300M", 300 << 20), ("1.5g", 3 << 29), ("2 KiB", 2048), ("10mb", 10 << 20), ("1T", 1 << 40)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "M", "-1M", "3x", "1 0M", "0.1"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(InvalidOption, match="300M"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"processes": 0},
+        {"stop_timeout": -1.0},
+        {"handler_timeout": float("inf")},
+        {"max_memory": "much"},
+        {"health": "host"},
+        {"health": "unix:/x"},
+    ],
+)
+def test_a_wrong_value_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match=next(iter(wrong))):
+        Plan("module:load", **wrong)
+
+
+def test_it_comes_through_json_unchanged() -> None:
+    plan = Plan("module:load", ("a", "b"), patch=True, processes=3, max_memory="300M", handler_timeout=2.5)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [({}, 120.0), ({"handler_timeout": 30.0}, 35.0), ({"handler_timeout": 30.0, "heartbeat_timeout": 4.0}, 4.0)],
+)
+def test_the_heartbeat_timeout_follows_that_of_handlers(given: Any, seconds: float) -> None:
+    assert Plan("module:load", **given).limits.heartbeat_timeout == seconds
+
+
+def test_the_limits() -> None:
+    limits = Plan("module:load", max_memory="1K", max_messages=7, stop_timeout=3.0).limits
+    assert (limits.max_memory_bytes, limits.max_messages, limits.stop_timeout) == (1024, 7, 3.0)
+
+
+def test_each_flag_has_a_type_and_a_text() -> None:
+    found = {flag.name: flag for flag in flags()}
+    assert found["processes"].kind is int
+    assert found["stop_timeout"].kind is float
+    assert found["reload"].kind is bool
+    assert found["health"].kind is str
+    assert "loader" not in found
+    assert all(flag.help.endswith(".") for flag in found.values())

@@ -1,0 +1,109 @@
+"""/healthz and /metrics of the master."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from gnsq_like.errors import NSQError
+from gnsq_like.tools.supervisor.figures import Figures
+from gnsq_like.tools.supervisor.status_pages import StatusPages
+from tests.support.scripts import run_script
+
+WORKER = {
+    "number": 3,
+    "pid": 1,
+    "state": "running",
+    "memory_bytes": 5,
+    "started_at": 1.5,
+    "heartbeat_age": 0.5,
+    "messages": 0,
+    "readers": [],
+}
+STATUS: dict[str, Any] = {
+    "status": "ok",
+    "problems": [],
+    "wanted": 2,
+    "restarts": {"died": 4},
+    "workers": [WORKER, {**WORKER, "number": 4, "state": "draining"}],
+}
+
+
+def get(pages: StatusPages, path: str) -> tuple[int, str, str]:
+    """Status, type and body; in a thread of the server."""
+    import gevent
+
+    def ask() -> tuple[int, str, str]:
+        try:
+            with urllib.request.urlopen(f"http://{pages.address}{path}", timeout=30) as answer:
+                return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        except urllib.error.HTTPError as exc:
+            with exc:
+                return exc.code, exc.headers["Content-Type"], exc.read().decode()
+
+    found: tuple[int, str, str] = gevent.get_hub().threadpool.apply(ask)
+    return found
+
+
+def test_the_pages() -> None:
+    figures = Figures()
+    pages = StatusPages("127.0.0.1:0", figures.page)
+    try:
+        status, kind, body = get(pages, "/healthz")
+        assert (status, kind, json.loads(body)["status"]) == (503, "application/json", "failing")
+        pages.status = STATUS
+        status, _, body = get(pages, "/healthz?x=1")
+        assert (status, json.loads(body)) == (200, STATUS)
+        status, kind, body = get(pages, "/metrics")
+        assert status == 200
+        assert kind.startswith("text/plain; version=0.0.4")
+        lines = body.splitlines()
+        assert {
+            "nsq_workers 1.0",
+            "nsq_workers_wanted 2.0",
+            'nsq_worker_restarts_total{reason="died"} 4.0',
+            'nsq_worker_restarts_total{reason="blocked"} 0.0',
+            'nsq_worker_memory_bytes{worker="3"} 5.0',
+            'nsq_worker_start_time_seconds{worker="4"} 1.5',
+            'nsq_worker_heartbeat_age_seconds{worker="3"} 0.5',
+        } <= set(lines)
+        assert get(pages, "/")[0] == 404
+    finally:
+        pages.close()
+        figures.close()
+
+
+def test_without_prometheus_client_the_page_says_what_to_install() -> None:
+    pages = StatusPages("[::1]:0", None)
+    try:
+        assert pages.address.startswith("[::1]:")
+        status, _, body = get(pages, "/metrics")
+        assert status == 404
+        assert "gnsq-like[prometheus]" in body
+    finally:
+        pages.close()
+
+
+def test_an_address_that_is_taken() -> None:
+    pages = StatusPages("127.0.0.1:0", None)
+    try:
+        with pytest.raises(NSQError, match=f"cannot listen on {pages.address}: "):
+            StatusPages(pages.address, None)
+    finally:
+        pages.close()
+
+
+def test_the_master_loads_no_gevent() -> None:
+    lines = run_script(
+        """
+        import sys
+        from gnsq_like.cli import run
+        from gnsq_like.tools.supervisor import figures, inspection, master, status_pages
+        print(*sorted(set(sys.modules) & {"gevent", "greenlet", "requests"}))
+        """
+    )
+    assert lines == [""]
