@@ -177,7 +177,7 @@ class BatchCollector:
             if not message._source.alive or message._is_overdue:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
-                message.is_async = False
+                message.is_async = message._is_left = False
                 messages.append(message)
         if self._pending:
             self._check_soon()
@@ -194,7 +194,9 @@ class BatchCollector:
                 logger.error("%r returned False: %d messages requeued", handler, len(messages))
                 return
             for message in messages:
-                if message.answer is None and not message.is_async:
+                if message.answer is None and message.is_async:
+                    message._leave()
+                elif message.answer is None:
                     message.finish()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.

@@ -191,8 +191,11 @@ class Handlers:
                 if message.answer is None:
                     message.requeue()
                 logger.error("the handler of %s returned False: message requeued", self._name)
-            elif message.answer is None and not message.is_async:
-                message.finish()
+            elif message.answer is None:
+                if message.is_async:
+                    message._leave()
+                else:
+                    message.finish()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             message._requeue_for(exc)
@@ -214,7 +217,9 @@ class Handlers:
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
                 return
-        if message.answer is None and not message.is_async:
+        if message.answer is None and message.is_async:
+            message._leave()
+        elif message.answer is None:
             message.answer = "FIN"
             message._source.give_up(message)
         logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)

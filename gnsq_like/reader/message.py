@@ -51,6 +51,7 @@ class Message:
 
     __slots__ = (
         "_id",
+        "_is_left",
         "_is_overdue",
         "_received_at",
         "_source",
@@ -71,7 +72,7 @@ class Message:
         #: The published bytes.
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
-        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost before its handler started.
+        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost while no handler had it.
         self.answer: str | None = None
         #: Whether the handler's return leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
@@ -84,6 +85,8 @@ class Message:
         self._stamp = stamp
         #: Whether its time at nsqd is over, or almost.
         self._is_overdue = False
+        #: Whether its handler, or the loop that took it, has gone on without answering it.
+        self._is_left = False
 
     @property
     def id(self) -> str:
@@ -155,6 +158,16 @@ class Message:
     def enable_async(self) -> None:
         """Leave the message unanswered when the handler returns. Next: :meth:`finish` or :meth:`requeue`, later."""
         self.is_async = True
+
+    def _leave(self) -> None:
+        """Its handler, or the loop that took it, goes on without an answer to it. Never switches.
+
+        From now on it is dropped if its connection is lost, because nobody needs to answer it then.
+        """
+        # In this order: lose() looks at the flag after the connection's end.
+        self._is_left = True
+        if not self._source.alive:
+            self._source.drop(self)
 
     def _late(self, what: str) -> None:
         logger.debug("%s of message %s after its %s: ignored", what, self.id, self.answer)
