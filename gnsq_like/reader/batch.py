@@ -23,11 +23,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import repeat
 
-import gevent
 from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, Requeue
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -202,8 +202,8 @@ class BatchCollector:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
                 message._requeue_for(exc)
-            if isinstance(exc, Requeue | gevent.GreenletExit):
+            if isinstance(exc, Requeue):
                 return
-            if not isinstance(exc, Exception | gevent.Timeout):
+            if isinstance(exc, ENDS):
                 raise
             logger.warning("%r failed with %d messages", handler, len(messages), exc_info=exc)

@@ -6,9 +6,8 @@ import logging
 from types import TracebackType
 from typing import Protocol
 
-from gevent import Timeout
-
 from gnsq_like.errors import Requeue
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
@@ -187,17 +186,16 @@ class Message:
     def _requeue_for(self, exc: BaseException) -> None:
         """Requeue unless answered, because its handler raised; also after :meth:`enable_async`. Never switches.
 
-        A Requeue carries its own parameters; an Exception or a gevent.Timeout counts as a failure; others
-        (GreenletExit, SystemExit) have nothing to do with the message, and requeue it without delay.
+        A Requeue carries its own parameters; those of ENDS requeue without delay; any other counts as a failure.
         """
         if self.answer is not None:
             return
         if isinstance(exc, Requeue):
             self.requeue(exc.delay, exc.backoff)
-        elif isinstance(exc, Exception | Timeout):
-            self.requeue()
-        else:
+        elif isinstance(exc, ENDS):
             self.requeue(0, backoff=False)
+        else:
+            self.requeue()
 
     def __repr__(self) -> str:
         return (
