@@ -28,6 +28,7 @@ _REPORTED = (
     "requeued",
     "failed",
     "given_up",
+    "lost",
 )
 
 _StartResponse = Callable[[str, list[tuple[str, str]]], object]

@@ -22,6 +22,7 @@ from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQEr
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
+from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ class LookupdPoller:
     :param options: the interval, its jitter, and the ``discovery_filter``
     :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
         so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer
-    :param on_error: called with (URL or address, error) for each nsqlookupd that failed and each nsqd with an invalid
-        address
+    :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
+        address or on which the ``discovery_filter`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
     """
 
@@ -59,6 +60,8 @@ class LookupdPoller:
         self._stopped = False
         self._hurried = Event()
         self._extra = delays.ExtraRounds()
+        #: nsqds on which the filter failed when it was last asked.
+        self._unfiltered: set[str] = set()
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
@@ -89,8 +92,10 @@ class LookupdPoller:
             self._hurried.clear()
             try:
                 self._round()
-            except (Exception, gevent.Timeout):
-                # The user's discovery_filter, for instance; discovery must go on.
+            except ENDS:
+                raise
+            except BaseException:
+                # A bug; discovery must go on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
             self._extra.began(time.monotonic())
             self._sleep(self._pause())
@@ -127,15 +132,36 @@ class LookupdPoller:
             self._on_found(self._wanted(nodes), True)
 
     def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
-        wanted = self._options.discovery_filter
         addresses = []
         for name in sorted(nodes):
+            if not self._passes(nodes[name]):
+                continue
             try:
-                if wanted is None or wanted(nodes[name]):
-                    addresses.append(parse_address(name))
+                addresses.append(parse_address(name))
             except InvalidAddress as exc:
                 self._on_error(name, exc)
         return addresses
+
+    def _passes(self, node: NsqdNode) -> bool:
+        """Whether the ``discovery_filter`` wants this nsqd; one on which it fails is excluded."""
+        wanted = self._options.discovery_filter
+        if wanted is None:
+            return True
+        name = node.tcp_address
+        try:
+            passes = bool(wanted(node))
+        except ENDS:
+            raise
+        except BaseException as exc:
+            if name not in self._unfiltered:
+                self._unfiltered.add(name)
+                logger.warning("discovery_filter failed on nsqd %s, which is excluded", name, exc_info=exc)
+                error = NSQError(f"nsqd at {name} is excluded: discovery_filter raised {exc!r}")
+                error.__cause__ = exc
+                self._on_error(name, error)
+            return False
+        self._unfiltered.discard(name)
+        return passes
 
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         try:
@@ -144,7 +170,9 @@ class LookupdPoller:
             return list(client.lookup(self._topic, missing_ok=True).producers)
         except HTTPError as exc:
             self._on_error(client.url, exc)
-        except Exception as exc:
+        except ENDS:
+            raise
+        except BaseException as exc:
             # For instance from the user's function for lookupd_authorization.
             error = HTTPRequestFailed(client.url, f"no request was made: {exc!r}")
             error.__cause__ = exc

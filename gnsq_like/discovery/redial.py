@@ -22,6 +22,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
+from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +175,9 @@ class Redialer:
     def _try_once(self, address: Address) -> NSQError | None:
         try:
             return self._connect(address)
-        except (Exception, gevent.Timeout) as exc:
+        except ENDS:
+            raise
+        except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
             logger.exception("unexpected error while connecting to %s", address)
             return ConnectionFailed.unexpected(str(address), exc)

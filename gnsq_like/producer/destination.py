@@ -21,6 +21,7 @@ from gnsq_like.errors import ConnectionFailed, NsqdError, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.hook_runner import HookRunner
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,9 @@ class Destination:
             connection.connect()
         except NSQError as exc:
             self._failed(exc)
-        except (Exception, gevent.Timeout) as exc:
+        except ENDS:
+            raise
+        except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname.
             logger.exception("unexpected error while connecting to %s", self.name)
             self._failed(ConnectionFailed.unexpected(self.name, exc))

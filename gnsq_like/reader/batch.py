@@ -23,11 +23,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import repeat
 
-import gevent
 from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, Requeue
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -177,7 +177,7 @@ class BatchCollector:
             if not message._source.alive or message._is_overdue:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
-                message.is_async = False
+                message.is_async = message._is_left = False
                 messages.append(message)
         if self._pending:
             self._check_soon()
@@ -194,14 +194,16 @@ class BatchCollector:
                 logger.error("%r returned False: %d messages requeued", handler, len(messages))
                 return
             for message in messages:
-                if message.answer is None and not message.is_async:
+                if message.answer is None and message.is_async:
+                    message._leave()
+                elif message.answer is None:
                     message.finish()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
                 message._requeue_for(exc)
-            if isinstance(exc, Requeue | gevent.GreenletExit):
+            if isinstance(exc, Requeue):
                 return
-            if not isinstance(exc, Exception | gevent.Timeout):
+            if isinstance(exc, ENDS):
                 raise
             logger.warning("%r failed with %d messages", handler, len(messages), exc_info=exc)

@@ -69,6 +69,8 @@ class MessageCounts:
     requeued: int = 0
     #: Of the requeued ones: with backoff.
     failed: int = 0
+    #: Not answered: their connection was lost, or their time was over before a handler began.
+    lost: int = 0
 
 
 class FlowControl:
@@ -158,9 +160,11 @@ class FlowControl:
     def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None:
         """Messages of one connection are about to be finished; ``handled`` is False if they are given up."""
         count = len(messages)
-        self.counts.finished += count
-        if not handled:
-            self.counts.given_up += count
+        if not subscription.alive:
+            self.counts.lost += count
+        else:
+            self.counts.finished += count
+            self.counts.given_up += 0 if handled else count
         now = time.monotonic()
         if self.backoff.mode is not Mode.FLOWING:
             judge = self.backoff.success if handled else self.backoff.inconclusive
@@ -171,10 +175,13 @@ class FlowControl:
 
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
         """A message is about to be requeued."""
-        self.counts.requeued += 1
         now = time.monotonic()
+        if subscription.alive:
+            self.counts.requeued += 1
+            self.counts.failed += int(backoff)
+        else:
+            self.counts.lost += 1
         if backoff:
-            self.counts.failed += 1
             self._changed(self.backoff.failure(message._stamp, now))
         else:
             self._changed(self.backoff.inconclusive(message._stamp, now))
@@ -182,6 +189,7 @@ class FlowControl:
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
         """A message is dropped without an answer."""
+        self.counts.lost += 1
         now = time.monotonic()
         self._changed(self.backoff.inconclusive(message._stamp, now))
         self._answered(subscription, 1, int(message._is_overdue), now)

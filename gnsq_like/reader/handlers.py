@@ -12,11 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import gevent
-
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.reader.batch import Batch, BatchCollector
 from gnsq_like.reader.message import Message, Source
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.worker_pool import WorkerPool
@@ -191,22 +190,27 @@ class Handlers:
                 if message.answer is None:
                     message.requeue()
                 logger.error("the handler of %s returned False: message requeued", self._name)
-            elif message.answer is None and not message.is_async:
-                message.finish()
+            elif message.answer is None:
+                if message.is_async:
+                    message._leave()
+                else:
+                    message.finish()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             message._requeue_for(exc)
-            if isinstance(exc, Requeue | gevent.GreenletExit):
+            if isinstance(exc, Requeue):
                 return
-            if not isinstance(exc, Exception | gevent.Timeout):
-                raise  # SystemExit, KeyboardInterrupt
+            if isinstance(exc, ENDS):
+                raise  # GreenletExit ends this worker: who killed it may wait for that
             logger.warning("the handler of %s failed with message %s", self._name, message.id, exc_info=exc)
 
     def _give_up(self, message: Message) -> None:
         if self._on_giving_up is not None:
             try:
                 self._on_giving_up(message)
-            except (Exception, gevent.Timeout) as exc:
+            except ENDS:
+                raise
+            except BaseException as exc:
                 if message.answer is None:
                     message.requeue(backoff=False)
                 logger.exception("on_giving_up raised; message %s is requeued, not lost", message.id)
@@ -214,7 +218,9 @@ class Handlers:
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
                 return
-        if message.answer is None and not message.is_async:
+        if message.answer is None and message.is_async:
+            message._leave()
+        elif message.answer is None:
             message.answer = "FIN"
             message._source.give_up(message)
         logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)

@@ -6,9 +6,8 @@ import logging
 from types import TracebackType
 from typing import Protocol
 
-from gevent import Timeout
-
 from gnsq_like.errors import Requeue
+from gnsq_like.runtime.ends import ENDS
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
@@ -51,6 +50,7 @@ class Message:
 
     __slots__ = (
         "_id",
+        "_is_left",
         "_is_overdue",
         "_received_at",
         "_source",
@@ -71,7 +71,7 @@ class Message:
         #: The published bytes.
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
-        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost before its handler started.
+        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost while no handler had it.
         self.answer: str | None = None
         #: Whether the handler's return leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
@@ -84,6 +84,8 @@ class Message:
         self._stamp = stamp
         #: Whether its time at nsqd is over, or almost.
         self._is_overdue = False
+        #: Whether its handler, or the loop that took it, has gone on without answering it.
+        self._is_left = False
 
     @property
     def id(self) -> str:
@@ -156,6 +158,16 @@ class Message:
         """Leave the message unanswered when the handler returns. Next: :meth:`finish` or :meth:`requeue`, later."""
         self.is_async = True
 
+    def _leave(self) -> None:
+        """Its handler, or the loop that took it, goes on without an answer to it. Never switches.
+
+        From now on it is dropped if its connection is lost, because nobody needs to answer it then.
+        """
+        # In this order: lose() looks at the flag after the connection's end.
+        self._is_left = True
+        if not self._source.alive:
+            self._source.drop(self)
+
     def _late(self, what: str) -> None:
         logger.debug("%s of message %s after its %s: ignored", what, self.id, self.answer)
 
@@ -174,17 +186,16 @@ class Message:
     def _requeue_for(self, exc: BaseException) -> None:
         """Requeue unless answered, because its handler raised; also after :meth:`enable_async`. Never switches.
 
-        A Requeue carries its own parameters; an Exception or a gevent.Timeout counts as a failure; others
-        (GreenletExit, SystemExit) have nothing to do with the message, and requeue it without delay.
+        A Requeue carries its own parameters; those of ENDS requeue without delay; any other counts as a failure.
         """
         if self.answer is not None:
             return
         if isinstance(exc, Requeue):
             self.requeue(exc.delay, exc.backoff)
-        elif isinstance(exc, Exception | Timeout):
-            self.requeue()
-        else:
+        elif isinstance(exc, ENDS):
             self.requeue(0, backoff=False)
+        else:
+            self.requeue()
 
     def __repr__(self) -> str:
         return (

@@ -374,6 +374,7 @@ class Reader:
             return  # it had not subscribed
         del self._subscriptions[subscription.target]
         running.handlers.drop(subscription)
+        subscription.drop_left()
         running.flow.lose(subscription)
         self._hooks.call("on_disconnect", subscription.address, error)
         if error is not None:
@@ -418,6 +419,8 @@ class Reader:
                 yield message
             finally:
                 self._pullers.discard(puller)
+                if message.answer is None:
+                    message._leave()
 
     # -- steering -----------------------------------------------------------------------------------
 

@@ -246,10 +246,19 @@ class Subscription:
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""
+        if thread_id() != self._thread:
+            self._flow.hub_handle.call(self.drop, message)
+            return
         message.answer = "LOST"
         if self._take(message):
             self._flow.dropped(self, message)
             self._flow.written()
+
+    def drop_left(self) -> None:
+        """After the loss of the connection: drop the messages that no handler has. Never switches."""
+        for message in list(self.in_flight):
+            if message._is_left and message.answer is None:
+                self.drop(message)
 
     def _write_finished(self) -> None:
         # In the hub, once for all messages finished since its last iteration.

@@ -9,6 +9,8 @@ from typing import Any
 
 import gevent
 
+from gnsq_like.runtime.ends import ENDS
+
 logger = logging.getLogger(__name__)
 
 
@@ -47,7 +49,9 @@ class HookRunner:
                 hook, arguments = self._calls.popleft()
                 try:
                     hook(*arguments)
-                except (Exception, gevent.Timeout):
+                except ENDS:
+                    raise
+                except BaseException:
                     logger.exception("the hook %r raised", hook)
         finally:
             # A hook may have ended this greenlet (SystemExit); make the remaining calls in a new one.

@@ -40,7 +40,8 @@ class WorkerPool(Generic[_T]):
 
     Belongs to the hub in which it is made.
 
-    :param handle: called in a worker greenlet; must handle its own exceptions
+    :param handle: called in a worker greenlet; must handle its own exceptions. GreenletExit may pass: the worker ends,
+        so that ``kill`` of the greenlet in which an item is handled returns
     :param concurrency: how many calls of ``handle`` may run at once, at least 1
     :param spawn: starts a greenlet, as gevent.spawn
     """
@@ -149,7 +150,7 @@ class WorkerPool(Generic[_T]):
                         self._idle.remove(waiter)
                     raise
         except gevent.GreenletExit:
-            logger.debug("a worker was killed between two items")
+            logger.debug("a worker was killed")
         except gevent.Timeout as exc:
             logger.warning("a handler returned without cancelling its gevent.Timeout: %s", exc)
         finally:

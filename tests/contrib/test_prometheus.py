@@ -80,7 +80,7 @@ def test_what_a_reader_and_a_producer_count(registry, metrics):
             wait_for(lambda: reader.stats()["finished"] == 4, "all")
             found = scrape(registry)
             labels = '{channel="c",topic="t"}'
-            expected = {"received": 7, "finished": 4, "requeued": 3, "failed": 3, "given_up": 1}
+            expected = {"received": 7, "finished": 4, "requeued": 3, "failed": 3, "given_up": 1, "lost": 0}
             counted = {name: found[f"nsq_reader_{name}_messages_total{labels}"] for name in expected}
             assert counted == expected
             assert found[f"nsq_reader_handler_seconds_count{labels}"] == 6  # the seventh was given up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, Message, Producer, Reader
+from gnsq_like import LookupdClient, Message, NsqdNode, Producer, Reader
 from gnsq_like.discovery.lookupd_poller import LookupdPoller
 from gnsq_like.errors import HTTPError, NSQError
 from gnsq_like.options import DiscoveryOptions
@@ -130,6 +131,29 @@ def test_the_filter_leaves_nsqds_out(lookupd, nsqd):
             peer = serve(nsqd)
             wait_for(lambda: len(lookupd.asked) >= 3)
             assert list(reader.stats()["connections"]) == [nsqd.address]
+            gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("fault", [gevent.Timeout(1), RuntimeError("meant"), asyncio.CancelledError("meant")])
+def test_an_nsqd_on_which_the_filter_fails_is_left_out_and_reported_once(lookupd, nsqd, fault):
+    errors: list[tuple[str, NSQError]] = []
+    failing = True
+    with scripted_nsqd() as other:
+
+        def wanted(node: NsqdNode) -> bool:
+            if node.tcp_address == other.address and failing:
+                raise fault
+            return True
+
+        lookupd.nsqds = [other, nsqd]
+        with reading([lookupd], discovery_filter=wanted, on_error=lambda *error: errors.append(error)) as reader:
+            peer = serve(nsqd)
+            wait_for(lambda: len(lookupd.asked) >= 3)
+            assert list(reader.stats()["connections"]) == [nsqd.address]
+            [(address, error)] = errors
+            assert (address, error.__cause__) == (other.address, fault)
+            failing = False
+            gevent.spawn(answer_cls, serve(other))
             gevent.spawn(answer_cls, peer)
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import gevent
+import pytest
+
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.redial import LASTING, Redialer
 from tests.support.hub import settle
@@ -16,7 +22,9 @@ class Scene:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
-        self.failures: list[object] = []
+        #: The next try raises this.
+        self.fault: BaseException | None = None
+        self.failures: list[Any] = []
         self.redialer = Redialer(
             (),
             connect=self.connect,
@@ -31,6 +39,9 @@ class Scene:
 
     def connect(self, address: Address) -> None:
         self.tries += 1
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
         self.connected.add(address)
 
     def lose(self, after: float) -> bool:
@@ -75,3 +86,15 @@ def test_a_connection_that_lasted_clears_the_failures() -> None:
     assert scene.listed()
     scene.lose(after=0.0)
     assert scene.listed(), "the first again"
+
+
+@pytest.mark.parametrize("fault", [RuntimeError(), gevent.Timeout(1), asyncio.CancelledError()])
+def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -> None:
+    """For instance in a function that returns the auth_secret."""
+    scene = Scene()
+    scene.fault = fault
+    assert not scene.listed()
+    [(address, error)] = scene.failures
+    assert (address, error.__cause__) == (str(ADDRESS), fault)
+    scene.now += 60.0
+    assert scene.listed()

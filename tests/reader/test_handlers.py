@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import NSQError
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.peer import HEARTBEAT
+from tests.support.peer import HEARTBEAT, PATIENCE
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
 
@@ -115,3 +118,54 @@ def test_raising_after_enable_async_requeues_in_every_form(form):
                     break
             wait_for(lambda: reader.stats()["finished"] == 1)
     assert attempts == [1, 2]
+
+
+#: What makes a Reader of such a handler, by how the handler is called.
+FORMS: dict[str, Callable[[Callable[[object], object]], tuple[Any, dict[str, Any]]]] = {
+    "handler": lambda handler: (handler, {}),
+    "batch": lambda handler: (Batch(handler, size=1), {}),
+    "thread": lambda handler: (handler, {"spawn": "thread"}),
+    "batch in a thread": lambda handler: (Batch(handler, size=1), {"spawn": "thread"}),
+    "giving up": lambda handler: (print, {"on_giving_up": handler, "max_attempts": 1}),
+}
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit, pytest.fail.Exception])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_no_exception_is_a_failure_all_the_same(nsqd, form, raised, caplog):
+    """Requeued without a delay, the message would come back until its attempts are used up."""
+
+    def handler(_: object) -> None:
+        raise raised("meant")
+
+    handler, options = FORMS[form](handler)
+    with reading([nsqd], handler, **options):
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        lines = until(peer, b"REQ")
+        assert lines[-1] == b"REQ " + ID % 1 + b" 180000"
+        assert (b"RDY 0" in lines) == (form != "giving up")
+        gevent.spawn(answer_cls, peer)
+    assert "meant" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["handler", "batch"])
+def test_killing_a_handler_ends_its_greenlet_and_not_the_work(nsqd, form):
+    workers: list[Any] = []
+
+    def hang_once(_: object) -> None:
+        workers.append(gevent.getcurrent())
+        if len(workers) == 1:
+            Event().wait()
+
+    handler, options = FORMS[form](hang_once)
+    with reading([nsqd], handler, **options):
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        wait_for(lambda: workers)
+        workers[0].kill(timeout=PATIENCE)
+        assert workers[0].dead
+        assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 0"
+        peer.messages(ID % 1, attempts=2)
+        until(peer, b"FIN " + ID % 1)
+        gevent.spawn(answer_cls, peer)

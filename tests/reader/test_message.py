@@ -1,7 +1,9 @@
 """A message and its one answer."""
 
+import asyncio
 import logging
 
+import gevent
 import pytest
 
 from gnsq_like import Message, Requeue
@@ -40,6 +42,28 @@ def test_finish_and_requeue_answer_it(source):
         answer(message)
         assert source.answers.pop() == expected
         assert message.has_responded
+
+
+@pytest.mark.parametrize(
+    ("raised", "answer"),
+    [
+        (ValueError(), (None, True)),
+        (gevent.Timeout(1), (None, True)),
+        (asyncio.CancelledError(), (None, True)),
+        (Requeue(2.5, backoff=False), (2.5, False)),
+        (gevent.GreenletExit(), (0, False)),
+        (KeyboardInterrupt(), (0, False)),
+        (SystemExit(), (0, False)),
+    ],
+)
+def test_what_the_block_raises_requeues_it(message, source, raised, answer):
+    try:
+        with message:
+            raise raised
+    except BaseException as exc:
+        assert exc is raised
+        assert not isinstance(exc, Requeue)
+    assert source.answers == [("requeue", ID, *answer)]
 
 
 @pytest.mark.parametrize("first", ["finish", "requeue"])

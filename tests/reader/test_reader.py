@@ -269,22 +269,6 @@ def test_as_many_threads_as_anybody_asks_for(nsqd):
         gevent.spawn(answer_cls, peer)
 
 
-@pytest.mark.parametrize("fault", [gevent.Timeout(1), RuntimeError("meant")])
-def test_a_discovery_filter_that_raises_ends_nothing(nsqd, fault):
-    with Lookupd() as lookupd:
-        lookupd.nsqds = [nsqd]
-        calls: list[object] = []
-
-        def wanted(node):
-            calls.append(node)
-            if len(calls) == 1:
-                raise fault
-            return True
-
-        with Reader("t", "c", print, lookupd_http_addresses=lookupd.address, discovery_filter=wanted, **FAST):
-            gevent.spawn(answer_cls, serve(nsqd))
-
-
 def test_an_authorization_that_cannot_be_had_is_reported(nsqd):
     errors: list[NSQError] = []
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import gevent
+import pytest
 from gevent.event import Event
 
-from gnsq_like import Message
+from gnsq_like import Batch, Message
 from gnsq_like.errors import NsqdError
 from tests.support.daemons import wait_for
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
@@ -123,4 +125,78 @@ def test_an_nsqd_that_counts_down_gets_no_credit_that_others_hold():
         reader.max_in_flight = 4
         assert peer.line() == b"RDY 0"
         gate.open.set()
+        gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("form", ["handler", "batch", "given up", "pulled"])
+def test_messages_that_no_handler_has_lose_their_places_with_their_connection(nsqd: ScriptedNsqd, form: str) -> None:
+    """Otherwise they would keep them for ever: nobody needs to answer them, because nsqd delivers them again."""
+    held: list[Message] = []
+
+    def hold(message: Message) -> None:
+        held.append(message)
+        message.enable_async()
+
+    def hold_all(messages: list[Message]) -> None:
+        for message in messages:
+            hold(message)
+
+    def pull() -> None:
+        for message in reader:
+            held.append(message)
+            if len(held) == 3:
+                gate.wait()
+
+    gate = Event()
+    options: dict[str, Any] = {"max_in_flight": 3, "adaptive_rdy": False, "max_redial_delay": 0.05}
+    handler: Any = hold
+    if form == "batch":
+        handler = Batch(hold_all, size=3)
+    elif form == "given up":
+        options |= {"max_attempts": 1, "on_giving_up": hold}
+    elif form == "pulled":
+        handler = None
+    reader = reading([nsqd], handler, **options)
+    if form == "pulled":
+        gevent.spawn(pull)
+    else:
+        reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1, ID % 2, ID % 3, attempts=2)
+    wait_for(lambda: len(held) == 3 and reader.stats()["busy"] == 0)
+    peer.reset()
+    peer = nsqd.accept()
+    peer.subscribe()
+    # The last message is in the body of the loop.
+    until(peer, b"RDY 2" if form == "pulled" else b"RDY 3")
+    for message in held:
+        message.finish()
+    if form == "pulled":
+        gate.set()
+        until(peer, b"RDY 3")
+    stats = reader.stats()
+    assert [stats[name] for name in ("received", "finished", "lost", "in_flight")] == [3, 0, 3, 0]
+    gevent.spawn(answer_cls, peer)
+    reader.stop()
+
+
+def test_a_handler_that_returns_after_its_connection_leaves_nothing_behind(nsqd: ScriptedNsqd) -> None:
+    """The message of a running handler keeps its place, and enable_async does not keep it longer."""
+    gate = Gate()
+
+    def handler(message: Message) -> None:
+        message.enable_async()
+        gate(message)
+
+    with reading([nsqd], handler, max_in_flight=3, adaptive_rdy=False, max_redial_delay=0.05) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        wait_for(lambda: gate.inside == 1)
+        peer.reset()
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 2")
+        gate.open.set()
+        until(peer, b"RDY 3")
+        assert (reader.stats()["lost"], reader.stats()["in_flight"]) == (1, 0)
         gevent.spawn(answer_cls, peer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_hook_that_blocks_delays_only_hooks():
     assert seen == [1]
 
 
-@pytest.mark.parametrize("raised", [RuntimeError("meant"), gevent.Timeout(1)])
+@pytest.mark.parametrize("raised", [RuntimeError("meant"), gevent.Timeout(1), asyncio.CancelledError()])
 def test_what_a_hook_raises_is_logged_and_the_next_is_called(raised, caplog):
     def fail():
         raise raised
