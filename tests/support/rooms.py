@@ -11,7 +11,7 @@ PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "url
 #: What every room may know.
 LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles"}
 #: What stands outside the client: no room of the client knows these.
-OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "__main__"}
+OUTER = {FACADE, "server", "testing", "admin", "cli", "contrib", "spark", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
 
 
@@ -51,8 +51,10 @@ ROOMS = {
     "deadletter": room("producer", *OUTER),
     "deduplicate": room("producer", *OUTER),
     "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
-    "testing": room("cli", "contrib", "spark", "__main__"),
-    "cli": room(only=PUBLIC | {"server", "http", "spark"}),
+    "testing": room("admin", "cli", "contrib", "spark", "__main__"),
+    # runtime: upstreams are asked in a thread of its own. server: its HTTP server, and JSON as Go writes it.
+    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter"}),
+    "cli": room(only=PUBLIC | {"server", "http", "admin", "spark"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
     "contrib": room(only=PUBLIC | {"options", "server", "testing"}),
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.

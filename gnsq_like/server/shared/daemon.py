@@ -28,7 +28,7 @@ from gnsq_like.server.shared.wsgi import WSGIApplication
 class Daemon:
     """A daemon that serves TCP and HTTP, the latter also over TLS.
 
-    :param tcp_address: where to listen for TCP; port 0 for any free one
+    :param tcp_address: where to listen for TCP; port 0 for any free one; empty for no TCP
     :param http_address: the same for HTTP; empty for no HTTP
     :param log: its logger
     :param https_address: the same for HTTP over TLS, if the daemon has a certificate
@@ -97,7 +97,7 @@ class Daemon:
             bound_address(listener) if listener else "" for listener in listeners
         ]
         self._prepare()
-        self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)]
+        self._servers = [StreamServer(tcp, self._accept, spawn=self._greenlets.spawn)] if tcp is not None else []
         errors = LoggingLogAdapter(self._log, logging.ERROR)
         options = {"spawn": self._greenlets.spawn, "log": None, "error_log": errors}
         if http is not None:
