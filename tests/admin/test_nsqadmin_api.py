@@ -276,7 +276,8 @@ def comparable(path: str, value: Any) -> Any:
     value = copy.deepcopy(value)
     if path == "/api/nodes":
         for node in value["nodes"]:
-            node["remote_addresses"] = sorted(each.split("/")[0] for each in node["remote_addresses"])
+            if node["remote_addresses"] is not None:
+                node["remote_addresses"] = sorted(each.split("/")[0] for each in node["remote_addresses"])
             del node["remote_address"]
         value["nodes"].sort(key=lambda node: node["http_port"])
     if path == "/api/topics/clicks":

@@ -11,7 +11,7 @@ from gnsq_like.cli import main
 from tests.support.commands import gnsq_like, gnsq_like_without, run_python
 
 #: In the order in which --help lists them.
-COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd"]
+COMMANDS = ["demo", "cluster", "pipeline", "nsqd", "nsqlookupd", "admin", "admin-password"]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
