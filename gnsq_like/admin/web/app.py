@@ -17,7 +17,9 @@ except ModuleNotFoundError as exc:
 
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
+from gnsq_like.admin.web.message_screens import MessageScreens
 from gnsq_like.admin.web.replies import Refusal, compress, problem
+from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 
 logger = logging.getLogger(__name__)
@@ -57,11 +59,18 @@ def make_blueprint(options: AdminOptions) -> Blueprint:
     return blueprint_of(Site(options))
 
 
+class _AdminBlueprint(Blueprint):
+    #: For those who want to stop its thread: ``site.core.stop()``.
+    site: Site
+
+
 def blueprint_of(site: Site) -> Blueprint:
     """The blueprint of a site."""
-    blueprint = Blueprint("nsq_admin", __name__)
+    blueprint = _AdminBlueprint("nsq_admin", __name__)
+    blueprint.site = site
     routes = _Routes(site, blueprint)
     routes.add_api()
+    routes.add_pages()
     blueprint.before_request(routes.check)
     blueprint.after_request(routes.finish)
     return blueprint
@@ -71,6 +80,7 @@ class _Routes:
     def __init__(self, site: Site, blueprint: Blueprint) -> None:
         self._site = site
         self._blueprint = blueprint
+        self._screens = Screens(site)
         blueprint.url_value_preprocessor(self._choose_cluster)
 
     def _choose_cluster(self, _endpoint: str | None, values: dict[str, Any] | None) -> None:
@@ -78,6 +88,7 @@ class _Routes:
         clusters = self._site.core.clusters
         g.cluster = name if name is not None else next(iter(clusters))
         g.cluster_is_known = g.cluster in clusters
+        g.in_cluster = name is not None
 
     def check(self) -> Response | None:
         """Refuse a request from the wrong place, or without the right password."""
@@ -85,7 +96,7 @@ class _Routes:
         if not site.guard.is_host_right(request):
             name = request.headers.get("Host", "")[:100]
             return problem(421, f"INVALID_HOST: {name!r} is not a name of this admin; see --allowed-host")
-        if request.path.endswith("/ping") and request.endpoint == "nsq_admin.ping":
+        if (request.endpoint or "").endswith(".ping"):
             return None
         if not g.cluster_is_known:
             return problem(404, "NOT_FOUND")
@@ -113,6 +124,35 @@ class _Routes:
         self._add("/config/<name>", "config", self._config)
         self._blueprint.add_url_rule("/ping", "ping", lambda: Response("OK", content_type="text/plain; charset=utf-8"))
         self._add("/api/<path:path>", "api_other", self._other)
+
+    def add_pages(self) -> None:
+        """The pages, their forms, and the static files."""
+        screens = self._screens
+        self._page("/topics", "topics", screens.topics)
+        self._page("/topics/<topic_name>", "topic", screens.topic)
+        self._page("/topics/<topic_name>/<channel>", "channel", screens.channel)
+        self._page("/nodes", "nodes", screens.nodes)
+        self._page("/nodes/<node>", "node", screens.node)
+        self._page("/counter", "counter", screens.counter)
+        self._page("/lookup", "lookup", screens.lookup)
+        self._page("/activity", "activity", screens.activity)
+        self._page("/render", "render", screens.render)
+        self._page("/static/<name>", "static", self._static)
+        self._page("/fonts/<name>", "fonts", self._static)
+        self._page("/act", "act", screens.act, "POST")
+        self._page("/topics/<topic_name>/-/publish", "publish", screens.publish, "POST")
+        messages = MessageScreens(self._site, screens)
+        self._page("/topics/<topic_name>/-/messages", "peek", messages.peek, "GET", "POST")
+        self._page("/topics/<topic_name>/-/letters", "letters", messages.letters, "GET", "POST")
+        self._page("/", "start", lambda: redirect(screens.renderer.link("topics")))
+        self._page("/<path:path>", "missing", screens.missing)
+
+    def _static(self, name: str) -> Response:
+        return self._screens.renderer.assets.response(name) or problem(404, "NOT_FOUND")
+
+    def _page(self, rule: str, endpoint: str, function: Any, *methods: str) -> None:
+        for prefix, name in (("", endpoint), (_CLUSTER, f"{endpoint} of a cluster")):
+            self._blueprint.add_url_rule(f"{prefix}{rule}", name, function, methods=methods or ("GET",))
 
     def _add(self, rule: str, endpoint: str, function: Any) -> None:
         for prefix, name in (("", endpoint), (_CLUSTER, f"{endpoint} of a cluster")):

@@ -9,6 +9,10 @@ from typing import TypeVar
 from flask import g, request
 
 from gnsq_like.admin.core import Core
+from gnsq_like.admin.history.recorder import Recorder
+from gnsq_like.admin.history.store import Store
+from gnsq_like.admin.messages.letters import Letters
+from gnsq_like.admin.messages.peek import Peeks
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.records.audit import AuditLog
 from gnsq_like.admin.records.webhook import Webhooks
@@ -39,10 +43,29 @@ class Site:
         notifications = [options.notification_http_endpoint] if options.notification_http_endpoint else []
         self._notifications = Webhooks(notifications, options.http_client_request_timeout, self._call)
         self.operations = Operations(self.core, self.audit, self._notifications)
-        self.core.on_start.append(self._notifications.run)
+        self._alerts = Webhooks(options.alert_webhooks, options.http_client_request_timeout, self._call)
+        self.core.on_start += [self._notifications.run, self._alerts.run]
+        store = Store(options.history_file) if options.history_file else None
+        #: By cluster.
+        self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}
+        self.peeks, self.letters = Peeks(), Letters()
+        self.core.on_stop += [self.peeks.stop, self.letters.stop]
         self.graphite = Graphite(options) if options.graphite_url else None
         #: The level that PUT /config has set.
         self.log_level = options.log_level
+
+    def _recorder(self, name: str, store: Store | None) -> Recorder:
+        recorder = Recorder(
+            name,
+            lambda max_age: self.core.clusters[name].overview(max_age),
+            self.options.history_series,
+            self.options.alert_depth,
+            self._alerts.send,
+            store,
+        )
+        if self.options.history:
+            self.core.on_start.append(recorder.run)
+        return recorder
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         self.core.start().call(function, *arguments)
@@ -51,6 +74,15 @@ class Site:
     def cluster(self) -> Cluster:
         """The cluster of this request."""
         return self.core.clusters[g.cluster]
+
+    @property
+    def recorder(self) -> Recorder:
+        """The history of this request's cluster; for the core's thread."""
+        return self.recorders[g.cluster]
+
+    def recorder_of(self, cluster: str) -> Recorder:
+        """The history of a cluster; for the core's thread."""
+        return self.recorders[cluster]
 
     @property
     def identity(self) -> Identity:
