@@ -383,13 +383,15 @@ class HTTPStatusError(HTTPError):
     :ivar url: the URL, without credentials
     :ivar status: the HTTP status code
     :ivar message: the daemon's text, such as ``"TOPIC_NOT_FOUND"``
+    :ivar https_port: the port at which the daemon wants to be asked over https, if it refuses http; otherwise None
     """
 
-    def __init__(self, url: str, status: int, message: str) -> None:
+    def __init__(self, url: str, status: int, message: str, https_port: int | None = None) -> None:
         super().__init__(url, status, message)
         self.url = url
         self.status = status
         self.message = message
+        self.https_port = https_port
 
     def __str__(self) -> str:
         return f"{self.url}: HTTP {self.status} {self.message}".rstrip()

@@ -34,6 +34,8 @@ COMMANDS = {
     "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
+    "admin": Entry("gnsq_like.cli.admin:admin", "Run nsqadmin in Python: pages and a JSON API for a cluster."),
+    "admin-password": Entry("gnsq_like.cli.admin:admin_password", "Set a user's password in a file for the admin."),
 }
 
 
@@ -67,4 +69,4 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def app() -> None:
-    """NSQ on gevent: NSQ's utilities and daemons in Python, and a demonstration."""
+    """NSQ on gevent: NSQ's utilities, daemons and admin in Python, and a demonstration."""

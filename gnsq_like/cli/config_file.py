@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import click
@@ -27,10 +27,11 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
-def defaults_from(path: str, options: type) -> dict[str, Any]:
+def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT) -> dict[str, Any]:
     """The values in a config file, by the names of ``options``' fields, as text for the flags' own parsers.
 
     :param options: the options class of the daemon
+    :param ignored: names without an effect
     :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
     """
     try:
@@ -40,23 +41,25 @@ def defaults_from(path: str, options: type) -> dict[str, Any]:
         raise click.UsageError(f"cannot read the config file {path}: {exc.strerror or exc}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise click.UsageError(f"the config file {path} is not TOML: {exc}") from None
-    return _by_field(path, found, options)
+    return _by_field(path, found, options, ignored)
 
 
-def _by_field(path: str, found: Mapping[str, Any], options: type) -> dict[str, Any]:
+def _by_field(path: str, found: Mapping[str, Any], options: type, ignored: frozenset[str]) -> dict[str, Any]:
     known = {config_name(field.name): field for field in fields(options)}
     defaults: dict[str, Any] = {}
     for name, value in found.items():
         field = known.get(name)
         if field is not None:
             defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")
-        elif name not in WITHOUT_EFFECT:
+        elif name not in ignored:
             raise click.UsageError(f"{path}: there is no option {name}{did_you_mean(name, known)}")
     return defaults
 
 
 def _as_flag(default: Any, value: Any, where: str) -> Any:
     """A value as it would be written on the command line."""
+    if isinstance(value, dict) and default is MISSING:  # a table of names
+        return [f"{name}={','.join(each) if isinstance(each, list) else each}" for name, each in value.items()]
     if isinstance(default, tuple):
         if not isinstance(value, list):
             raise click.UsageError(f"{where} must be a list")

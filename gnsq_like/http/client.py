@@ -260,15 +260,16 @@ def _unwrapped(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
 
 def _status_error(answer: Answer) -> HTTPStatusError:
     """From nsqd's {"message"}, the older {"status_txt"}, or whatever text there is (docs/internals 3.1)."""
-    message = line_of(answer.body)
+    message, https_port = line_of(answer.body), None
     with suppress(Malformed):
         value = object_of(answer.body)
         word = value.get("message", value.get("status_txt"))
         if word == "TLS_REQUIRED":
-            message = f"TLS_REQUIRED: this nsqd answers only over https, on port {value.get('https_port')}"
+            https_port = value_of(value, "https_port", int)
+            message = f"TLS_REQUIRED: this nsqd answers only over https, on port {https_port}"
         elif isinstance(word, str):
             message = word
-    return HTTPStatusError(answer.url, answer.status, message)
+    return HTTPStatusError(answer.url, answer.status, message, https_port)
 
 
 @cache

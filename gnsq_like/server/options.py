@@ -18,7 +18,11 @@ from gnsq_like.errors import InvalidOption
 VERSION = "1.3.0"
 
 #: Options with another name in NSQ's config file and /config (docs/internals 7).
-_CONFIG_NAMES = {"node_id": "id", "lookupd_tcp_addresses": "nsqlookupd_tcp_addresses"}
+_CONFIG_NAMES = {
+    "node_id": "id",
+    "lookupd_tcp_addresses": "nsqlookupd_tcp_addresses",
+    "lookupd_http_addresses": "nsqlookupd_http_addresses",
+}
 
 #: NSQ's log levels, numbered from 1; in ``logging``, "warn" is WARNING and "fatal" is CRITICAL.
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")

@@ -11,7 +11,7 @@ PURE = {"gevent", "socket", "ssl", "time", "random", "logging", "requests", "url
 #: What every room may know.
 LEAVES = {"_lazy", "_version", "errors", "addresses", "durations", "durable_file", "quantiles"}
 #: What stands outside the client: no room of the client knows these.
-OUTER = {FACADE, "server", "testing", "cli", "contrib", "spark", "tools", "__main__"}
+OUTER = {FACADE, "server", "testing", "admin", "cli", "contrib", "spark", "tools", "__main__"}
 PUBLIC = {FACADE, *LEAVES}
 
 
@@ -51,13 +51,15 @@ ROOMS = {
     "deadletter": room("producer", *OUTER),
     "deduplicate": room("producer", *OUTER),
     "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
-    "testing": room("cli", "contrib", "spark", "tools", "__main__"),
+    "testing": room("admin", "cli", "contrib", "spark", "tools", "__main__"),
+    # runtime: upstreams are asked in a thread of its own. server: its HTTP server, and JSON as Go writes it.
+    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
-    "tools": room("server", "testing", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    "tools": room("server", "testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
     # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
     "tools.supervisor": room(only=PUBLIC | {"contrib.health", "contrib.prometheus"}, others={"click", "rich"}),
     # options: each option of the client is a flag, by its type.
-    "cli": room(only=PUBLIC | {"options", "server", "http", "spark", "tools"}),
+    "cli": room(only=PUBLIC | {"options", "server", "http", "admin", "spark", "tools"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
     "contrib": room(only=PUBLIC | {"options", "server", "testing", "tools.supervisor"}),
     # Below the supervisor.

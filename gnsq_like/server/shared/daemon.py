@@ -27,7 +27,7 @@ from gnsq_like.server.shared.wsgi import WSGIApplication
 class Daemon:
     """A daemon that serves TCP and HTTP, the latter also over TLS.
 
-    :param tcp_address: where to listen for TCP; port 0 for any free one
+    :param tcp_address: where to listen for TCP; port 0 for any free one; empty for no TCP
     :param http_address: the same for HTTP; empty for no HTTP
     :param log: its logger
     :param https_address: the same for HTTP over TLS, if the daemon has a certificate
@@ -51,6 +51,9 @@ class Daemon:
         self._greenlets = Group()
 
     # -- for subclasses ------------------------------------------------------------------------------
+
+    #: See HTTPServer; None because the applications of nsqd and nsqlookupd have a limit for each path.
+    _body_limit: int | None = None
 
     def _claim(self) -> None:
         """Take what only one daemon may have; called first. Raises OSError, and takes nothing then."""
@@ -96,9 +99,8 @@ class Daemon:
             bound_address(listener) if listener else "" for listener in listeners
         ]
         self._prepare()
-        self._servers = [TCPServer(tcp, self._accept, spawn=self._greenlets.spawn)]
-        # These applications read bodies themselves, with a limit for each path.
-        options = {"log": self._log, "body_limit": None, "spawn": self._greenlets.spawn}
+        self._servers = [TCPServer(tcp, self._accept, spawn=self._greenlets.spawn)] if tcp is not None else []
+        options = {"log": self._log, "body_limit": self._body_limit, "spawn": self._greenlets.spawn}
         if http is not None:
             self._servers.append(HTTPServer(http, self._application(over_tls=False), **options))
         if https is not None:

@@ -1,0 +1,35 @@
+"""nsqadmin in Python: its JSON API, its pages, and what its users have asked for since (docs/admin.rst).
+
+::
+
+    from gnsq_like.admin import AdminOptions, create_app
+
+    app = create_app(AdminOptions(lookupd_http_addresses=("127.0.0.1:4161",)))     # a WSGI application
+
+    flask_app.register_blueprint(make_blueprint(options), url_prefix="/nsq")        # or a part of your own
+
+``gnsq-like admin`` runs it as a process. It needs the extra ``[admin]``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnsq_like._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gnsq_like.admin.options import AdminOptions
+    from gnsq_like.admin.serving import AdminServer
+    from gnsq_like.admin.web.app import create_app, make_blueprint
+
+__all__ = ["AdminOptions", "AdminServer", "create_app", "make_blueprint"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AdminOptions": "gnsq_like.admin.options",
+        "AdminServer": "gnsq_like.admin.serving",
+        "create_app": "gnsq_like.admin.web.app",
+        "make_blueprint": "gnsq_like.admin.web.app",
+    },
+)

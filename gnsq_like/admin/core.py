@@ -1,0 +1,125 @@
+"""The admin's own state in a process: a thread that asks the clusters, and what it keeps.
+
+All questions to upstreams run in one background thread with a hub, so that a page works in any kind of web server:
+threads, gevent's greenlets, patched or not. It starts with the first request in a process, so an application may be
+made before the server forks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gevent
+
+from gnsq_like.admin.options import AdminOptions, split_kind
+from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.admin.upstream.rounds import Upstreams
+from gnsq_like.errors import InvalidOption
+from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock
+from gnsq_like.runtime.hub_thread import HubThread
+
+_T = TypeVar("_T")
+
+#: Bytes of an upstream's largest response: 500 topics with 4 channels each take 1 MB, their clients more.
+_MAX_ANSWER_BYTES = 64 * 1024 * 1024
+#: Seconds that a call may take beyond the time for upstreams.
+_GRACE = 30.0
+
+
+class Core:
+    """The background thread and the clusters; one for each application.
+
+    :raises InvalidOption: if a TLS file cannot be used
+    """
+
+    def __init__(self, options: AdminOptions) -> None:
+        self.options = options
+        self._verify = _verify(options)
+        cert, key = options.http_client_tls_cert, options.http_client_tls_key
+        self._cert = (cert, key) if cert else None
+        #: Native and held without switching, because greenlets of one thread may meet here.
+        self._lock: Any = allocate_lock()
+        self._pid = 0
+        self._thread = HubThread("gnsq_like admin")
+        #: Those of this process, by name; the first is the default.
+        self.clusters: dict[str, Cluster] = {}
+        #: Each is a greenlet of the thread, begun with it.
+        self.on_start: list[Callable[[], None]] = []
+        #: Called in the thread before it ends.
+        self.on_stop: list[Callable[[], None]] = []
+        self._make_clusters()
+
+    def _make_clusters(self) -> None:
+        options = self.options
+        wanted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        if options.lookupd_http_addresses or options.nsqd_http_addresses:
+            wanted[""] = (options.lookupd_http_addresses, options.nsqd_http_addresses)
+        for name, given in options.clusters.items():
+            are_nsqds, addresses = split_kind(given)
+            wanted[name] = ((), addresses) if are_nsqds else (addresses, ())
+        limit = options.http_client_request_timeout
+        self.clusters = {
+            name: Cluster(
+                name,
+                lookupds,
+                nsqds,
+                Upstreams(functools.partial(self._client, LookupdClient), limit),
+                Upstreams(functools.partial(self._client, NsqdHTTPClient), limit),
+            )
+            for name, (lookupds, nsqds) in wanted.items()
+        }
+
+    def _client(self, kind: type[Any], address: str, timeout: float) -> Any:
+        client: HTTPClient = kind(
+            address,
+            timeout,
+            connect_timeout=min(timeout, self.options.http_client_connect_timeout),
+            verify=self._verify,
+            cert=self._cert,
+            max_answer_bytes=_MAX_ANSWER_BYTES,
+        )
+        return client
+
+    def start(self) -> HubHandle:
+        """Start the thread, unless it runs in this process. May block briefly."""
+        with self._lock:
+            if self._pid != os.getpid():
+                if self._pid:  # a forked child has neither the thread nor its connections
+                    self._thread.forget()
+                    self._make_clusters()
+                self._pid = os.getpid()
+                handle = self._thread.start()
+                for function in self.on_start:
+                    handle.call(gevent.spawn, function)
+            return self._thread.start()
+
+    def run(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function in the thread, and return its result or raise what it raises. May switch, or block."""
+        handle = self.start()
+        result: _T = handle.run(function, *arguments, timeout=2 * self.options.http_client_request_timeout + _GRACE)
+        return result
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End the thread; twice is fine. A later call begins a new one. May block."""
+        handle = self._thread.hub_handle
+        if handle is None or self._pid != os.getpid():
+            return
+        self._pid = 0
+        for function in (*self.on_stop, *(cluster.close for cluster in self.clusters.values())):
+            handle.run(function, timeout=timeout)
+        self._thread.end(timeout)
+
+
+def _verify(options: AdminOptions) -> bool | str:
+    for path in filter(None, [options.http_client_tls_root_ca_file, options.http_client_tls_cert]):
+        if not os.access(path, os.R_OK):
+            raise InvalidOption("http_client_tls", path, "this file cannot be read")
+    if options.http_client_tls_insecure_skip_verify:
+        return False
+    return options.http_client_tls_root_ca_file or True

@@ -1,0 +1,1 @@
+"""Looking at messages: those that are published now, and dead letters."""

@@ -1,0 +1,1 @@
+"""What the admin writes and sends: the audit log of actions, and webhooks."""

@@ -1,0 +1,54 @@
+"""The audit log: who did what, when and with what result, one JSON object a line.
+
+The last entries are kept for the page; the file gets all. It is opened for each entry, so that it may be rotated.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+#: Entries for the page.
+KEPT = 200
+
+
+class AuditLog:
+    """The log; from any thread.
+
+    :param path: the file; empty for none, "-" for the process's log
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        #: The newest is last.
+        self._recent: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Add an entry. An error of the file is logged, because the action has been done."""
+        self._recent.append(entry)
+        line = json.dumps(entry, ensure_ascii=False)
+        if not self._path:
+            logger.debug("%s", line)
+        elif self._path == "-":
+            logger.info("%s", line)
+        else:
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            try:
+                os.write(descriptor, f"{line}\n".encode("utf-8", "replace"))  # one write: lines do not mix
+            finally:
+                os.close(descriptor)
+        except OSError as exc:
+            logger.error("the audit log %s cannot be written: %s; the entry: %s", self._path, exc, line)
+
+    def recent(self) -> list[dict[str, Any]]:
+        """The last entries, the newest first."""
+        return [*self._recent][::-1]

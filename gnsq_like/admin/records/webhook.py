@@ -1,0 +1,81 @@
+"""JSON objects that are POSTed to URLs: notifications of actions, and alerts.
+
+They are sent one after the other by a greenlet of the core's thread, so that no user waits. An endpoint that fails
+costs its entry, which is logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from gevent.queue import Queue
+
+from gnsq_like.errors import HTTPError, HTTPRequestFailed
+from gnsq_like.http.client import HTTPClient
+
+logger = logging.getLogger(__name__)
+
+#: Entries that wait for an endpoint; further ones are dropped.
+_MOST_WAITING = 1000
+
+
+class WebhookClient(HTTPClient):
+    """POSTs JSON to one URL."""
+
+    def __init__(self, url: str, timeout: float, **options: Any) -> None:
+        parts = urlsplit(url)
+        super().__init__(f"{parts.scheme}://{parts.netloc}", timeout, **options)
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def send(self, entry: dict[str, Any]) -> None:
+        """POST an object; any 2xx will do. May switch. Raises HTTPError."""
+        answer = self._fetch("POST", self._path, json.dumps(entry).encode())
+        if not 200 <= answer.status < 300:
+            raise HTTPRequestFailed(self.url, f"answered with status {answer.status}")
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        return {**super()._headers(body), "Content-Type": "application/json"}
+
+
+class Webhooks:
+    """Endpoints that get everything that is sent.
+
+    :param call: calls a function in the core's thread, from any thread
+    """
+
+    def __init__(self, urls: Iterable[str], timeout: float, call: Callable[..., object]) -> None:
+        self._clients = [WebhookClient(url, timeout, verify=True) for url in urls]
+        self._call = call
+        #: Made in the core's thread.
+        self._waiting: Queue[dict[str, Any]] | None = None
+
+    def send(self, entry: dict[str, Any]) -> None:
+        """Send an object to all; returns at once. From any thread."""
+        if self._clients:
+            self._call(self._put, entry)
+
+    def _put(self, entry: dict[str, Any]) -> None:
+        if self._waiting is None:
+            self._waiting = Queue()
+        if self._waiting.qsize() >= _MOST_WAITING:
+            logger.error("too many notifications are waiting; dropped: %s", entry)
+        else:
+            self._waiting.put(entry)
+
+    def run(self) -> None:
+        """Greenlet of the core's thread: send what is put."""
+        if not self._clients:
+            return
+        if self._waiting is None:
+            self._waiting = Queue()
+        while True:
+            entry = self._waiting.get()
+            for client in self._clients:
+                try:
+                    client.send(entry)
+                except HTTPError as exc:
+                    logger.error("notification failed: %s", exc)

@@ -1,0 +1,40 @@
+"""The admin as a server of its own, over the same HTTP server as NSQ's daemons in Python."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.web.app import app_of
+from gnsq_like.admin.web.site import Site
+from gnsq_like.server.shared.daemon import Daemon
+from gnsq_like.server.shared.wsgi import WSGIApplication
+
+log = logging.getLogger("gnsq_like.nsqadmin")
+
+
+class AdminServer(Daemon):
+    """Serves the admin's pages and API at ``http_address``; a context manager.
+
+    It runs on gevent in the thread that starts it; upstreams are asked in a thread of its own.
+
+    :raises InvalidOption: if a file that an option names cannot be used
+    """
+
+    _body_limit = 1 << 20
+
+    def __init__(self, options: AdminOptions | None = None, **given: Any) -> None:
+        self.options = AdminOptions(**given) if options is None else options
+        super().__init__("", self.options.http_address, log)
+        self._site = Site(self.options)
+
+    def _application(self, over_tls: bool) -> WSGIApplication:
+        application: WSGIApplication = app_of(self._site).wsgi_app  # type: ignore[assignment]
+        return application
+
+    def _prepare(self) -> None:
+        self._site.core.start()
+
+    def _dispose(self) -> None:
+        self._site.core.stop()

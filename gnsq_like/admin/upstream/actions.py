@@ -1,0 +1,130 @@
+"""What the admin changes in a cluster. Each may switch; each raises UpstreamError if no upstream knows the topic.
+
+As in nsqadmin, a topic or channel is deleted from nsqlookupds first, so that no Reader finds it again meanwhile; and
+an action that was sent and failed everywhere has warnings only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.admin.upstream.nodes import Node
+from gnsq_like.admin.upstream.rounds import Round
+from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.http.nsqlookupd import LookupdClient
+
+#: Actions on a topic, and on a channel.
+TOPIC_ACTIONS: dict[str, Callable[[NsqdHTTPClient, str], None]] = {
+    "pause": NsqdHTTPClient.pause_topic,
+    "unpause": NsqdHTTPClient.unpause_topic,
+    "empty": NsqdHTTPClient.empty_topic,
+}
+CHANNEL_ACTIONS: dict[str, Callable[[NsqdHTTPClient, str, str], None]] = {
+    "pause": NsqdHTTPClient.pause_channel,
+    "unpause": NsqdHTTPClient.unpause_channel,
+    "empty": NsqdHTTPClient.empty_channel,
+}
+
+
+@dataclass
+class Outcome:
+    """What came of an action."""
+
+    #: Daemons that carried it out.
+    done: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+def create(cluster: Cluster, topic: str, channel: str = "") -> Outcome:
+    """Create a topic, and a channel of it, on all nsqlookupds; the channel also on the nodes of the topic.
+
+    Without nsqlookupds, nsqadmin does nothing; here the nodes get both.
+    """
+    if not cluster.has_lookupds:
+        return _done(cluster, [cluster.nsqds.ask(cluster.nsqd_addresses, lambda each: _create(each, topic, channel))])
+
+    def register(client: LookupdClient) -> None:
+        client.create_topic(topic)
+        if channel:
+            client.create_channel(topic, channel)
+
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, register)
+    if not channel or not known.answers:
+        return _done(cluster, [known])
+    producers = cluster.producers_of(topic)
+    found = _ask(cluster, producers.value, lambda each: each.create_channel(topic, channel))
+    return _done(cluster, [known, found], producers.warnings)
+
+
+def create_on(cluster: Cluster, node: str, topic: str, channel: str = "") -> Outcome:
+    """Create a topic, and a channel of it, on one node."""
+    return _done(cluster, [cluster.nsqds.ask([node], lambda each: _create(each, topic, channel))])
+
+
+def _create(client: NsqdHTTPClient, topic: str, channel: str) -> None:
+    client.create_topic(topic)
+    if channel:
+        client.create_channel(topic, channel)
+
+
+def change_topic(cluster: Cluster, topic: str, action: str) -> Outcome:
+    """Pause, unpause or empty a topic on all of its nodes."""
+    producers = cluster.producers_of(topic)
+    found = _ask(cluster, producers.value, lambda client: TOPIC_ACTIONS[action](client, topic))
+    return _done(cluster, [found], producers.warnings)
+
+
+def change_channel(cluster: Cluster, topic: str, channel: str, action: str) -> Outcome:
+    """Pause, unpause or empty a channel on all nodes of its topic."""
+    producers = cluster.producers_of(topic)
+    found = _ask(cluster, producers.value, lambda client: CHANNEL_ACTIONS[action](client, topic, channel))
+    return _done(cluster, [found], producers.warnings)
+
+
+def delete_topic(cluster: Cluster, topic: str) -> Outcome:
+    """Delete a topic with its channels from all nsqlookupds, then from its nodes."""
+    producers = cluster.producers_of(topic)  # first: nsqlookupds forget them
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.delete_topic(topic))
+    found = _ask(cluster, producers.value, lambda client: client.delete_topic(topic))
+    return _done(cluster, [known, found], producers.warnings)
+
+
+def delete_channel(cluster: Cluster, topic: str, channel: str) -> Outcome:
+    """Delete a channel from all nsqlookupds, then from the nodes of its topic."""
+    producers = cluster.producers_of(topic)
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.delete_channel(topic, channel))
+    found = _ask(cluster, producers.value, lambda client: client.delete_channel(topic, channel))
+    return _done(cluster, [known, found], producers.warnings)
+
+
+def tombstone(cluster: Cluster, topic: str, node: str) -> Outcome:
+    """Hide a topic's node from lookups for a while, and delete the topic from the node."""
+    found = cluster.nodes()
+    # nsqlookupd compares with its own spelling, which has no brackets around an IPv6 address.
+    names = [f"{each.broadcast_address}:{each.http_port}" for each in found.value if each.address == node] or [node]
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.tombstone(topic, names[0]))
+    deleted = cluster.nsqds.ask([node], lambda client: client.delete_topic(topic))
+    return _done(cluster, [known, deleted])
+
+
+def publish(cluster: Cluster, node: str, topic: str, body: bytes, defer: float | None) -> None:
+    """Publish one message to a node. Raises HTTPError, UsageError."""
+    found = cluster.nsqds.ask([node], lambda client: client.publish(topic, body, defer))
+    cluster.shared.forget()
+    for failure in found.failures.values():
+        raise failure
+
+
+def _ask(cluster: Cluster, nodes: Iterable[Node], question: Callable[[NsqdHTTPClient], None]) -> Round[None]:
+    return cluster.nsqds.ask([node.address for node in nodes], question)
+
+
+def _done(cluster: Cluster, rounds: Iterable[Round[None]], warnings: Iterable[str] = ()) -> Outcome:
+    cluster.shared.forget()  # what was read before is out of date
+    outcome = Outcome(0, [*warnings])
+    for each in rounds:
+        outcome.done += len(each.answers)
+        outcome.warnings += each.warnings
+    return outcome

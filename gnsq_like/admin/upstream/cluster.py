@@ -1,0 +1,354 @@
+"""What the admin reads of a cluster; every method asks all upstreams that it concerns at once.
+
+All methods run in one hub (``admin/core.py``), and may switch there. Who asks while the same question is under way
+gets its answer; ``max_age`` is the age in seconds that an earlier answer may have. Where nsqadmin asks one daemon after
+the other, or asks for each topic, the questions here are fewer, and the answers the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from gnsq_like.admin.upstream.figures import (
+    ChannelFigures,
+    TopicFigures,
+    read_publishers,
+    read_topics,
+    sum_of_channels,
+    sum_of_topics,
+)
+from gnsq_like.admin.upstream.nodes import Node, from_info, from_lookupd, in_order, unite
+from gnsq_like.admin.upstream.overview import NodeTotal, Overview, add_node, read_stats
+from gnsq_like.admin.upstream.rounds import Round, UpstreamError, Upstreams
+from gnsq_like.admin.upstream.shared import Shared
+from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
+from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+
+_T = TypeVar("_T")
+
+#: Seconds for which pages get an earlier answer.
+MAX_AGE = 1.0
+#: The part of a core that polls may take: a poll that took 0.1 s of CPU time is not repeated for 2.5 s.
+MOST_CPU = 0.04
+#: The part of a round's time that nsqlookupds get, where nsqds are asked afterwards.
+_FIRST_PART = 0.5
+
+
+@dataclass
+class Found(Generic[_T]):
+    """What was found, and which upstreams gave no answer."""
+
+    value: _T
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class TopicReport:
+    """A topic on all of its nodes."""
+
+    figures: TopicFigures
+    #: Open connections that have published to it; only with clients.
+    publishers: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class NodeReport:
+    """A node with all of its topics, channels and clients."""
+
+    node: Node
+    topics: list[TopicFigures]
+    memory: dict[str, Any]
+
+    @property
+    def messages(self) -> int:
+        return sum(topic.message_count for topic in self.topics)
+
+    @property
+    def clients(self) -> int:
+        return sum(len(channel.clients or ()) for topic in self.topics for channel in topic.channels)
+
+
+class Cluster:
+    """The daemons of one cluster: either all that these nsqlookupds know, or these nsqds.
+
+    :param name: for people; empty for the only one
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lookupd_addresses: Sequence[str],
+        nsqd_addresses: Sequence[str],
+        lookupds: Upstreams[LookupdClient],
+        nsqds: Upstreams[NsqdHTTPClient],
+    ) -> None:
+        self.name = name
+        self.lookupd_addresses = list(lookupd_addresses)
+        self.nsqd_addresses = list(nsqd_addresses)
+        self.lookupds = lookupds
+        self.nsqds = nsqds
+        self.shared = Shared()
+        #: The last one that was taken.
+        self.last_overview: Overview | None = None
+
+    @property
+    def has_lookupds(self) -> bool:
+        return bool(self.lookupd_addresses)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.lookupds.close()
+        self.nsqds.close()
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    def topics(self, max_age: float = 0.0) -> Found[list[str]]:
+        """The names of all topics. Raises UpstreamError."""
+
+        def ask() -> Found[list[str]]:
+            if self.has_lookupds:
+                known = self._ask_lookupds(LookupdClient.topics)
+                return Found(sorted({each for topics in known.answers.values() for each in topics}), known.warnings)
+            found = self._ask_nsqds(_topic_names)
+            return Found(sorted({each for topics in found.answers.values() for each in topics}), found.warnings)
+
+        return self.shared.get(("topics",), ask, max_age)
+
+    def inactive_topics(self, max_age: float = 0.0) -> Found[dict[str, list[str]]]:
+        """Topics that no node has, though nsqlookupds know them, and their channels. Raises UpstreamError."""
+
+        def ask() -> Found[dict[str, list[str]]]:
+            if not self.has_lookupds:
+                return Found({}, self.topics().warnings)
+            known = self._ask_lookupds(lambda client: (client.topics(), client.nodes()), _FIRST_PART)
+            topics = {topic for each, _ in known.answers.values() for topic in each}
+            active = {topic for _, nodes in known.answers.values() for node in nodes for topic in _active_topics(node)}
+            inactive = sorted(topics - active)
+            found = self.lookupds.ask(known.answers, lambda client: {each: client.channels(each) for each in inactive})
+            channels: dict[str, set[str]] = {topic: set() for topic in inactive}
+            for answer in found.answers.values():
+                for topic, names in answer.items():
+                    channels[topic].update(names)
+            warnings = [*known.warnings, *found.warnings]
+            return Found({topic: sorted(names) for topic, names in channels.items()}, warnings)
+
+        return self.shared.get(("inactive",), ask, max_age)
+
+    def topic(self, name: str, max_age: float = 0.0, *, with_clients: bool = False) -> Found[TopicReport]:
+        """A topic. Raises UpstreamError if no node has it."""
+
+        def ask() -> Found[TopicReport]:
+            report = TopicReport(TopicFigures("", "", name))
+
+            def question(client: NsqdHTTPClient) -> tuple[dict[str, Any], ...]:
+                return (client.stats(name, include_clients=with_clients, include_mem=False),)
+
+            topics = []
+            found, warnings = self._ask_nodes_of(name, question)
+            for node, (stats,) in found:
+                report.nodes.append(node)
+                topics += [
+                    each
+                    for each in read_topics(stats["topics"], node.address, node.hostname)
+                    if each.topic_name == name
+                ]
+                report.publishers += read_publishers(stats, node.address, name)
+            report.figures = sum_of_topics(name, topics)
+            return Found(report, warnings)
+
+        return self.shared.get(("topic", name, with_clients), ask, max_age)
+
+    def channel(self, topic: str, name: str, max_age: float = 0.0) -> Found[ChannelFigures | None]:
+        """A channel with its clients; None if no node has it. Raises UpstreamError if none has its topic."""
+
+        def ask() -> Found[ChannelFigures | None]:
+            def question(client: NsqdHTTPClient) -> dict[str, Any]:
+                return client.stats(topic, name, include_mem=False)
+
+            found, warnings = self._ask_nodes_of(topic, question)
+            channels = [
+                channel
+                for node, stats in found
+                for figures in read_topics(stats["topics"], node.address, node.hostname)
+                for channel in figures.channels
+                if figures.topic_name == topic and channel.channel_name == name
+            ]
+            return Found(sum_of_channels(channels) if channels else None, warnings)
+
+        return self.shared.get(("channel", topic, name), ask, max_age)
+
+    # -- nodes -----------------------------------------------------------------------------------------
+
+    def nodes(self, max_age: float = 0.0) -> Found[list[Node]]:
+        """All nodes. Raises UpstreamError."""
+
+        def ask() -> Found[list[Node]]:
+            if self.has_lookupds:
+                known = self._ask_lookupds(LookupdClient.nodes)
+                return Found(unite(known.answers), known.warnings)
+            found = self._ask_nsqds(lambda client: (client.info(), _topic_names(client)))
+            nodes = [from_info(address, info, topics) for address, (info, topics) in found.answers.items()]
+            return Found(in_order(nodes), found.warnings)
+
+        return self.shared.get(("nodes",), ask, max_age)
+
+    def node(self, address: str, max_age: float = 0.0) -> Found[NodeReport | None]:
+        """A node with all that it has; None if there is none of this name. Raises UpstreamError."""
+
+        def ask() -> Found[NodeReport | None]:
+            known = self.nodes()
+            node = next((each for each in known.value if each.address == address), None)
+            if node is None:
+                return Found(None, known.warnings)
+            hostname = node.hostname
+            found = self.nsqds.ask(
+                [address],
+                lambda client: (stats := client.stats(), read_topics(stats["topics"], address, hostname)),
+            )
+            found.require_any("nsqd")
+            stats, topics = found.answers[address]
+            memory = stats.get("memory")
+            return Found(NodeReport(node, topics, memory if isinstance(memory, dict) else {}), known.warnings)
+
+        return self.shared.get(("node", address), ask, max_age)
+
+    def counter(self, max_age: float = 0.0) -> Found[dict[tuple[str, str, str], int]]:
+        """How many messages each channel of each node has had, by topic, channel and node. Raises UpstreamError."""
+
+        def ask() -> Found[dict[tuple[str, str, str], int]]:
+            nodes = self.nodes()
+            addresses = [node.address for node in nodes.value]
+            found = self.nsqds.ask(addresses, _read_all)
+            found.require_any("nsqd")
+            counts: dict[tuple[str, str, str], int] = {}
+            for address, stats in found.answers.items():
+                for (topic, _, _), channels in zip(stats.topics, stats.channels, strict=True):
+                    for channel, numbers, _, _ in channels:
+                        counts[topic, channel, address] = numbers[-1]
+            return Found(counts, [*nodes.warnings, *found.warnings])
+
+        return self.shared.get(("counter",), ask, max_age)
+
+    # -- all -------------------------------------------------------------------------------------------
+
+    def overview(self, max_age: float = MAX_AGE) -> Overview:
+        """Everything, not older than ``max_age`` seconds, or than the time for which a costly poll must last.
+
+        Failures are in its ``warnings`` and ``problem``.
+        """
+        cost = 0.0 if self.last_overview is None else self.last_overview.cost
+        return self.shared.get(("overview",), self._take_overview, max(max_age, cost / MOST_CPU))
+
+    def _take_overview(self) -> Overview:
+        overview, used = Overview(time.time(), time.monotonic()), time.thread_time()
+        try:
+            nodes = self._nodes_for(overview)
+        except UpstreamError as exc:
+            overview.warnings.append(str(exc))
+            nodes = []
+        found = self.nsqds.ask([node.address for node in nodes], _read_all)
+        overview.warnings += found.warnings
+        for node in nodes:
+            total = NodeTotal(node)
+            if (stats := found.answers.get(node.address)) is not None:
+                add_node(overview, total, stats)
+            else:
+                total.problem = str(found.failures[node.address])
+                overview.nodes.append(total)
+        overview.topics = dict(sorted(overview.topics.items()))
+        overview.idle_topics = [topic for topic in overview.idle_topics if topic not in overview.topics]
+        overview.cost = time.thread_time() - used
+        self.last_overview = overview
+        return overview
+
+    def _nodes_for(self, overview: Overview) -> list[Node]:
+        if not self.has_lookupds:
+            known = self.nsqds.ask(self.nsqd_addresses, NsqdHTTPClient.info, _FIRST_PART * self.nsqds.timeout)
+            nodes = []
+            for address in self.nsqd_addresses:
+                if address in known.answers:
+                    nodes.append(from_info(address, known.answers[address], ()))
+                else:
+                    overview.warnings.append(str(known.failures[address]))
+                    silent = NodeTotal(from_info(address, _NO_INFO, ()), str(known.failures[address]))
+                    overview.nodes.append(silent)
+            return in_order(nodes)
+        answers = self.lookupds.ask(
+            self.lookupd_addresses,
+            lambda client: (client.topics(), client.nodes()),
+            _FIRST_PART * self.lookupds.timeout,
+        )
+        overview.lookupds = {
+            address: str(answers.failures.get(address, "")) for address in dict.fromkeys(self.lookupd_addresses)
+        }
+        overview.warnings += answers.warnings
+        overview.idle_topics = sorted({topic for topics, _ in answers.answers.values() for topic in topics})
+        nodes = unite({address: nodes for address, (_, nodes) in answers.answers.items()})
+        self.nsqds.keep(node.address for node in nodes)
+        return nodes
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def _ask_lookupds(self, question: Callable[[LookupdClient], _T], part: float = 1.0) -> Round[_T]:
+        known = self.lookupds.ask(self.lookupd_addresses, question, part * self.lookupds.timeout)
+        known.require_any("nsqlookupd")
+        return known
+
+    def _ask_nsqds(self, question: Callable[[NsqdHTTPClient], _T]) -> Round[_T]:
+        found = self.nsqds.ask(self.nsqd_addresses, question)
+        found.require_any("nsqd")
+        return found
+
+    def producers_of(self, topic: str) -> Found[list[Node]]:
+        """The nodes that have a topic. Raises UpstreamError if no upstream knows it."""
+        if self.has_lookupds:
+            known = self._ask_lookupds(lambda client: client.lookup(topic), _FIRST_PART)
+            nodes = {
+                node.http_address: from_lookupd(node) for each in known.answers.values() for node in each.producers
+            }
+            return Found(list(nodes.values()), _without_unknown(known))
+        found = self._ask_nsqds(lambda client: _with_topic(client, topic))
+        return Found(
+            [from_info(address, info, [topic]) for address, info in found.answers.items() if info is not None],
+            found.warnings,
+        )
+
+    def _ask_nodes_of(
+        self, topic: str, question: Callable[[NsqdHTTPClient], _T]
+    ) -> tuple[list[tuple[Node, _T]], list[str]]:
+        """Ask the nodes that have a topic; the answers by node, and warnings. Raises UpstreamError."""
+        producers = self.producers_of(topic)
+        found = self.nsqds.ask([node.address for node in producers.value], question)
+        found.require_any("nsqd")
+        answers = [(node, found.answers[node.address]) for node in producers.value if node.address in found.answers]
+        return answers, [*producers.warnings, *found.warnings]
+
+
+_NO_INFO = NsqdInfo("", None, None, None, None, None, None, None, None, None, {})
+
+
+def _active_topics(node: NsqdNode) -> Iterable[str]:
+    return (topic for topic, is_tombstoned in from_lookupd(node).topics.items() if not is_tombstoned)
+
+
+def _topic_names(client: NsqdHTTPClient) -> list[str]:
+    return [name for name, _, _ in _read_all(client).topics]
+
+
+def _read_all(client: NsqdHTTPClient) -> Any:
+    return read_stats(client.stats(include_clients=False, include_mem=False))
+
+
+def _with_topic(client: NsqdHTTPClient, topic: str) -> NsqdInfo | None:
+    """The nsqd's description, if it has the topic."""
+    stats = read_stats(client.stats(topic, include_clients=False, include_mem=False))
+    return client.info() if any(name == topic for name, _, _ in stats.topics) else None
+
+
+def _without_unknown(known: Round[Any]) -> list[str]:
+    """Warnings, but not of nsqlookupds that do not know the topic that others know."""
+    return [str(each) for each in known.failures.values() if getattr(each, "message", "") != "TOPIC_NOT_FOUND"]

@@ -1,0 +1,336 @@
+"""Topics and channels as nsqds report them, and their sums.
+
+The sums are nsqadmin's, but for two of its faults: it adds the other nodes' channels to the first node's own, and the
+"min" of a latency is mostly that of the last node.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.http.decode import Malformed, list_of, value_of
+
+#: In the order of the API's objects.
+TOPIC_COUNTS = ("depth", "backend_depth", "message_count")
+CHANNEL_COUNTS = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+)
+_MOST = 2**63
+_ALL_NODES = "*"
+
+
+@dataclass(slots=True)
+class Latency:
+    """Percentiles of the time from publishing to FIN, in ns."""
+
+    count: int = 0
+    #: As nsqadmin sends them: quantile, min, max, average, count.
+    percentiles: list[dict[str, float]] = field(default_factory=list)
+    topic: str = ""
+    channel: str = ""
+    host: str = ""
+
+    def add(self, other: Latency) -> None:
+        """Add another node's: the highest and lowest, and the average weighted by the number of messages."""
+        self.host = _ALL_NODES
+        self.count += other.count
+        for new in other.percentiles:
+            for mine in self.percentiles:
+                if mine["quantile"] == new["quantile"]:
+                    break
+            else:
+                mine = {"average": 0, "count": 0, "max": 0, "min": new["min"], "quantile": new["quantile"]}
+                self.percentiles.append(mine)
+            mine["max"] = max(mine["max"], new["max"])
+            mine["min"] = min(mine["min"], new["min"])
+            mine["count"] += new["count"]
+            if mine["count"]:
+                mine["average"] += (new["average"] - mine["average"]) * new["count"] / mine["count"]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            # As Go writes a map of numbers: names in order, and no fraction where there is none.
+            "percentiles": [{name: _as_go(each[name]) for name in sorted(each)} for each in self.percentiles] or None,
+            "topic": self.topic,
+            "channel": self.channel,
+            "host": self.host,
+        }
+
+
+def _as_go(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+@dataclass(slots=True)
+class ChannelFigures:
+    """One channel: of a node, or, with ``node`` "*", the sum of several."""
+
+    node: str
+    hostname: str
+    topic_name: str
+    channel_name: str
+    depth: int = 0
+    backend_depth: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    message_count: int = 0
+    client_count: int = 0
+    paused: bool = False
+    #: nsqd's records; None if they were not asked for.
+    clients: list[dict[str, Any]] | None = None
+    #: Of a sum.
+    nodes: list[ChannelFigures] = field(default_factory=list)
+    latency: Latency = field(default_factory=Latency)
+
+    @property
+    def memory_depth(self) -> int:
+        return self.depth - self.backend_depth
+
+    def add(self, other: ChannelFigures) -> None:
+        """Add a node's channel to this sum."""
+        for name in CHANNEL_COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.client_count += other.client_count
+        self.paused |= other.paused
+        self.nodes.append(other)
+        self.latency.add(other.latency)
+        if other.clients:
+            self.clients = [*(self.clients or ()), *other.clients]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "hostname": self.hostname,
+            "topic_name": self.topic_name,
+            "channel_name": self.channel_name,
+            "depth": self.depth,
+            "memory_depth": self.memory_depth,
+            "backend_depth": self.backend_depth,
+            **{name: getattr(self, name) for name in CHANNEL_COUNTS[2:]},
+            "client_count": self.client_count,
+            "nodes": [each.as_json() for each in self.nodes] or None,
+            "clients": None if self.clients is None else [_client_json(each) for each in self.clients],
+            "paused": self.paused,
+            "e2e_processing_latency": self.latency.as_json(),
+        }
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """One topic: of a node, or, with ``node`` "*", the sum of several."""
+
+    node: str
+    hostname: str
+    topic_name: str
+    depth: int = 0
+    backend_depth: int = 0
+    message_count: int = 0
+    paused: bool = False
+    channels: list[ChannelFigures] = field(default_factory=list)
+    nodes: list[TopicFigures] = field(default_factory=list)
+    latency: Latency = field(default_factory=Latency)
+
+    @property
+    def memory_depth(self) -> int:
+        return self.depth - self.backend_depth
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "hostname": self.hostname,
+            "topic_name": self.topic_name,
+            "depth": self.depth,
+            "memory_depth": self.memory_depth,
+            "backend_depth": self.backend_depth,
+            "message_count": self.message_count,
+            "nodes": [each.as_json() for each in self.nodes] or None,
+            # Of a node it is nsqd's list; that of a sum is null if nothing was added.
+            "channels": [each.as_json() for each in self.channels] or (None if self.node == _ALL_NODES else []),
+            "paused": self.paused,
+            # Without nodes, nsqadmin has none to add up.
+            "e2e_processing_latency": self.latency.as_json() if self.node else None,
+        }
+
+
+def sum_of_topics(name: str, topics: Iterable[TopicFigures]) -> TopicFigures:
+    """The topic on all of these nodes."""
+    total = TopicFigures("", "", name, latency=Latency(topic=name))
+    channels: dict[str, list[ChannelFigures]] = {}
+    for topic in _in_order(topics):
+        total.node = _ALL_NODES
+        for count in TOPIC_COUNTS:
+            setattr(total, count, getattr(total, count) + getattr(topic, count))
+        total.paused |= topic.paused
+        total.nodes.append(topic)
+        total.latency.add(topic.latency)
+        for channel in topic.channels:
+            channels.setdefault(channel.channel_name, []).append(channel)
+    for each in channels.values():
+        # As nsqadmin: a channel of one node is that node's.
+        total.channels.append(copy.copy(each[0]) if len(each) == 1 else _sum(each, each[0].hostname, Latency()))
+    return total
+
+
+def sum_of_channels(channels: Iterable[ChannelFigures]) -> ChannelFigures:
+    """One channel on all of these nodes, of which there must be one at least."""
+    found = _in_order(channels)
+    return _sum(found, "", Latency(topic=found[0].topic_name, channel=found[0].channel_name))
+
+
+def _sum(channels: list[ChannelFigures], hostname: str, latency: Latency) -> ChannelFigures:
+    total = ChannelFigures(_ALL_NODES, hostname, channels[0].topic_name, channels[0].channel_name, latency=latency)
+    for each in channels:
+        total.add(each)
+    if total.clients:
+        total.clients.sort(key=lambda client: (client["hostname"], client["remote_address"]))
+    return total
+
+
+def _in_order(figures: Iterable[Any]) -> list[Any]:
+    return sorted(figures, key=lambda each: (each.hostname, each.node))
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def read_topics(records: Iterable[dict[str, Any]], node: str, hostname: str) -> list[TopicFigures]:
+    """The ``topics`` of an nsqd's /stats.
+
+    :raises Malformed: they are not what nsqd sends
+    """
+    return [_topic(record, node, hostname) for record in records]
+
+
+def counts_of(record: dict[str, Any], names: tuple[str, ...]) -> list[int]:
+    """These counts; those that an older nsqd does not send are 0. Raises Malformed."""
+    values = [record.get(name, 0) for name in names]
+    if {*map(type, values)} != {int} or not -_MOST <= min(values) <= max(values) < _MOST:
+        raise Malformed(f"one of {', '.join(names)} is not a whole number")
+    return values
+
+
+def _topic(record: dict[str, Any], node: str, hostname: str) -> TopicFigures:
+    name = value_of(record, "topic_name", str)
+    channels = [_channel(each, node, hostname, name) for each in list_of(record, "channels", dict)]
+    depth, backend_depth, messages = counts_of(record, TOPIC_COUNTS)
+    latency = _latency(record)
+    return TopicFigures(node, hostname, name, depth, backend_depth, messages, _paused(record), channels, [], latency)
+
+
+def _channel(record: dict[str, Any], node: str, hostname: str, topic: str) -> ChannelFigures:
+    figures = ChannelFigures(node, hostname, topic, value_of(record, "channel_name", str))
+    for name, count in zip(CHANNEL_COUNTS, counts_of(record, CHANNEL_COUNTS), strict=True):
+        setattr(figures, name, count)
+    figures.paused = _paused(record)
+    if record.get("clients") is not None:
+        figures.clients = [_client(each, node) for each in list_of(record, "clients", dict)]
+    found = len(figures.clients or ())
+    # nsqd before 1.2 counts none.
+    figures.client_count = value_of(record, "client_count", int, found) or found
+    figures.latency = _latency(record)
+    return figures
+
+
+def _paused(record: dict[str, Any]) -> bool:
+    return record.get("paused") is True
+
+
+def _latency(record: dict[str, Any]) -> Latency:
+    found = record.get("e2e_processing_latency")
+    if not found:
+        return Latency()
+    if not isinstance(found, dict):
+        raise Malformed('"e2e_processing_latency" is not an object')
+    count = value_of(found, "count", int, 0)
+    latency = Latency(count)
+    for each in list_of({"percentiles": None, **found}, "percentiles", dict):
+        value, quantile = each.get("value"), each.get("quantile")
+        if not _is_finite(value) or not _is_finite(quantile):
+            raise Malformed("a percentile is not a number")
+        latency.percentiles.append(
+            {"quantile": quantile, "value": value, "min": value, "max": value, "average": value, "count": count}
+        )
+    return latency
+
+
+def _is_finite(value: object) -> bool:
+    # JSON in Python has NaN and Infinity.
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
+
+
+#: A client's fields, with their types and nsqadmin's defaults.
+_CLIENT_FIELDS: tuple[tuple[str, Any], ...] = (
+    ("remote_address", ""),
+    ("version", ""),
+    ("client_id", ""),
+    ("hostname", ""),
+    ("user_agent", ""),
+    ("connect_ts", 0),
+    ("in_flight_count", 0),
+    ("ready_count", 0),
+    ("finish_count", 0),
+    ("requeue_count", 0),
+    ("message_count", 0),
+    ("sample_rate", 0),
+    ("deflate", False),
+    ("snappy", False),
+    ("authed", False),
+    ("auth_identity", ""),
+    ("auth_identity_url", ""),
+    ("tls", False),
+    ("tls_cipher_suite", ""),
+    ("tls_version", ""),
+    ("tls_negotiated_protocol", ""),
+    ("tls_negotiated_protocol_is_mutual", False),
+)
+
+
+def _client(record: dict[str, Any], node: str) -> dict[str, Any]:
+    client: dict[str, Any] = {"node": node}
+    for name, default in _CLIENT_FIELDS:
+        value = record.get(name, default)
+        if type(value) is not type(default) or (type(value) is int and not -_MOST <= value < _MOST):
+            raise Malformed(f'"{name}" of a client is of the wrong type')
+        client[name] = value
+    return client
+
+
+def _client_json(client: dict[str, Any]) -> dict[str, Any]:
+    fields = {}
+    for name, value in client.items():
+        fields[name] = value
+        if name == "connect_ts":
+            fields["connected"] = connected_seconds(client) * 1_000_000_000
+    return fields
+
+
+def connected_seconds(client: dict[str, Any]) -> int:
+    """For how long a client has been connected."""
+    return int(time.time()) - int(client["connect_ts"])
+
+
+def read_publishers(stats: dict[str, Any], node: str, topic: str) -> list[dict[str, Any]]:
+    """The open connections of an nsqd that have published to a topic, as clients with ``published``.
+
+    :param stats: of this topic only: nsqd counts one topic for each connection
+    :raises Malformed: they are not what nsqd sends
+    """
+    found = []
+    for record in list_of({"producers": None, **stats}, "producers", dict):
+        for count in list_of({"pub_counts": None, **record}, "pub_counts", dict):
+            if count.get("topic") == topic:
+                found.append({**_client(record, node), "published": value_of(count, "count", int)})
+    return found

@@ -1,0 +1,128 @@
+"""The nsqds of a cluster: those that nsqlookupds know, united, or those that were given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.addresses import join_host_port
+from gnsq_like.http.nsqd import NsqdInfo
+from gnsq_like.http.nsqlookupd import NsqdNode
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.-]+)?(\+.*)?")
+
+
+@dataclass(slots=True)
+class Node:
+    """An nsqd."""
+
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str = ""
+    #: "<nsqlookupd>/<ip:port from which it is connected>" for each nsqlookupd that knows it.
+    remote_addresses: list[str] = field(default_factory=list)
+    remote_address: str = ""
+    #: Its topics, and whether each is tombstoned.
+    topics: dict[str, bool] = field(default_factory=dict)
+    is_out_of_date: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where its HTTP API is; also its name in the admin's API and pages."""
+        return join_host_port(_bare(self.broadcast_address), self.http_port)
+
+    @property
+    def tcp_address(self) -> str:
+        """Where Readers and Producers connect."""
+        return join_host_port(_bare(self.broadcast_address), self.tcp_port)
+
+    def as_json(self) -> dict[str, Any]:
+        """As in nsqadmin's /api/nodes; an empty list is null there."""
+        return {
+            "remote_addresses": self.remote_addresses or None,
+            "remote_address": self.remote_address,
+            "hostname": self.hostname,
+            "broadcast_address": self.broadcast_address,
+            "tcp_port": self.tcp_port,
+            "http_port": self.http_port,
+            "version": self.version,
+            "topics": [{"topic": name, "tombstoned": self.topics[name]} for name in sorted(self.topics)] or None,
+            "out_of_date": self.is_out_of_date,
+        }
+
+
+def _bare(host: str) -> str:
+    return host.removeprefix("[").removesuffix("]")
+
+
+def from_lookupd(node: NsqdNode) -> Node:
+    """A node as a nsqlookupd describes it."""
+    tombstones = (*node.tombstones, *[False] * len(node.topics))
+    return Node(
+        node.hostname,
+        node.broadcast_address,
+        node.tcp_port,
+        node.http_port,
+        node.version,
+        remote_address=node.remote_address,
+        topics=dict(zip(node.topics, tombstones, strict=False)),
+    )
+
+
+def from_info(address: str, info: NsqdInfo, topics: Iterable[str]) -> Node:
+    """A node as it describes itself; one before 0.2.20 leaves out its address.
+
+    :param address: the one that it was asked at
+    """
+    host, _, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
+    return Node(
+        info.hostname or _bare(host),
+        info.broadcast_address or _bare(host),
+        info.tcp_port or 0,
+        info.http_port or int(port),
+        info.version,
+        topics=dict.fromkeys(topics, False),
+    )
+
+
+def unite(answers: Mapping[str, Iterable[NsqdNode]]) -> list[Node]:
+    """The nodes that nsqlookupds know, each once, in the order of their host names.
+
+    :param answers: by nsqlookupd
+    """
+    found: dict[str, Node] = {}
+    for lookupd, nodes in answers.items():
+        for each in map(from_lookupd, nodes):
+            node = found.setdefault(each.tcp_address, each)
+            node.remote_addresses.append(f"{lookupd}/{each.remote_address or 'N/A'}")
+            for topic, is_tombstoned in each.topics.items():
+                node.topics[topic] = node.topics.get(topic, False) or is_tombstoned
+    mark_outdated(found.values())
+    return in_order(found.values())
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """By host name, then by address."""
+    return sorted(nodes, key=lambda node: (node.hostname, node.address))
+
+
+def mark_outdated(nodes: Iterable[Node]) -> None:
+    """Mark those whose version is below the newest of them."""
+    nodes = list(nodes)
+    newest = max((version_key(node.version) for node in nodes), default=None)
+    for node in nodes:
+        node.is_out_of_date = version_key(node.version) != newest
+
+
+def version_key(version: str) -> tuple[int, int, int, bool, str]:
+    """For comparing versions; what is no version is the lowest."""
+    parts = _VERSION.fullmatch(version)
+    if parts is None:
+        return 0, 0, 0, True, ""
+    major, minor, patch, pre = parts.group(1, 2, 3, 4)
+    # A pre-release comes before its release.
+    return int(major[:9]), int(minor[:9]), int(patch[:9]), pre is None, pre or ""

@@ -1,0 +1,196 @@
+"""The whole cluster at one moment: every topic and channel, summed over all nodes, and a line for each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.admin.upstream.figures import CHANNEL_COUNTS, TOPIC_COUNTS, counts_of
+from gnsq_like.admin.upstream.nodes import Node
+from gnsq_like.http.decode import Malformed, list_of, value_of
+
+
+@dataclass(slots=True)
+class ChannelTotal:
+    """A channel on all nodes."""
+
+    topic: str
+    name: str
+    depth: int = 0
+    backend_depth: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    requeued: int = 0
+    timed_out: int = 0
+    messages: int = 0
+    clients: int = 0
+    #: Nodes that have it, and those of them on which it is paused.
+    nodes: int = 0
+    paused: int = 0
+
+    @property
+    def left(self) -> int:
+        """Messages that are not finished."""
+        return self.depth + self.in_flight + self.deferred
+
+    @property
+    def finished(self) -> int:
+        """Messages that were finished, or dropped by emptying."""
+        return self.messages - self.left
+
+
+@dataclass(slots=True)
+class TopicTotal:
+    """A topic on all nodes."""
+
+    name: str
+    depth: int = 0
+    backend_depth: int = 0
+    messages: int = 0
+    nodes: int = 0
+    paused: int = 0
+    channels: dict[str, ChannelTotal] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """Messages that wait in the topic, and in all of its channels."""
+        return self.depth + sum(channel.left for channel in self.channels.values())
+
+    @property
+    def total_depth(self) -> int:
+        """Depth of the topic and of all of its channels."""
+        return self.depth + sum(channel.depth for channel in self.channels.values())
+
+    @property
+    def clients(self) -> int:
+        return sum(channel.clients for channel in self.channels.values())
+
+
+@dataclass(slots=True)
+class NodeTotal:
+    """A node, and what it holds."""
+
+    node: Node
+    #: Why its figures are missing; empty if they are not.
+    problem: str = ""
+    depth: int = 0
+    in_flight: int = 0
+    messages: int = 0
+    topics: int = 0
+    channels: int = 0
+    clients: int = 0
+    health: str = ""
+    start_time: int = 0
+
+
+@dataclass(slots=True)
+class Overview:
+    """A cluster at one moment."""
+
+    #: Seconds since the epoch, and monotonic.
+    at: float
+    taken: float
+    topics: dict[str, TopicTotal] = field(default_factory=dict)
+    nodes: list[NodeTotal] = field(default_factory=list)
+    #: Topics that nsqlookupd knows and no node reports.
+    idle_topics: list[str] = field(default_factory=list)
+    #: Why each nsqlookupd did not answer; empty if it did.
+    lookupds: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    #: Seconds of CPU time that it took.
+    cost: float = 0.0
+
+    @property
+    def depth(self) -> int:
+        return sum(node.depth for node in self.nodes)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(node.in_flight for node in self.nodes)
+
+    @property
+    def messages(self) -> int:
+        return sum(topic.messages for topic in self.topics.values())
+
+    @property
+    def clients(self) -> int:
+        return sum(node.clients for node in self.nodes)
+
+    def channel(self, topic: str, name: str) -> ChannelTotal | None:
+        """A channel; None if there is none of these names."""
+        found = self.topics.get(topic)
+        return None if found is None else found.channels.get(name)
+
+
+@dataclass(slots=True)
+class NodeStats:
+    """What one node reported, checked: topics and channels as names and counts."""
+
+    topics: list[tuple[str, list[int], bool]]
+    #: By topic, in the same order: name, counts, clients, paused.
+    channels: list[list[tuple[str, list[int], int, bool]]]
+    health: str = ""
+    start_time: int = 0
+
+
+def read_stats(stats: dict[str, Any]) -> NodeStats:
+    """A /stats without clients.
+
+    :raises Malformed: it is not what nsqd sends
+    """
+    found = NodeStats([], [], value_of(stats, "health", str, ""), value_of(stats, "start_time", int, 0))
+    for topic in stats["topics"]:
+        found.topics.append(
+            (value_of(topic, "topic_name", str), counts_of(topic, TOPIC_COUNTS), topic.get("paused") is True)
+        )
+        found.channels.append([_read_channel(channel) for channel in list_of(topic, "channels", dict)])
+    return found
+
+
+def _read_channel(record: dict[str, Any]) -> tuple[str, list[int], int, bool]:
+    name, clients = record.get("channel_name"), record.get("client_count", 0)
+    if type(name) is not str or type(clients) is not int:
+        raise Malformed("a channel has no name, or no number of clients")
+    return name, counts_of(record, CHANNEL_COUNTS), clients, record.get("paused") is True
+
+
+def add_node(overview: Overview, total: NodeTotal, stats: NodeStats) -> None:
+    """Add what a node reported."""
+    total.health, total.start_time = stats.health, stats.start_time
+    total.topics = len(stats.topics)
+    for (name, (depth, backend_depth, messages), is_paused), channels in zip(stats.topics, stats.channels, strict=True):
+        topic = overview.topics.get(name)
+        if topic is None:
+            topic = overview.topics[name] = TopicTotal(name)
+        topic.depth += depth
+        topic.backend_depth += backend_depth
+        topic.messages += messages
+        topic.nodes += 1
+        topic.paused += is_paused
+        total.depth += depth
+        total.messages += messages
+        total.channels += len(channels)
+        for channel in channels:
+            _add_channel(topic, total, channel)
+    overview.nodes.append(total)
+
+
+def _add_channel(topic: TopicTotal, total: NodeTotal, channel: tuple[str, list[int], int, bool]) -> None:
+    name, counts, clients, is_paused = channel
+    found = topic.channels.get(name)
+    if found is None:
+        found = topic.channels[name] = ChannelTotal(topic.name, name)
+    depth, backend_depth, in_flight, deferred, requeued, timed_out, messages = counts
+    found.depth += depth
+    found.backend_depth += backend_depth
+    found.in_flight += in_flight
+    found.deferred += deferred
+    found.requeued += requeued
+    found.timed_out += timed_out
+    found.messages += messages
+    found.clients += clients
+    found.nodes += 1
+    found.paused += is_paused
+    total.depth += depth
+    total.in_flight += in_flight
+    total.clients += clients

@@ -1,0 +1,146 @@
+"""One round: the same question to many daemons at once, with one deadline for all.
+
+A daemon that does not answer costs the round its deadline once. Afterwards it is asked with a short timeout until it
+answers again, so that pages do not wait for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import gevent
+
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError
+from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.decode import Malformed
+
+#: Seconds for a daemon that did not answer the last time.
+IMPATIENT_SECONDS = 1.0
+
+_C = TypeVar("_C", bound=HTTPClient)
+_T = TypeVar("_T")
+
+
+class UpstreamError(NSQError):
+    """No upstream answered; the text is nsqadmin's, without its ``UPSTREAM_ERROR: ``."""
+
+
+@dataclass
+class Round(Generic[_T]):
+    """What came of one round."""
+
+    #: By address, in the order in which they were asked.
+    answers: dict[str, _T] = field(default_factory=dict)
+    failures: dict[str, NSQError] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The failures as text."""
+        return [str(failure) for failure in self.failures.values()]
+
+    def require_any(self, kind: str) -> None:
+        """Raise UpstreamError if there is no answer at all, also if nobody was asked, as nsqadmin does."""
+        if not self.answers:
+            raise UpstreamError(f"failed to query any {kind}: {chr(10).join(self.warnings)}")
+
+    def is_missing(self, message: str) -> bool:
+        """Whether some answered, and all that did said that this does not exist."""
+        refused = [each for each in self.failures.values() if isinstance(each, HTTPStatusError)]
+        return bool(refused) and not self.answers and all(each.message == message for each in refused)
+
+
+class Upstreams(Generic[_C]):
+    """The clients of one kind of daemons, made at first use and kept.
+
+    :param make: makes the client for an address or URL, with a timeout in seconds
+    :param timeout: seconds for a round
+    """
+
+    def __init__(self, make: Callable[[str, float], _C], timeout: float) -> None:
+        self._make = make
+        self.timeout = timeout
+        #: By address, the URL that it is asked at, and the timeout.
+        self._clients: dict[tuple[str, str, float], _C] = {}
+        #: Those that did not answer the last time.
+        self._silent: set[str] = set()
+        #: The https URL of those that refused http.
+        self._over_https: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def keep(self, addresses: Iterable[str]) -> None:
+        """Forget all other addresses: nodes come and go."""
+        known = {*addresses}
+        for key in list(self._clients):
+            if key[0] not in known:
+                self._clients.pop(key).close()
+        self._silent &= known
+
+    def ask(self, addresses: Iterable[str], question: Callable[[_C], _T], timeout: float | None = None) -> Round[_T]:
+        """Ask all at once. May switch.
+
+        :param question: is called with each one's client, in a greenlet of its own
+        :param timeout: seconds for the whole round, instead of the usual
+        """
+        limit = self.timeout if timeout is None else max(0.05, timeout)
+        asked = list(dict.fromkeys(addresses))
+        deadline = time.monotonic() + limit
+        outcomes: dict[str, _T | NSQError] = {}
+        greenlets = [gevent.spawn(self._ask_one, address, question, outcomes) for address in asked]
+        gevent.joinall(greenlets, timeout=limit)
+        gevent.killall([each for each in greenlets if not each.dead], block=False)
+        result: Round[_T] = Round()
+        for address in asked:
+            outcome = outcomes.get(address)
+            if address not in outcomes:
+                if time.monotonic() >= deadline:
+                    self._silent.add(address)
+                result.failures[address] = HTTPRequestFailed(f"http://{address}", f"no answer within {limit:g} s")
+            elif isinstance(outcome, NSQError):
+                result.failures[address] = outcome
+            else:
+                result.answers[address] = outcomes[address]  # type: ignore[assignment]
+        return result
+
+    def _ask_one(self, address: str, question: Callable[[_C], _T], outcomes: dict[str, _T | NSQError]) -> None:
+        limit = min(IMPATIENT_SECONDS, self.timeout) if address in self._silent else self.timeout
+        start = time.monotonic()
+        try:
+            outcomes[address] = self._answer(address, question, limit)
+        except NSQError as exc:
+            outcomes[address] = exc
+            if isinstance(exc, HTTPRequestFailed) and time.monotonic() - start >= 0.9 * limit:
+                self._silent.add(address)
+            return
+        self._silent.discard(address)
+
+    def _answer(self, address: str, question: Callable[[_C], _T], limit: float) -> _T:
+        """The answer, asked for over https by a daemon that refuses http. May switch. Raises NSQError."""
+        url = self._over_https.get(address, address)
+        try:
+            return self._asked(address, url, question, limit)
+        except HTTPStatusError as exc:
+            if exc.https_port is None or url != address:
+                raise
+            host = address.rpartition(":")[0]
+            self._over_https[address] = f"https://{host}:{exc.https_port}"
+        except HTTPRequestFailed:
+            self._over_https.pop(address, None)  # it may answer over http again
+            raise
+        return self._asked(address, self._over_https[address], question, limit)
+
+    def _asked(self, address: str, url: str, question: Callable[[_C], _T], limit: float) -> _T:
+        client = self._clients.get((address, url, limit))
+        if client is None:
+            client = self._clients[address, url, limit] = self._make(url, limit)
+        try:
+            return question(client)
+        except Malformed as exc:
+            raise HTTPRequestFailed(client.url, f"the answer is malformed: {exc}") from exc

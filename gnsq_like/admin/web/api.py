@@ -1,0 +1,199 @@
+"""nsqadmin's JSON API, to the letter (docs/internals 5.1): a table of paths, methods and functions.
+
+Scripts written for nsqadmin go on: it reads a JSON body whatever its content type. It sends what nsqadmin sends, null
+for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
+INVALID_CHANNEL everywhere; without nsqlookupds, POST /topics creates the topic, which nsqadmin only claims to do; texts
+of errors of upstreams and of wrong JSON are our own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from flask import Response, request
+
+from gnsq_like.admin.upstream.actions import TOPIC_ACTIONS, Outcome
+from gnsq_like.admin.upstream.rounds import UpstreamError
+from gnsq_like.admin.web.operations import Target
+from gnsq_like.admin.web.replies import Refusal, json_reply, problem, warning
+from gnsq_like.admin.web.site import Site
+from gnsq_like.errors import HTTPError, UsageError
+from gnsq_like.server.shared.gojson import GoObject, read_object
+from gnsq_like.wire.names import is_valid_name
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of a body that is read.
+_MOST_BYTES = 1024 * 1024
+
+Function = Callable[..., Any]
+
+
+class API:
+    """The API of a site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        #: Path below /api, with Flask's placeholders: method: function.
+        self.routes: dict[str, dict[str, Function]] = {
+            "/topics": {"GET": self.topics, "POST": self.create},
+            "/topics/<topic>": {"GET": self.topic, "POST": self.change, "DELETE": self.delete},
+            "/topics/<topic>/<channel>": {"GET": self.channel, "POST": self.change, "DELETE": self.delete},
+            "/nodes": {"GET": self.nodes},
+            "/nodes/<node>": {"GET": self.node, "DELETE": self.tombstone},
+            "/counter": {"GET": self.counter},
+            "/graphite": {"GET": self.graphite},
+        }
+
+    def answer(self, path: str, **names: str) -> Response:
+        """The response to a request for one of the paths of ``routes``. May switch, or block."""
+        functions = self.routes[path]
+        if request.method == "OPTIONS":
+            return _with_allow(Response(status=200), functions)
+        function = functions.get("GET" if request.method == "HEAD" else request.method)
+        if function is None:
+            return _with_allow(problem(405, "METHOD_NOT_ALLOWED"), functions)
+        try:
+            if request.method in ("POST", "DELETE") and not self._site.identity.may_write:
+                raise Refusal(403, "FORBIDDEN")
+            _check_names(names)
+            return json_reply(function(**names))
+        except Refusal as refusal:
+            return problem(refusal.status, refusal.text)
+        except UpstreamError as exc:
+            return problem(502, f"UPSTREAM_ERROR: {exc}")
+        except UsageError as exc:
+            return problem(400, str(exc))
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, Any]:
+        cluster = self._site.cluster
+        if request.args.get("inactive") == "true":
+            inactive = self._site.run(cluster.inactive_topics)
+            topics = {topic: channels or None for topic, channels in inactive.value.items()}
+            return {"topics": topics, "message": warning(inactive.warnings)}
+        found = self._site.run(cluster.topics)
+        return {"topics": found.value or None, "message": warning(found.warnings)}
+
+    def topic(self, topic: str) -> dict[str, Any]:
+        found = self._site.run(self._site.cluster.topic, topic)
+        return {**found.value.figures.as_json(), "message": warning(found.warnings)}
+
+    def channel(self, topic: str, channel: str) -> dict[str, Any]:
+        found = self._site.run(self._site.cluster.channel, topic, channel)
+        figures = {} if found.value is None else found.value.as_json()
+        return {**figures, "message": warning(found.warnings)}
+
+    def nodes(self) -> dict[str, Any]:
+        found = self._site.run(self._site.cluster.nodes)
+        return {"nodes": [node.as_json() for node in found.value] or None, "message": warning(found.warnings)}
+
+    def node(self, node: str) -> dict[str, Any]:
+        found = self._site.run(self._site.cluster.node, node)
+        if found.value is None:
+            raise Refusal(404, "NODE_NOT_FOUND")
+        return {
+            "node": node,
+            "topics": [topic.as_json() for topic in found.value.topics] or None,
+            "total_messages": found.value.messages,
+            "total_clients": found.value.clients,
+            "message": warning(found.warnings),
+        }
+
+    def counter(self) -> dict[str, Any]:
+        found = self._site.run(self._site.cluster.counter)
+        stats = {
+            f"{topic}:{channel}:{node}": {
+                "node": node,
+                "topic_name": topic,
+                "channel_name": channel,
+                "message_count": count,
+            }
+            for (topic, channel, node), count in sorted(found.value.items())
+        }
+        return {"stats": stats, "message": warning(found.warnings)}
+
+    def graphite(self) -> dict[str, Any]:
+        if request.args.get("metric") != "rate":
+            raise Refusal(400, "INVALID_ARG_METRIC")
+        if "target" not in request.args:
+            raise Refusal(400, "INVALID_ARG_TARGET")
+        if self._site.graphite is None:
+            raise Refusal(500, "INTERNAL_ERROR")
+        try:
+            return {"rate": self._site.run(self._site.graphite.rate, request.args["target"])}
+        except HTTPError as exc:
+            logger.error("graphite request failed - %s", exc)
+            raise Refusal(500, "INTERNAL_ERROR") from exc
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def create(self) -> dict[str, Any]:
+        body = _body()
+        topic, channel = _text(body, "topic"), _text(body, "channel")
+        if not is_valid_name(topic):
+            raise Refusal(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel):
+            raise Refusal(400, "INVALID_CHANNEL")
+        return self._perform("create_channel" if channel else "create_topic", Target(topic, channel))
+
+    def change(self, topic: str, channel: str = "") -> dict[str, Any]:
+        action = _text(_body(), "action")
+        if action not in TOPIC_ACTIONS:
+            raise Refusal(400, "INVALID_ACTION")
+        return self._perform(f"{action}_{'channel' if channel else 'topic'}", Target(topic, channel))
+
+    def delete(self, topic: str, channel: str = "") -> dict[str, Any]:
+        return self._perform(f"delete_{'channel' if channel else 'topic'}", Target(topic, channel))
+
+    def tombstone(self, node: str) -> dict[str, Any]:
+        try:
+            topic = _body().text("topic")
+        except (Refusal, ValueError):
+            raise Refusal(400, "INVALID_BODY") from None
+        if not is_valid_name(topic):
+            raise Refusal(400, "INVALID_TOPIC")
+        return self._perform("tombstone_topic_producer", Target(topic, node=node))
+
+    def _perform(self, action: str, target: Target) -> dict[str, Any]:
+        outcome: Outcome = self._site.perform(action, target)
+        return {"message": warning(outcome.warnings)}
+
+
+def _check_names(names: dict[str, str]) -> None:
+    for kind in ("topic", "channel"):
+        if kind in names and not is_valid_name(names[kind]):
+            raise Refusal(400, f"INVALID_{kind.upper()}")
+
+
+def read_body() -> bytes:
+    """The body of this request; raises Refusal if it is too large."""
+    body = request.stream.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise Refusal(413, "BODY_TOO_BIG")
+    return body
+
+
+def _body() -> GoObject:
+    body = read_body()
+    if not body.strip():
+        raise Refusal(400, "EOF")
+    try:
+        return read_object(body)
+    except ValueError as exc:
+        raise Refusal(400, f"invalid JSON: {exc}") from None
+
+
+def _text(body: GoObject, name: str) -> str:
+    try:
+        return body.text(name)
+    except ValueError as exc:
+        raise Refusal(400, f"invalid JSON: {exc}") from None
+
+
+def _with_allow(response: Response, functions: dict[str, Function]) -> Response:
+    response.headers["Allow"] = ", ".join(sorted([*functions, "OPTIONS"]))
+    return response

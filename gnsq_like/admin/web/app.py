@@ -1,0 +1,174 @@
+"""The application: every request passes the checks, then goes to the API or to a page."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from gnsq_like.admin.options import AdminOptions
+
+try:
+    from flask import Blueprint, Flask, Response, g, redirect, request
+except ModuleNotFoundError as exc:
+    raise ModuleNotFoundError(
+        f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name
+    ) from exc
+
+from gnsq_like.admin.web.api import API
+from gnsq_like.admin.web.configuration import configure
+from gnsq_like.admin.web.message_screens import MessageScreens
+from gnsq_like.admin.web.replies import Refusal, compress, problem
+from gnsq_like.admin.web.screens import Screens
+from gnsq_like.admin.web.site import Site
+
+logger = logging.getLogger(__name__)
+
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_SAFE = ("GET", "HEAD", "OPTIONS")
+#: The prefix of a further cluster's routes.
+_CLUSTER = "/clusters/<cluster>"
+#: Bytes of a request's body: a published message, and the rest of its form.
+_MOST_BYTES = 8 * 1024 * 1024
+
+
+def create_app(options: AdminOptions) -> Flask:
+    """A WSGI application. Nothing is asked or started before the first request in a process.
+
+    With gunicorn, run one worker with threads: figures for graphs and looks at messages are a process's own.
+
+    :raises InvalidOption: if a file that an option names cannot be used
+    """
+    return app_of(Site(options))
+
+
+def app_of(site: Site) -> Flask:
+    """The application of a site."""
+    app = Flask("gnsq_like.admin", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    app.register_blueprint(blueprint_of(site), url_prefix=site.options.base_path.rstrip("/") or None)
+    app.extensions["gnsq_like_admin"] = site
+    return app
+
+
+def make_blueprint(options: AdminOptions) -> Blueprint:
+    """The admin as a part of your own Flask application, which you register with a ``url_prefix``.
+
+    :raises InvalidOption: if a file that an option names cannot be used
+    """
+    return blueprint_of(Site(options))
+
+
+class _AdminBlueprint(Blueprint):
+    #: For those who want to stop its thread: ``site.core.stop()``.
+    site: Site
+
+
+def blueprint_of(site: Site) -> Blueprint:
+    """The blueprint of a site."""
+    blueprint = _AdminBlueprint("nsq_admin", __name__)
+    blueprint.site = site
+    routes = _Routes(site, blueprint)
+    routes.add_api()
+    routes.add_pages()
+    blueprint.before_request(routes.check)
+    blueprint.after_request(routes.finish)
+    return blueprint
+
+
+class _Routes:
+    def __init__(self, site: Site, blueprint: Blueprint) -> None:
+        self._site = site
+        self._blueprint = blueprint
+        self._screens = Screens(site)
+        blueprint.url_value_preprocessor(self._choose_cluster)
+
+    def _choose_cluster(self, _endpoint: str | None, values: dict[str, Any] | None) -> None:
+        name = (values or {}).pop("cluster", None)
+        clusters = self._site.core.clusters
+        g.cluster = name if name is not None else next(iter(clusters))
+        g.cluster_is_known = g.cluster in clusters
+        g.in_cluster = name is not None
+
+    def check(self) -> Response | None:
+        """Refuse a request from the wrong place, or without the right password."""
+        site = self._site
+        if not site.guard.is_host_right(request):
+            name = request.headers.get("Host", "")[:100]
+            return problem(421, f"INVALID_HOST: {name!r} is not a name of this admin; see --allowed-host")
+        if (request.endpoint or "").endswith(".ping"):
+            return None
+        if not g.cluster_is_known:
+            return problem(404, "NOT_FOUND")
+        g.identity = site.identities.of(request)
+        if not g.identity.is_authenticated:
+            response = problem(401, "UNAUTHORIZED")
+            response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
+            return response
+        if request.method not in _SAFE and not site.guard.is_same_site(request):
+            logger.warning("refused a %s of %s from another site", request.method, request.path)
+            return problem(403, "FORBIDDEN: the request comes from another site")
+        return None
+
+    def finish(self, response: Response) -> Response:
+        """What all responses have in common."""
+        self._site.guard.set_headers(response)
+        compress(request, response)
+        return response
+
+    def add_api(self) -> None:
+        """The API, /ping, /config, and a 404 for all other paths."""
+        api = API(self._site)
+        for path in api.routes:
+            self._add(f"/api{path}", f"api{path}", partial(api.answer, path))
+        self._add("/config/<name>", "config", self._config)
+        self._blueprint.add_url_rule("/ping", "ping", lambda: Response("OK", content_type="text/plain; charset=utf-8"))
+        self._add("/api/<path:path>", "api_other", self._other)
+
+    def add_pages(self) -> None:
+        """The pages, their forms, and the static files."""
+        screens = self._screens
+        self._page("/topics", "topics", screens.topics)
+        self._page("/topics/<topic_name>", "topic", screens.topic)
+        self._page("/topics/<topic_name>/<channel>", "channel", screens.channel)
+        self._page("/nodes", "nodes", screens.nodes)
+        self._page("/nodes/<node>", "node", screens.node)
+        self._page("/counter", "counter", screens.counter)
+        self._page("/lookup", "lookup", screens.lookup)
+        self._page("/activity", "activity", screens.activity)
+        self._page("/render", "render", screens.render)
+        self._page("/static/<name>", "static", self._static)
+        self._page("/fonts/<name>", "fonts", self._static)
+        self._page("/act", "act", screens.act, "POST")
+        self._page("/topics/<topic_name>/-/publish", "publish", screens.publish, "POST")
+        messages = MessageScreens(self._site, screens)
+        self._page("/topics/<topic_name>/-/messages", "peek", messages.peek, "GET", "POST")
+        self._page("/topics/<topic_name>/-/letters", "letters", messages.letters, "GET", "POST")
+        self._page("/", "start", lambda: redirect(screens.renderer.link("topics")))
+        self._page("/<path:path>", "missing", screens.missing)
+
+    def _static(self, name: str) -> Response:
+        return self._screens.renderer.assets.response(name) or problem(404, "NOT_FOUND")
+
+    def _page(self, rule: str, endpoint: str, function: Any, *methods: str) -> None:
+        for prefix, name in (("", endpoint), (_CLUSTER, f"{endpoint} of a cluster")):
+            self._blueprint.add_url_rule(f"{prefix}{rule}", name, function, methods=methods or ("GET",))
+
+    def _add(self, rule: str, endpoint: str, function: Any) -> None:
+        for prefix, name in (("", endpoint), (_CLUSTER, f"{endpoint} of a cluster")):
+            self._blueprint.add_url_rule(
+                f"{prefix}{rule}", name, function, methods=_METHODS, provide_automatic_options=False
+            )
+
+    def _config(self, name: str) -> Response:
+        if request.method not in ("GET", "HEAD", "PUT"):
+            return problem(405, "METHOD_NOT_ALLOWED")
+        try:
+            return configure(self._site, name)
+        except Refusal as refusal:
+            return problem(refusal.status, refusal.text)
+
+    def _other(self, path: str) -> Any:
+        if path.endswith("/") and path.strip("/"):
+            return redirect(request.path.rstrip("/"), 301 if request.method == "GET" else 307)
+        return problem(404, "NOT_FOUND")

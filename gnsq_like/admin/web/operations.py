@@ -1,0 +1,131 @@
+"""Actions of users: carried out in the core's thread, recorded in the audit log, and notified, as nsqadmin does.
+
+Pages and API call :meth:`Operations.perform`; each action is an entry of ACTIONS.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Request
+
+from gnsq_like.admin.core import Core
+from gnsq_like.admin.records.audit import AuditLog
+from gnsq_like.admin.records.webhook import Webhooks
+from gnsq_like.admin.upstream import actions
+from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.admin.upstream.rounds import UpstreamError
+from gnsq_like.admin.web.identity import Identity, basic_credentials
+from gnsq_like.errors import NSQError
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an action is for."""
+
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+
+
+#: What each does, by nsqadmin's names.
+ACTIONS: dict[str, Callable[[Cluster, Target], Outcome]] = {
+    "create_topic": lambda cluster, target: actions.create(cluster, target.topic),
+    "create_channel": lambda cluster, target: actions.create(cluster, target.topic, target.channel),
+    "delete_topic": lambda cluster, target: actions.delete_topic(cluster, target.topic),
+    "delete_channel": lambda cluster, target: actions.delete_channel(cluster, target.topic, target.channel),
+    "tombstone_topic_producer": lambda cluster, target: actions.tombstone(cluster, target.topic, target.node),
+}
+
+
+def _changing(word: str) -> dict[str, Callable[[Cluster, Target], Outcome]]:
+    return {
+        f"{word}_topic": lambda cluster, target: actions.change_topic(cluster, target.topic, word),
+        f"{word}_channel": lambda cluster, target: actions.change_channel(cluster, target.topic, target.channel, word),
+    }
+
+
+for _word in actions.TOPIC_ACTIONS:
+    ACTIONS |= _changing(_word)
+
+
+class Operations:
+    """Performs the actions of users.
+
+    :param audit: where they are recorded
+    :param notifications: where they are sent
+    """
+
+    def __init__(self, core: Core, audit: AuditLog, notifications: Webhooks) -> None:
+        self._core = core
+        self._audit = audit
+        self._notifications = notifications
+
+    def perform(self, action: str, cluster: Cluster, target: Target, request: Request, identity: Identity) -> Outcome:
+        """Carry out an action of ACTIONS. May switch, or block.
+
+        :raises NSQError: UpstreamError, as nsqadmin's 502; UsageError for an invalid name
+        """
+        return self.record(
+            action, cluster, target, request, identity, lambda: self._core.run(ACTIONS[action], cluster, target)
+        )
+
+    def record(
+        self,
+        action: str,
+        cluster: Cluster,
+        target: Target,
+        request: Request,
+        identity: Identity,
+        carry_out: Callable[[], Outcome],
+        **details: Any,
+    ) -> Outcome:
+        """Carry out any action, and record it. Raises what ``carry_out`` raises."""
+        entry = _entry(action, target, request, identity.user)
+        if cluster.name:
+            entry["cluster"] = cluster.name
+        audited = {**entry, **details}
+        if not identity.user and (claimed := basic_credentials(request)[0]):
+            entry["user"] = claimed  # as nsqadmin; nobody has checked it, so it is not in the audit log
+        try:
+            outcome = carry_out()
+        except NSQError as exc:
+            self._audit.add({**audited, "result": "failed", "error": str(exc)})
+            # As nsqadmin: these are notified even when they failed.
+            if isinstance(exc, UpstreamError) and action.startswith(("pause", "unpause", "empty")):
+                self._notifications.send(entry)
+            raise
+        failed = outcome.warnings and not outcome.done
+        result = "failed" if failed else "partly" if outcome.warnings else "ok"
+        error = {"error": "; ".join(outcome.warnings)} if outcome.warnings else {}
+        self._audit.add({**audited, "result": result, **error})
+        if action == "create_channel":  # as nsqadmin, which creates both
+            of_topic = {name: value for name, value in entry.items() if name != "channel"}
+            self._notifications.send({**of_topic, "action": "create_topic"})
+        self._notifications.send(entry)
+        return outcome
+
+
+def _entry(action: str, target: Target, request: Request, user: str) -> dict[str, Any]:
+    """nsqadmin's notification."""
+    port = request.environ.get("REMOTE_PORT")
+    is_https = request.is_secure or request.headers.get("X-Scheme") == "https"
+    url = f"{'https' if is_https else 'http'}://{request.host}{request.full_path.removesuffix('?')}"
+    entry: dict[str, Any] = {
+        "action": action,
+        "topic": target.topic,
+        "channel": target.channel,
+        "node": target.node,
+        "timestamp": int(time.time()),
+        "user": user,
+        "remote_ip": f"{request.remote_addr or ''}:{port}" if port else request.remote_addr or "",
+        "user_agent": request.headers.get("User-Agent", ""),
+        "url": url,
+        "via": socket.gethostname(),
+    }
+    return {name: value for name, value in entry.items() if value or name not in ("channel", "node", "user")}

@@ -1,0 +1,45 @@
+"""Lookup, and what happened: changes, alerts, and the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnsq_like.admin.upstream.cluster import MAX_AGE
+from gnsq_like.admin.upstream.rounds import UpstreamError
+from gnsq_like.admin.web.commands import command
+from gnsq_like.admin.web.pages.view import Page, View
+
+
+def lookup_page(view: View) -> Page:
+    """The nsqlookupds, topics that no node has, and the form that creates topics and channels."""
+    inactive: dict[str, list[str]] = {}
+    warnings: list[str] = []
+    if view.cluster.has_lookupds:
+        try:
+            found = view.cluster.inactive_topics(MAX_AGE)
+            inactive, warnings = found.value, found.warnings
+        except UpstreamError as exc:
+            warnings = [str(exc)]
+    values = {
+        "inactive": inactive,
+        "lookupds": view.overview.lookupds,
+        "has_lookupds": view.cluster.has_lookupds,
+        "nodes": view.overview.nodes,
+        "create": command(view.cluster, "channel", "create", "TOPIC", "CHANNEL"),
+        "delete": {topic: command(view.cluster, "topic", "delete", topic) for topic in inactive},
+    }
+    return Page("lookup.html", "Lookup", values, warnings)
+
+
+def activity_page(view: View, audit: list[dict[str, Any]]) -> Page:
+    """What changed, what is wrong, and who did what.
+
+    :param audit: the last actions, the newest first
+    """
+    values = {
+        "alerts": sorted(view.recorder.alerts.items(), key=lambda item: -item[1]),
+        "changes": view.recorder.changes.recent(100),
+        "audit": [entry for entry in audit if entry.get("cluster", "") == view.cluster.name][:100],
+        "watches": view.options.history,
+    }
+    return Page("activity.html", "Activity", values)

@@ -1,0 +1,78 @@
+"""What a page is made of, and what all pages show at their top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.admin.history.recorder import Recorder
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.admin.upstream.overview import Overview
+from gnsq_like.admin.web.drawing import spark
+
+#: Seconds for which viewers share an overview.
+SHARED_SECONDS = 2.0
+#: Points of the small graphs.
+POINTS = 30
+
+
+@dataclass
+class View:
+    """A request for a page, for the code that makes it."""
+
+    options: AdminOptions
+    cluster: Cluster
+    recorder: Recorder
+    #: The query's parameters.
+    query: Mapping[str, str]
+    may_write: bool
+    overview: Overview = field(init=False)
+    #: The line of totals, and the number of alerts.
+    totals: dict[str, Any] = field(init=False)
+    alert_count: int = field(init=False)
+
+    def look(self) -> None:
+        """Take the overview that all pages begin with. May switch."""
+        self.overview = self.cluster.overview(SHARED_SECONDS)
+        self.recorder.add(self.overview)
+        self.totals = self._totals()
+        self.alert_count = len(self.recorder.alerts)
+
+    def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, Any]:
+        """Small graphs of a series, by metric."""
+        name = "/".join(key) or "the cluster"
+        return {
+            metric: spark(self.recorder.columns.recent(key, metric, POINTS), f"{metric} of {name}, last hour", metric)
+            for metric in metrics
+        }
+
+    def _totals(self) -> dict[str, Any]:
+        """The line of totals at the top."""
+        overview = self.overview
+        published, finished = self.recorder.cluster_rates()
+        return {
+            "depth": overview.depth,
+            "in_flight": overview.in_flight,
+            "published": published,
+            "finished": finished,
+            "topics": len(overview.topics),
+            "channels": sum(len(topic.channels) for topic in overview.topics.values()),
+            "clients": overview.clients,
+            "nodes": len(overview.nodes),
+            "nodes_up": sum(not total.problem for total in overview.nodes),
+            "sparks": self.sparks(),
+            "at": overview.at,
+        }
+
+
+@dataclass
+class Page:
+    """A page: a template and its values."""
+
+    template: str
+    title: str
+    values: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    status: int = 200

@@ -1,0 +1,273 @@
+"""The pages' side of HTTP: which page a request is for, and the forms that change something."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from flask import Response, g, redirect, request
+from werkzeug.wrappers import Response as AnyResponse
+
+from gnsq_like.admin.upstream import actions
+from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.graphite import graph_url, key
+from gnsq_like.admin.web.operations import Target
+from gnsq_like.admin.web.pages import nodes, others, topic, topics
+from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.rendering import Kept, Renderer
+from gnsq_like.admin.web.replies import problem
+from gnsq_like.admin.web.site import Site
+from gnsq_like.errors import NSQError
+from gnsq_like.wire.names import is_valid_name
+
+logger = logging.getLogger(__name__)
+
+#: The cookie with what an action says on the next page, and its longest text.
+NOTE_COOKIE = "nsq_admin_note"
+_MOST_TEXT = 1200
+
+#: What is said after an action.
+_DONE = {
+    "create_topic": "{topic} is registered.",
+    "create_channel": "{topic}/{channel} is created.",
+    "pause_topic": "{topic} is paused: its messages wait in the topic.",
+    "unpause_topic": "{topic} runs again.",
+    "empty_topic": "{topic} is empty.",
+    "delete_topic": "{topic} is deleted.",
+    "pause_channel": "{channel} is paused: its consumers get no messages.",
+    "unpause_channel": "{channel} runs again.",
+    "empty_channel": "{channel} is empty.",
+    "delete_channel": "{channel} is deleted.",
+    "tombstone_topic_producer": "{topic} is tombstoned and deleted on {node}.",
+}
+
+
+class Screens:
+    """The pages of a site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.renderer = Renderer()
+        self._kept = Kept()
+
+    # -- pages -----------------------------------------------------------------------------------------
+
+    def topics(self) -> Response:
+        return self.show("topics", topics.topics_page, kept=True)
+
+    def topic(self, topic_name: str) -> Response:
+        return self.show("topics", lambda view: topic.topic_page(view, topic_name), keys=(topic_name,))
+
+    def channel(self, topic_name: str, channel: str) -> Response:
+        keys = (topic_name, channel)
+        return self.show("topics", lambda view: topic.channel_page(view, topic_name, channel), keys=keys)
+
+    def nodes(self) -> Response:
+        return self.show("nodes", nodes.nodes_page, kept=True)
+
+    def node(self, node: str) -> Response:
+        return self.show("nodes", lambda view: nodes.node_page(view, node))
+
+    def counter(self) -> Response:
+        return self.show("counter", nodes.counter_page, kept=True)
+
+    def lookup(self) -> Response:
+        return self.show("lookup", others.lookup_page)
+
+    def activity(self) -> Response:
+        return self.show("activity", lambda view: others.activity_page(view, self._site.audit.recent()))
+
+    def missing(self, path: str = "") -> Response:
+        """For a path that is none."""
+
+        def page(view: View) -> Page:
+            return Page("error.html", "There is no such page", {"why": f"/{path}"[:200]}, status=404)
+
+        return self.show("", page)
+
+    def refused(self, status: int, why: str) -> Response:
+        """For a form that was refused."""
+        title = "That was refused" if status == 403 else "That did not work"
+        return self.show("", lambda view: Page("error.html", title, {"why": why}, status=status))
+
+    def show(
+        self, section: str, make: Callable[[View], Page], *, kept: bool = False, keys: tuple[str, ...] = ()
+    ) -> Response:
+        """The response with a page. May switch, or block.
+
+        :param section: which entry of the menu it belongs to
+        :param kept: whether it shows nothing but the overview and its history
+        :param keys: the topic and channel, for Graphite's graphs
+        """
+        site = self._site
+        identity = site.identity
+        view = View(site.options, site.cluster, site.recorder, dict(request.args), identity.may_write)
+        note = _read_note()
+        kept_by = (g.cluster, request.full_path, identity, self.renderer.link("topics"))
+        kept = kept and note is None
+
+        def build() -> Page | str:
+            view.look()
+            html = self._kept.get(kept_by, view.overview.taken) if kept else None
+            return html if html is not None else make(view)
+
+        found = site.run(build)
+        status = 200 if isinstance(found, str) else found.status
+        if isinstance(found, str):
+            html = found
+        else:
+            html = self.renderer.html(found, view, self._common(section, note, keys))
+            if kept:
+                self._kept.put(kept_by, view.overview.taken, html)
+        token = site.guard.token(request)
+        response = self.renderer.response(html, token, status)
+        if request.headers.get("X-Requested-With") != "refresh":
+            path = request.script_root + "/"
+            site.guard.set_token(response, token, path, secure=request.is_secure)
+            if note is not None:
+                response.delete_cookie(NOTE_COOKIE, path=path, httponly=True, samesite="Strict")
+        return response
+
+    def _common(self, section: str, note: dict[str, str] | None, keys: tuple[str, ...]) -> dict[str, Any]:
+        clusters = list(self._site.core.clusters)
+        return {
+            "section": section,
+            "note": note,
+            "user": self._site.identity.user,
+            "clusters": clusters,
+            "cluster_link": self._cluster_link,
+            "graphite": self._graphs(keys) if keys and self._site.options.graphite_url else [],
+        }
+
+    def _cluster_link(self, name: str) -> str:
+        was = g.cluster, g.in_cluster
+        g.cluster, g.in_cluster = name, name != next(iter(self._site.core.clusters))
+        try:
+            return self.renderer.link("topics")
+        finally:
+            g.cluster, g.in_cluster = was
+
+    def _graphs(self, keys: tuple[str, ...]) -> list[tuple[str, str]]:
+        options = self._site.options
+        name = f"topic.{keys[0]}" + (f".channel.{keys[1]}" if len(keys) > 1 else "")
+        hours = 24 if request.args.get("span") == "day" else 1
+        base = self.renderer.link("topics").removesuffix("/topics")
+        return [
+            (graph_url(options, base, [f"sumSeries({key(options, kind, f'{name}.{figure}')})"], hours), label)
+            for kind, figure, label in (("gauge", "depth", "Depth"), ("counter", "message_count", "Messages"))
+        ]
+
+    # -- forms -----------------------------------------------------------------------------------------
+
+    def allowed(self) -> Response | None:
+        """The refusal of this form, if it is refused."""
+        if not self._site.guard.has_token(request):
+            why = "The form is too old, or comes from another site. Go back, reload the page, and try again."
+            return self.refused(403, why)
+        if not self._site.identity.may_write:
+            return self.refused(403, "You may look at everything here, and change nothing.")
+        return None
+
+    def act(self) -> AnyResponse:
+        """A button that changes something."""
+        if (refusal := self.allowed()) is not None:
+            return refusal
+        form = request.form
+        target = Target(form.get("topic", "").strip(), form.get("channel", "").strip(), form.get("node", "").strip())
+        action = form.get("action", "")
+        if action == "create":
+            action = "create_channel" if target.channel else "create_topic"
+        for kind, name in (("topic", target.topic), ("channel", target.channel)):
+            if (name or kind == "topic") and not is_valid_name(name):
+                return self.refused(400, f"“{name[:100]}” is not a name that a {kind} can have.")
+        fits = ("channel" in action) == bool(target.channel) and ("tombstone" in action) == bool(target.node)
+        if action not in _DONE or not fits:
+            return self.refused(400, "There is no such action.")
+        where = self._after(action, target)
+        try:
+            outcome = self._site.perform(action, target)
+        except NSQError as exc:
+            return self.go(where, f"That did not work: {exc}", "bad")
+        return self.told(where, outcome, _DONE[action].format(**vars(target)))
+
+    def _after(self, action: str, target: Target) -> str:
+        """The page to show after an action."""
+        link = self.renderer.link
+        if action == "delete_topic":
+            return link("topics")
+        if target.channel and action != "delete_channel":
+            return link("channel", topic_name=target.topic, channel=target.channel)
+        if action == "create_topic":
+            return link("lookup")
+        return link("topic", topic_name=target.topic)
+
+    def publish(self, topic_name: str) -> AnyResponse:
+        """The form that publishes one message."""
+        if (refusal := self.allowed()) is not None:
+            return refusal
+        where = self.renderer.link("topic", topic_name=topic_name)
+        node, body = request.form.get("node", ""), request.form.get("body", "").replace("\r\n", "\n").encode()
+        try:
+            defer = float(request.form.get("defer", "").strip() or 0)
+            known = {each.address for each in self._site.run(self._site.cluster.producers_of, topic_name).value}
+            if node not in known:
+                return self.go(where, f"{node[:100]} has no such topic.", "bad")
+
+            def carry_out() -> Outcome:
+                self._site.run(actions.publish, self._site.cluster, node, topic_name, body, defer or None)
+                return Outcome(1)
+
+            self._site.operations.record(
+                "publish",
+                self._site.cluster,
+                Target(topic_name, node=node),
+                request,
+                self._site.identity,
+                carry_out,
+                bytes=len(body),
+            )
+        except ValueError:
+            return self.go(where, "The delay must be a number of seconds, 0 or more, and the body not be empty.", "bad")
+        except NSQError as exc:
+            return self.go(where, f"That did not work: {exc}", "bad")
+        return self.go(where, f"Published to {topic_name} on {node}.")
+
+    def told(self, where: str, outcome: Outcome, text: str) -> AnyResponse:
+        """Go to a page that says what came of an action."""
+        if not outcome.warnings:
+            return self.go(where, text)
+        errors = "; ".join(outcome.warnings)
+        return self.go(where, f"In part: {errors}" if outcome.done else f"That did not work: {errors}", "bad")
+
+    def go(self, where: str, text: str, kind: str = "good") -> AnyResponse:
+        """Go to a page, which says this."""
+        response = redirect(where, 303)
+        note = base64.urlsafe_b64encode(json.dumps({"text": text[:_MOST_TEXT], "kind": kind}).encode()).decode()
+        path = request.script_root + "/"
+        secure = request.is_secure
+        response.set_cookie(NOTE_COOKIE, note, path=path, max_age=60, httponly=True, samesite="Strict", secure=secure)
+        return response
+
+    def render(self) -> Response:
+        """Graphite's graphs, handed on."""
+        graphite = self._site.graphite
+        if graphite is None or not self._site.options.proxy_graphite:
+            return problem(404, "NOT_FOUND")
+        try:
+            picture = self._site.run(graphite.picture, request.query_string.decode("ascii", "replace"))
+        except NSQError as exc:
+            logger.error("graphite request failed - %s", exc)
+            return problem(502, "INTERNAL_ERROR")
+        return Response(picture.body, content_type=picture.content_type)
+
+
+def _read_note() -> dict[str, str] | None:
+    """What the last action said; a cookie is the browser's to change, so it is only text here."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(request.cookies.get(NOTE_COOKIE, "")))
+        return {"text": str(found["text"])[:_MOST_TEXT], "kind": "bad" if found["kind"] == "bad" else "good"}
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,99 @@
+"""What all pages and the API of one application share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from flask import g, request
+
+from gnsq_like.admin.core import Core
+from gnsq_like.admin.history.recorder import Recorder
+from gnsq_like.admin.history.store import Store
+from gnsq_like.admin.messages.letters import Letters
+from gnsq_like.admin.messages.peek import Peeks
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.records.audit import AuditLog
+from gnsq_like.admin.records.webhook import Webhooks
+from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.admin.upstream.graphite import Graphite
+from gnsq_like.admin.web.guard import Guard
+from gnsq_like.admin.web.identity import Identities, Identity
+from gnsq_like.admin.web.operations import Operations, Target
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class Site:
+    """One application's state.
+
+    :raises InvalidOption: if a file that an option names cannot be used
+    """
+
+    def __init__(self, options: AdminOptions) -> None:
+        self.options = options
+        self.core = Core(options)
+        self.guard = Guard(options)
+        self.identities = Identities(options)
+        self.audit = AuditLog(options.audit_log)
+        notifications = [options.notification_http_endpoint] if options.notification_http_endpoint else []
+        self._notifications = Webhooks(notifications, options.http_client_request_timeout, self._call)
+        self.operations = Operations(self.core, self.audit, self._notifications)
+        self._alerts = Webhooks(options.alert_webhooks, options.http_client_request_timeout, self._call)
+        self.core.on_start += [self._notifications.run, self._alerts.run]
+        store = Store(options.history_file) if options.history_file else None
+        #: By cluster.
+        self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}
+        self.peeks, self.letters = Peeks(), Letters()
+        self.core.on_stop += [self.peeks.stop, self.letters.stop]
+        self.graphite = Graphite(options) if options.graphite_url else None
+        #: The level that PUT /config has set.
+        self.log_level = options.log_level
+
+    def _recorder(self, name: str, store: Store | None) -> Recorder:
+        recorder = Recorder(
+            name,
+            lambda max_age: self.core.clusters[name].overview(max_age),
+            self.options.history_series,
+            self.options.alert_depth,
+            self._alerts.send,
+            store,
+        )
+        if self.options.history:
+            self.core.on_start.append(recorder.run)
+        return recorder
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        self.core.start().call(function, *arguments)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster of this request."""
+        return self.core.clusters[g.cluster]
+
+    @property
+    def recorder(self) -> Recorder:
+        """The history of this request's cluster; for the core's thread."""
+        return self.recorders[g.cluster]
+
+    def recorder_of(self, cluster: str) -> Recorder:
+        """The history of a cluster; for the core's thread."""
+        return self.recorders[cluster]
+
+    @property
+    def identity(self) -> Identity:
+        """The user of this request."""
+        identity: Identity = g.identity
+        return identity
+
+    def run(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function in the core's thread. May switch, or block."""
+        return self.core.run(function, *arguments)
+
+    def perform(self, action: str, target: Target) -> Outcome:
+        """Carry out an action for the user of this request."""
+        return self.operations.perform(action, self.cluster, target, request, self.identity)

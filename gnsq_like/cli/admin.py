@@ -1,0 +1,191 @@
+"""``gnsq-like admin``: nsqadmin in Python as a process, with nsqadmin's flags and some of our own.
+
+It logs as NSQ's daemons do. The flags are made from AdminOptions, and described in HELP.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gnsq_like._version import __version__
+from gnsq_like.admin import AdminOptions, AdminServer
+from gnsq_like.cli.config_file import defaults_from
+from gnsq_like.cli.daemons import DaemonCommand, NSQFormatter, duration
+from gnsq_like.cli.exits import CannotRun
+from gnsq_like.durable_file import replace_file
+from gnsq_like.durations import format_duration
+from gnsq_like.errors import UsageError
+from gnsq_like.server.options import VERSION
+
+HELP = {
+    "http_address": "<addr>:<port> or unix:<path> to listen on; port 0 is any free one",
+    "base_path": "path below which everything is",
+    "lookupd_http_addresses": "HTTP address of a nsqlookupd; may be given several times",
+    "nsqd_http_addresses": "HTTP address of an nsqd, instead of nsqlookupds; may be given several times",
+    "clusters": "a further cluster: NAME=<nsqlookupd>,... or NAME=nsqd:<nsqd>,...; may be given several times",
+    "admin_users": "user that may change something; may be given several times; default: everybody",
+    "acl_http_header": "header that names the user, believed from --trusted-proxy only",
+    "trusted_proxies": "address or network whose acl-http-header is believed, or unix; may be given several times",
+    "allowed_hosts": "name by which browsers reach the admin, besides IP addresses and this host's; .example.com for "
+    "all below it; may be given several times",
+    "read_only": "change nothing",
+    "password_file": "file of users and password hashes, written by gnsq-like admin-password; requires a password",
+    "allow_config_from_cidr": "network that may use /config",
+    "http_client_connect_timeout": "for connecting to an nsqd or nsqlookupd",
+    "http_client_request_timeout": "for one page: all nsqds and nsqlookupds together",
+    "http_client_tls_insecure_skip_verify": "do not verify certificates of nsqds and nsqlookupds",
+    "http_client_tls_root_ca_file": "path of the CAs of nsqds and nsqlookupds over https, as PEM",
+    "http_client_tls_cert": "path of the client certificate for them, as PEM",
+    "http_client_tls_key": "path of its key, as PEM",
+    "notification_http_endpoint": "URL to which each action is POSTed",
+    "audit_log": "file to which each action is appended as a line of JSON; - for the log",
+    "alert_webhooks": "URL to which the beginning and end of each alert is POSTed; may be given several times",
+    "alert_depth": "depth of a channel from which it is an alert; 0 for none",
+    "history": "keep figures for graphs, for which the cluster is asked every 10 s",
+    "history_file": "SQLite file in which the figures outlive the process",
+    "history_series": "topics and channels for which figures are kept, at up to 36 KB each",
+    "peek": "let users look at messages",
+    "dead_letter_suffixes": "ending of topics that hold dead letters; may be given several times",
+    "pipelines": "NAME=PATH of the metrics of a Spark pipeline; may be given several times",
+    "graphite_url": "URL of Graphite, for its graphs",
+    "proxy_graphite": "let browsers get Graphite's graphs through the admin",
+    "statsd_prefix": "prefix of nsqd's names in statsd, as nsqd has it",
+    "statsd_counter_format": "form of the names of counters in Graphite",
+    "statsd_gauge_format": "form of the names of gauges in Graphite",
+    "statsd_interval": "interval at which nsqd pushes to statsd, as nsqd has it",
+    "log_level": "least level to log: debug, info, warn, error or fatal",
+    "log_prefix": "beginning of each line of the log",
+}
+
+#: Options that repeat, whose flags are no plain singular; and those that are tables.
+_FLAGS = {"trusted_proxies": "trusted-proxy", "dead_letter_suffixes": "dead-letter-suffix"}
+_TABLES = ("clusters", "pipelines")
+#: Flags and names of nsqadmin without an effect here.
+_IGNORED = frozenset({"verbose", "dev_static_dir"})
+
+
+def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE, ... as a mapping; the addresses of a cluster as a tuple."""
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not (name and equals and value):
+            raise click.BadParameter(f"{each!r} is not NAME={'ADDRESS' if parameter.name == 'clusters' else 'PATH'}")
+        found[name] = tuple(value.split(",")) if parameter.name == "clusters" else value
+    if parameter.name == "clusters":
+        # "nsqd:" before the first address is for all of them.
+        for name, addresses in found.items():
+            if addresses[0].startswith("nsqd:"):
+                found[name] = tuple(f"nsqd:{part.removeprefix('nsqd:')}" for part in addresses)
+    return found
+
+
+def _flag(field: Field[Any]) -> Callable[[Any], Any]:
+    name, default, text = field.name, field.default, HELP[field.name]
+    flag = _FLAGS.get(name, name.replace("_", "-"))
+    if name in _TABLES:
+        return click.option(f"--{flag.removesuffix('s')}", name, multiple=True, callback=_pairs, help=text)
+    shown: dict[str, Any] = {"default": default, "show_default": default not in ("", ()), "help": text}
+    if isinstance(default, tuple):
+        if name not in _FLAGS:
+            flag = flag.removesuffix("es") if flag.endswith("sses") else flag.removesuffix("s")
+        return click.option(f"--{flag}", name, multiple=True, **shown)
+    if isinstance(default, bool):
+        # As in Go: --history=false, and a bare --read-only for true; and --no-peek, as users expect.
+        option = click.option(f"--{flag}", name, type=bool, is_flag=False, flag_value="true", **shown)
+        if not default:
+            return option
+        negative = click.option(f"--no-{flag}", f"no_{name}", is_flag=True, hidden=True)
+        return lambda function: option(negative(function))
+    if isinstance(default, float):
+        shown |= {"type": duration, "default": format_duration(default)}
+    return click.option(f"--{flag}", name, **shown)
+
+
+def _flags(function: Any) -> Any:
+    for field in reversed(fields(AdminOptions)):
+        function = _flag(field)(function)
+    for name in sorted(_IGNORED):
+        flag = f"--{name.replace('_', '-')}"
+        function = click.option(flag, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
+    function = click.version_option(VERSION, message=f"nsqadmin v{VERSION} (gnsq_like {__version__})")(function)
+    return click.option(
+        "--config",
+        is_eager=True,
+        expose_value=False,
+        metavar="PATH",
+        callback=_read_config,
+        help="TOML file of these options by NSQ's names; the command line overrides it",
+    )(function)
+
+
+def _read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        context.default_map = defaults_from(path, AdminOptions, _IGNORED)
+
+
+@click.command(cls=DaemonCommand)
+@_flags
+def admin(**values: Any) -> None:
+    """Run nsqadmin in Python: pages and a JSON API for one cluster or several.
+
+    It listens on the loopback address. Before you open it to others, see docs/admin.rst: whoever reaches it may change
+    everything, unless --password-file, --admin-user or --read-only says otherwise.
+    """
+    for name in ("history", "peek"):
+        if values.pop(f"no_{name}"):
+            values[name] = False
+    try:
+        server = AdminServer(AdminOptions(**values))
+    except UsageError as exc:
+        raise click.UsageError(str(exc)) from None
+    run(server)
+
+
+def run(server: AdminServer) -> None:
+    """Run until a signal arrives."""
+    import gevent
+    from gevent.event import Event
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(NSQFormatter(server.options.log_prefix))
+    log = logging.getLogger("gnsq_like")
+    log.addHandler(handler)
+    log.setLevel(server.options.log_level.upper())
+    stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        gevent.signal_handler(number, stopped.set)
+    try:
+        server.start()
+    except OSError as exc:
+        raise CannotRun(f"admin cannot start: {exc.strerror}") from None
+    log.info("open http://%s%s", server.http_address, server.options.base_path)
+    stopped.wait()
+    server.stop()
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("user")
+@click.password_option(help="Default: asked for.")
+def admin_password(path: Path, user: str, password: str) -> None:
+    """Set a user's password in a file for --password-file; an empty password removes the user."""
+    from gnsq_like.admin.web.identity import password_line, read_passwords
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if lines:
+            read_passwords(str(path))
+        kept = [line for line in lines if line.strip().partition(":")[0] != user]
+        if password:
+            kept.append(password_line(user, password))
+    except (OSError, UsageError) as exc:
+        raise click.ClickException(str(exc)) from None
+    replace_file(path, "".join(f"{line}\n" for line in kept).encode(), mode=0o600)
