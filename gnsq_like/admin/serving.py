@@ -22,7 +22,7 @@ class AdminServer(Daemon):
     :raises InvalidOption: if a file that an option names cannot be used
     """
 
-    _body_limit = 1 << 20
+    _body_limit = 8 << 20
 
     def __init__(self, options: AdminOptions | None = None, **given: Any) -> None:
         self.options = AdminOptions(**given) if options is None else options

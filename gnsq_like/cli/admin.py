@@ -17,8 +17,9 @@ import click
 from gnsq_like._version import __version__
 from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.cli.config_file import defaults_from
-from gnsq_like.cli.daemons import DaemonCommand, NSQFormatter, duration
+from gnsq_like.cli.daemons import DaemonCommand, duration
 from gnsq_like.cli.exits import CannotRun
+from gnsq_like.cli.logs import NSQFormatter
 from gnsq_like.durable_file import replace_file
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import UsageError
