@@ -9,7 +9,7 @@
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
-#   make differential  random requests to our daemons and to the nsqd and nsqlookupd on PATH; the answers are compared
+#   make differential  random input for our daemons and those on PATH; the answers are compared
 #   make test-all   pytest on every supported Python of this machine
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
@@ -117,9 +117,9 @@ test-browser: $(TEST_VENV)/$(STAMP)
 	fi
 	$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
 
-# GNSQ_LIKE_SEED=2 sends other requests.
+# GNSQ_LIKE_SEED=2 sends other input.
 differential: $(TEST_VENV)/$(STAMP)
-	GNSQ_LIKE_HTTP_REQUESTS=5000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
+	GNSQ_LIKE_HTTP_REQUESTS=5000 GNSQ_LIKE_TCP_SEQUENCES=20000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
 # All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
 # mostly wait; what they print comes last.
