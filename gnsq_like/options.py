@@ -341,8 +341,8 @@ class ReaderOptions(DiscoveryOptions):
     backoff_strategy: str | Callable[[int], float] = _option(
         "exponential", kind=str, choices=("exponential", "full_jitter"), call=True
     )
-    #: Longest delay before redialling an nsqd of nsqd_tcp_addresses, in seconds.
-    max_redial_delay: float = _option(60.0, above=0)
+    #: Longest delay before redialling an nsqd, in seconds.
+    max_redial_delay: float = _option(5.0, above=0)
     #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
 

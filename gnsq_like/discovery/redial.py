@@ -1,9 +1,9 @@
 """When an address is dialled, and dialled again: ``Tries`` for Reader and Producer, ``Redialer`` for the Reader.
 
-An nsqd of a fixed list is tried until it accepts, with exponential delays from the first failure on. One found by
-discovery is tried once each time it is listed, except for a while after a failure. Each try has a greenlet of its own,
-so that an unresponsive nsqd delays no other; each address is tried by one greenlet at a time. A connection that does
-not last counts as a failure, because the next one would probably end as soon.
+An nsqd of a fixed list, or of the last round of discovery, is tried until it accepts, with exponential delays from the
+first failure on; one that discovery no longer lists is left alone. Each try has a greenlet of its own, so that an
+unresponsive nsqd delays no other; each address is tried by one greenlet at a time. A connection that does not last
+counts as a failure, because the next one would probably end as soon.
 
 Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too.
 """
@@ -62,8 +62,7 @@ class Redialer:
     :param is_connected: whether there is a connection to an address
     :param on_failure: called with (address, error) for each failure to be reported
     :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure
-    :param poll_interval: seconds between two rounds of discovery
-    :param max_redial_delay: the longest time between two tries at a fixed address, in seconds
+    :param max_redial_delay: the longest time between two tries at an address, in seconds
     :param surveyed: whether ``fixed`` is all there is, because there is no discovery
     """
 
@@ -75,7 +74,6 @@ class Redialer:
         is_connected: Callable[[Address], bool],
         on_failure: Callable[[str, NSQError], object],
         on_hopeless: Callable[[NSQError], object],
-        poll_interval: float,
         max_redial_delay: float,
         surveyed: bool,
         draw: Callable[[], float] = random.random,
@@ -86,7 +84,6 @@ class Redialer:
         self._is_connected = is_connected
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
-        self._poll_interval = poll_interval
         self._max_redial_delay = max_redial_delay
         self._draw = draw
         self._clock = clock
@@ -126,28 +123,24 @@ class Redialer:
         listed = frozenset(addresses)
         self._found = listed if complete else self._found | listed
         self.surveyed = self.surveyed or complete
-        now = self._clock()
+        for address in self._tries.keys() - self.known - self._trying.keys():
+            del self._tries[address]
         for address in sorted(listed):
-            if now >= self._tries[address].not_before:
-                self._try(address)
+            self._try(address)
 
     def lost(self, address: Address) -> bool:
         """A connection has ended. Never switches.
 
-        :returns: whether the address will be dialled again only if discovery lists it
+        :returns: whether discovery should be asked soon whether this nsqd is still there
         """
         now = self._clock()
         if now - self._since.pop(address, now) >= LASTING:
             self._tries.pop(address, None)
         else:
-            # Delay by the failures before this one: after the first, a listed address is dialled again at once.
-            tries = self._tries[address]
-            tries.not_before = now + delays.discovery_delay(tries.count, self._poll_interval)
-            tries.count += 1
-        if address not in self._fixed:
-            return True
-        self._try(address, self._redial_delay(address))
-        return False
+            self._tries[address].count += 1
+        if address in self.known:
+            self._try(address, self._redial_delay(address))
+        return address not in self._fixed
 
     def _try(self, address: Address, pause: float = 0.0) -> None:
         if not self._stopped and address not in self._trying and not self._is_connected(address):
@@ -157,6 +150,8 @@ class Redialer:
         try:
             while True:
                 gevent.sleep(pause)
+                if address not in self.known:
+                    return
                 error = self._try_once(address)
                 if error is None:
                     self._tries[address].refused = False
@@ -166,9 +161,8 @@ class Redialer:
                         return
                 else:
                     self._failed(address, error)
-                if address not in self._fixed:
-                    return  # the next try is up to discovery
                 pause = self._redial_delay(address)
+                logger.info("nsqd at %s: the next try is in %.1f s", address, pause)
         finally:
             self._trying.pop(address, None)
 
@@ -186,7 +180,6 @@ class Redialer:
         tries = self._tries[address]
         if tries.failed(error):
             self._on_failure(str(address), error)
-        tries.not_before = self._clock() + delays.discovery_delay(tries.count, self._poll_interval)
         if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
             self._on_hopeless(error)
 

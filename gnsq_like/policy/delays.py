@@ -13,13 +13,10 @@ Draw = Callable[[], float]
 #: Keeps floats finite; every maximum is reached far below.
 _MOST_DOUBLINGS = 60
 
-#: First delay before a fixed address is redialled.
+#: First delay before an address is redialled.
 REDIAL_BASE = 1.0
-#: The longest: a restarted nsqd is found within a minute, and a dead one costs a packet a minute.
-REDIAL_MAXIMUM = 60.0
-
-#: Base of the delay before a failed address that lookupds list is redialled; doubled with each failure.
-DISCOVERY_BASE = 8.0
+#: The longest: a restarted nsqd is found within five seconds, and a dead one costs a packet in that time.
+REDIAL_MAXIMUM = 5.0
 
 #: First delay after a lookup round that found no nsqd; doubled each time, up to the poll interval.
 FRUITLESS_BASE = 1.0
@@ -42,18 +39,11 @@ def requeue_delay(attempts: int, default: float = 90.0, maximum: float = 900.0) 
 
 
 def redial_delay(failures: int, draw: Draw, base: float = REDIAL_BASE, maximum: float = REDIAL_MAXIMUM) -> float:
-    """Seconds until a fixed address is redialled after `failures` in a row (1 = the first).
+    """Seconds until an address is redialled after `failures` in a row (1 = the first).
 
     Exponential; the upper half of the delay is random.
     """
     return _doubled(base, failures - 1, maximum) * (0.5 + 0.5 * draw())
-
-
-def discovery_delay(failures: int, poll_interval: float) -> float:
-    """Seconds for which a listed address is not redialled after `failures` in a row (0 = none)."""
-    if failures <= 0:
-        return 0.0
-    return _doubled(DISCOVERY_BASE, failures, poll_interval)
 
 
 def poll_delay(interval: float, jitter: float, draw: Draw) -> float:

@@ -184,7 +184,6 @@ class Reader:
             is_connected=self._subscriptions.__contains__,
             on_failure=self._report,
             on_hopeless=self._all_refused,
-            poll_interval=options.lookupd_poll_interval,
             max_redial_delay=options.max_redial_delay,
             surveyed=poller is None,
         )

@@ -1,4 +1,4 @@
-"""When an address is tried: by the clock the test moves, with a try that always succeeds."""
+"""When an address is tried: what lasts is told by the clock that the test moves."""
 
 from __future__ import annotations
 
@@ -10,91 +10,128 @@ import pytest
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.redial import LASTING, Redialer
+from gnsq_like.errors import ConnectionFailed, NSQError
+from tests.support.daemons import wait_for
 from tests.support.hub import settle
 
 ADDRESS = parse_address("127.0.0.1:4150")
 
 
-class Scene:
-    """A Redialer with one address, and whether that is connected."""
+#: Seconds: the longest delay in these tests.
+LONGEST = 0.01
 
-    def __init__(self) -> None:
+
+class Scene:
+    """A Redialer that knows one address, and whether that is connected."""
+
+    def __init__(self, *fixed: Address) -> None:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
-        #: The next try raises this.
-        self.fault: BaseException | None = None
+        #: The next tries raise these, or return them.
+        self.faults: list[BaseException] = []
         self.failures: list[Any] = []
         self.redialer = Redialer(
-            (),
+            fixed,
             connect=self.connect,
             is_connected=self.connected.__contains__,
             on_failure=lambda *failure: self.failures.append(failure),
             on_hopeless=self.failures.append,
-            poll_interval=60.0,
-            max_redial_delay=0.01,
+            max_redial_delay=LONGEST,
             surveyed=True,
             clock=lambda: self.now,
         )
 
-    def connect(self, address: Address) -> None:
+    def connect(self, address: Address) -> NSQError | None:
         self.tries += 1
-        if self.fault is not None:
-            fault, self.fault = self.fault, None
+        if self.faults:
+            fault = self.faults.pop(0)
+            if isinstance(fault, NSQError):
+                return fault
             raise fault
         self.connected.add(address)
+        return None
 
     def lose(self, after: float) -> bool:
         self.now += after
         self.connected.remove(ADDRESS)
         return self.redialer.lost(ADDRESS)
 
-    def listed(self) -> bool:
-        """Discovery lists the address; whether that makes it connected."""
-        self.redialer.found([ADDRESS], complete=True)
+    def list(self, *addresses: Address) -> None:
+        """A complete round of discovery finds these."""
+        self.redialer.found(addresses, complete=True)
         settle()
-        return ADDRESS in self.connected
+
+    def wait_until_connected(self) -> None:
+        wait_for(lambda: ADDRESS in self.connected)
 
 
-def test_a_listed_nsqd_whose_connections_do_not_last_is_left_alone_from_the_second_loss_on() -> None:
+@pytest.mark.parametrize("fixed", [True, False])
+def test_an_nsqd_is_tried_until_it_accepts(fixed: bool) -> None:
+    scene = Scene(ADDRESS) if fixed else Scene()
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(5)]
+    if fixed:
+        scene.redialer.start()
+    else:
+        scene.list(ADDRESS)
+    scene.wait_until_connected()
+    assert scene.tries == 6
+    assert len(scene.failures) == 5
+
+
+def test_a_lost_nsqd_is_tried_again_as_long_as_it_is_listed() -> None:
     scene = Scene()
-    assert scene.listed()
-    assert scene.lose(after=0.0), "only discovery brings it back"
-    assert scene.listed(), "the first is like any loss"
-    scene.lose(after=LASTING - 1.0)
-    assert not scene.listed()
-    scene.now += 15.0
-    assert not scene.listed()
-    scene.now += 1.0
-    assert scene.listed()
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    assert scene.lose(after=0.0), "discovery should be asked whether it is still there"
+    scene.wait_until_connected()
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(1000)]
     scene.lose(after=0.0)
-    scene.now += 31.0
-    assert not scene.listed()
-    scene.now += 1.0
-    assert scene.listed()
-    assert (scene.tries, scene.failures) == (4, [])
+    wait_for(lambda: len(scene.failures) >= 3)
+    scene.list()
+    wait_for(lambda: not scene.redialer._trying)
+    tries = scene.tries
+    scene.faults = []
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    assert scene.tries == tries + 1
 
 
-def test_a_connection_that_lasted_clears_the_failures() -> None:
-    scene = Scene()
-    for _ in range(3):
-        assert scene.listed()
-        scene.lose(after=0.0)
-        scene.now += 60.0
-    assert scene.listed()
+def test_a_fixed_nsqd_needs_no_discovery_when_it_is_lost() -> None:
+    scene = Scene(ADDRESS)
+    scene.redialer.start()
+    scene.wait_until_connected()
+    assert not scene.lose(after=0.0)
+    scene.wait_until_connected()
+
+
+def test_connections_that_do_not_last_are_failures_and_one_that_lasted_clears_them() -> None:
+    scene = Scene(ADDRESS)
+    scene.redialer.start()
+    for count in (1, 2, 3):
+        scene.wait_until_connected()
+        scene.lose(after=LASTING - 1.0)
+        assert scene.redialer._tries[ADDRESS].count == count
+    scene.wait_until_connected()
     scene.lose(after=LASTING)
-    assert scene.listed()
-    scene.lose(after=0.0)
-    assert scene.listed(), "the first again"
+    assert scene.redialer._tries[ADDRESS].count == 0
 
 
 @pytest.mark.parametrize("fault", [RuntimeError(), gevent.Timeout(1), asyncio.CancelledError()])
 def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -> None:
     """For instance in a function that returns the auth_secret."""
     scene = Scene()
-    scene.fault = fault
-    assert not scene.listed()
+    scene.faults = [fault]
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
     [(address, error)] = scene.failures
     assert (address, error.__cause__) == (str(ADDRESS), fault)
-    scene.now += 60.0
-    assert scene.listed()
+
+
+def test_a_stop_ends_all_tries() -> None:
+    scene = Scene(ADDRESS)
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(1000)]
+    scene.redialer.start()
+    wait_for(lambda: scene.tries >= 2)
+    scene.redialer.stop()
+    assert not scene.redialer._trying

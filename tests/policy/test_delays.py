@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.delays import (
     ExtraRounds,
-    discovery_delay,
     fruitless_delay,
     poll_delay,
     redial_delay,
@@ -26,13 +25,8 @@ def test_requeue_delay_grows_with_the_attempts() -> None:
 
 
 def test_redial_delay_doubles_from_the_first_failure_on() -> None:
-    assert [redial_delay(failures, lambda: 1.0) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [redial_delay(failures, lambda: 1.0) for failures in range(1, 9)] == [1, 2, 4, 5, 5, 5, 5, 5]
     assert redial_delay(3, lambda: 0.0) == 2.0
-
-
-def test_discovery_delay() -> None:
-    assert [discovery_delay(failures, 60.0) for failures in range(5)] == [0, 16, 32, 60, 60]
-    assert discovery_delay(1, 5.0) == 5.0
 
 
 def test_poll_delay_is_the_interval_on_average() -> None:
@@ -47,8 +41,7 @@ def test_poll_delay_is_the_interval_on_average() -> None:
 @examples(5)
 @given(st.integers(-5, 10**9), st.floats(0, 1, exclude_max=True))
 def test_no_number_of_failures_overflows(failures: int, chance: float) -> None:
-    assert 0 < redial_delay(failures, lambda: chance) <= 60
-    assert 0 <= discovery_delay(failures, 60.0) <= 60
+    assert 0 < redial_delay(failures, lambda: chance) <= 5
     assert 0 <= requeue_delay(failures) <= 900
 
 
