@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import click
-from flask.cli import AppGroup
+from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader
+from gnsq_like.contrib.flask.workers import LOADER
 from gnsq_like.contrib.shared.pages import served_pages
 from gnsq_like.contrib.shared.readers import ReaderGroup
+from gnsq_like.contrib.shared.supervision import click_options, make_plan
 from gnsq_like.errors import NSQError
+from gnsq_like.tools.supervisor import supervise
 
 
 class Extension(Protocol):
@@ -40,23 +43,33 @@ def make_commands(nsq: Extension) -> AppGroup:
     @group.command("run")
     @click.argument("names", nargs=-1)
     @click.option("--stop-timeout", type=click.FloatRange(0), metavar="SECONDS", help="For running handlers.")
-    @click.option("--health", "health_address", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
-    def run(names: tuple[str, ...], stop_timeout: float | None, health_address: str | None) -> None:
+    @click.option("--health", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+    @click_options
+    def run(names: tuple[str, ...], stop_timeout: float | None, health: str | None, **options: Any) -> None:
         """Run the readers NAMES, or all, until SIGTERM or SIGINT.
 
         Running handlers may then end; other messages go back to nsqd at once.
 
         In a process that is not monkey-patched, handlers run in threads. For greenlets start it as
         python -m gevent.monkey --module flask nsq run
+
+        With --processes, or another option of several processes, this one only supervises them.
         """
+        patience = nsq.stop_timeout if stop_timeout is None else stop_timeout
+        settings = {"stop_timeout": patience, "health": health or ""}
         with _nsq_errors():
             readers = nsq.make_readers(names)
+            plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
         if not readers:
             raise click.ClickException("this application declares no readers (@nsq.reader)")
-        with _nsq_errors(), served_pages(health_address, readers, nsq.metrics_app, _report):
+        if plan is not None:
+            if _script().create_app is not None:
+                raise click.ClickException("several processes need the command flask: flask --app MODULE nsq run")
+            supervise(plan)
+        with _nsq_errors(), served_pages(health, readers, nsq.metrics_app, _report):
             for reader in readers:
                 click.echo(f"consuming {reader.topic}/{reader.channel}", err=True)
-            ReaderGroup(readers).run(nsq.stop_timeout if stop_timeout is None else stop_timeout)
+            ReaderGroup(readers).run(patience)
 
     @group.command("publish")
     @click.argument("topic")
@@ -75,6 +88,11 @@ def make_commands(nsq: Extension) -> AppGroup:
             click.echo(f"{name} {topic} {channel}")
 
     return group
+
+
+def _script() -> ScriptInfo:
+    """Where the command flask has found the application."""
+    return click.get_current_context().ensure_object(ScriptInfo)
 
 
 def _report(line: str) -> None:

@@ -20,9 +20,7 @@ def make_formatter(who: str, *, as_json: bool) -> logging.Formatter:
     :raises NSQError: when the package for JSON is not installed
     """
     if not as_json:
-        # The master writes nothing but its own lines, so their logger is of no interest.
-        name = "" if who == MASTER else "%(name)s: "
-        return logging.Formatter(f"%(asctime)s %(levelname)-7s {who:<9} {name}%(message)s")
+        return _TextFormatter(who, on_terminal=sys.stderr.isatty())
     try:
         from pythonjsonlogger.json import JsonFormatter
     except ModuleNotFoundError as exc:
@@ -34,6 +32,21 @@ def make_formatter(who: str, *, as_json: bool) -> logging.Formatter:
         static_fields={"worker": who},
         timestamp="time",
     )
+
+
+class _TextFormatter(logging.Formatter):
+    """Lines for people: time, level, process, logger, text; on a terminal without the date."""
+
+    def __init__(self, who: str, *, on_terminal: bool) -> None:
+        line = f"%(asctime)s %(levelname)-7s {who:<9} %(message)s"
+        super().__init__(line, "%H:%M:%S" if on_terminal else None)
+        # The master writes nothing but its own lines, so their logger is of no interest.
+        self._unnamed = ("gnsq_like.",) if on_terminal or who == MASTER else ()
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not record.name.startswith(self._unnamed):
+            record.message = f"{record.name}: {record.message}"
+        return super().formatMessage(record)
 
 
 def configure(formatter: logging.Formatter, level: str) -> None:

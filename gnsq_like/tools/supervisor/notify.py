@@ -8,6 +8,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+#: Seconds for systemd to take a message; without a limit, a systemd that reads nothing would stop the supervisor.
+_TIMEOUT = 1.0
+
 
 class Notifier:
     """Sends states to the socket that systemd names in the environment.
@@ -30,6 +33,7 @@ class Notifier:
         if not self._address:
             return
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(_TIMEOUT)
             sock.sendto("\n".join(lines).encode(), self._address)
 
     def reloading(self) -> None:

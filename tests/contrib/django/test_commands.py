@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from gnsq_like import Producer
+from tests.support.commands import needs_proc, runs
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import CLOSING, channel_of, client_states, get
 
@@ -130,6 +131,47 @@ def test_health_and_metrics_are_served_where_the_readers_run(project, nsqd):
         assert 'nsq_reader_handler_seconds_count{channel="workers",topic="work"} 2.0' in body.splitlines()
         assert get(server.port, "/")[0] == 404
         assert server.end() == 0
+
+
+@needs_proc
+@pytest.mark.parametrize("patched", ["", "1"])
+def test_several_processes(project, patched):
+    environment = {"NSQ_METRICS": "true", "NSQ_STOP_TIMEOUT": "1000", "NSQ_MAX_IN_FLIGHT": "2", "PATCHED": patched}
+    with running_nsqd("process") as nsqd:
+        environment["NSQ_NSQD_TCP_ADDRESSES"] = nsqd.tcp_address
+        with project.running(
+            *("nsq_run", "work", "--processes", "2", "--health", "127.0.0.1:0"),
+            listening=r"health on http://.*:(\d+)/healthz",
+            **environment,
+        ) as server:
+            wait_for(lambda: get(server.port, "/healthz")[0] == 200, "both processes", 60)
+            publish(nsqd, "work", b"gate-1", b"gate-2")
+            wait_for(lambda: len(server.noted("began")) == 2, "both handlers", 60)
+            workers = server.pids("began")
+            assert len(workers) == 2
+            assert str(server.process.pid) not in workers
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: client_states(nsqd, "work") == [CLOSING] * 2, "CLS", 60)
+            assert "nsq_workers_wanted 2.0" in get(server.port, "/metrics")[1]
+            server.open_gate()
+            assert server.wait_for_end(60) == 0
+            assert sorted(server.noted("ended")) == ["gate-1", "gate-2"]
+            assert not [pid for pid in workers if runs(int(pid))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["boook", "--processes", "2"], "CommandError: there is no reader 'boook'"),
+        (["--processes", "0"], "CommandError: invalid option processes=0: it must be 1 or more"),
+        (["--max-memory", "much"], "it must be a size such as 300M or 1.5G"),
+    ],
+)
+def test_several_processes_say_what_is_wrong(project, arguments, text):
+    done = project.manage("nsq_run", *arguments, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_setting_django_up_loads_no_gevent(project):

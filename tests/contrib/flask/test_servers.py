@@ -10,6 +10,7 @@ from gevent.event import Event
 from gevent.pywsgi import WSGIServer
 
 from gnsq_like import Producer, Reader
+from tests.support.commands import needs_proc, runs
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.web import CLOSING, IS_THOROUGH, Consumed, client_states, flask, get, publish_from
 
@@ -157,6 +158,65 @@ def test_health_and_metrics_of_flask_nsq_run(tmp_path: Path, nsqd: Running, prod
         assert (status, '"status": "ok"' in answer, nsqd.tcp_address in answer) == (200, True, True)
         assert get(process.port, "/")[0] == 404
         assert 'handler_seconds_count{channel="workers",topic="work"} 1.0' in get(process.port, "/metrics")[1]
+
+
+@needs_proc
+@pytest.mark.parametrize("patched", [False, True])
+def test_flask_nsq_run_in_several_processes(tmp_path: Path, nsqd: Running, producer: Producer, patched: bool) -> None:
+    with flask(
+        tmp_path,
+        *("nsq", "run", "work", "--processes=2", "--handler-timeout=500", "--health=127.0.0.1:0"),
+        listening=r"health on http://127\.0\.0\.1:(\d+)/healthz",
+        patched=patched,
+        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+        NSQ_STOP_TIMEOUT=NO_END,
+    ) as process:
+        wait_for(lambda: get(process.port, "/healthz")[0] == 200, "both processes", 60)
+        names = [f"gate-{number}" for number in range(50)]
+        producer.multi_publish("work", [name.encode() for name in names])
+        wait_for(lambda: len(process.noted("handling")) == 50, "50 handlers", 60)
+        workers = process.pids("handling")
+        assert len(workers) == 2
+        assert str(process.process.pid) not in workers, "the command supervises"
+        maps = Path(f"/proc/{process.process.pid}/maps").read_text()
+        assert "/gevent/" not in maps
+        process.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: client_states(nsqd, "work") == [CLOSING] * 2, "CLS", 60)
+        process.open_gate()
+        assert process.wait_for_end(60) == 0
+        assert sorted(process.noted("handled")) == sorted(names)
+        assert not [pid for pid in workers if runs(int(pid))]
+
+
+def test_flask_nsq_run_in_several_processes_shows_the_applications_metrics(
+    tmp_path: Path, nsqd: Running, producer: Producer
+) -> None:
+    with flask(
+        tmp_path,
+        *("nsq", "run", "work", "--processes=2", "--health=127.0.0.1:0"),
+        listening=r"health on http://127\.0\.0\.1:(\d+)/healthz",
+        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
+    ) as process:
+        producer.multi_publish("work", [b"0-x"] * 20)
+        counted = 'nsq_reader_finished_messages_total{channel="workers",topic="work"} 20.0'
+        wait_for(lambda: counted in get(process.port, "/metrics")[1], "the counts", 60)
+        assert process.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nobody", "--processes=2"], "Error: invalid option names='nobody'"),
+        (["--processes=0"], "Error: Invalid value for '--processes'"),
+        (["--max-memory=much"], "it must be a size such as 300M or 1.5G"),
+        (["--processes=2", "--health=nowhere"], "Error: invalid option health='nowhere': it must be host:port"),
+    ],
+)
+def test_flask_nsq_run_says_what_is_wrong_before_it_supervises(tmp_path: Path, arguments: list[str], text: str) -> None:
+    with flask(tmp_path, "nsq", "run", *arguments, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1") as process:
+        assert process.wait_for_end(60) != 0
+        assert text in process.log
+        assert "Traceback" not in process.log
 
 
 def test_unpatched_in_greenlets_handlers_that_block_run_one_after_the_other(

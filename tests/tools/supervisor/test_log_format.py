@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 
-from gnsq_like.tools.supervisor.log_format import MASTER, make_formatter
+from gnsq_like.tools.supervisor.log_format import MASTER, _TextFormatter, make_formatter
 
 
 def record(text: str, **more: object) -> logging.LogRecord:
@@ -19,7 +20,15 @@ def record(text: str, **more: object) -> logging.LogRecord:
 def test_text_names_the_worker_and_the_logger() -> None:
     line = make_formatter("worker 3", as_json=False).format(record("slow"))
     assert line.endswith(" WARNING worker 3  shop.readers: slow")
-    assert make_formatter(MASTER, as_json=False).format(record("slow")).endswith(" WARNING master    slow")
+    ours = record("slow", name="gnsq_like.tools.supervisor.master")
+    assert make_formatter(MASTER, as_json=False).format(ours).endswith(" WARNING master    slow")
+
+
+def test_lines_on_a_terminal_are_short() -> None:
+    formatter = _TextFormatter("worker 3", on_terminal=True)
+    text = formatter.format(record("no connection", name="gnsq_like.reader.reader"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING worker 3  no connection", text)
+    assert formatter.format(record("slow")).endswith(" worker 3  shop.readers: slow")
 
 
 def test_json_has_all_fields_in_one_line() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -278,6 +279,31 @@ def test_a_worker_with_a_blocked_hub_ends_with_its_master_too(tmp_path: Path, ns
         wait_for(lambda: server.noted("handling"), "the handler", 60)
         server.process.kill()
         wait_until_ended(pids)
+
+
+def test_systemd_is_told_about_the_start_reloads_and_the_end(tmp_path: Path, nsqd: Running) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        name = f"@gnsq-like-{os.getpid()}-{tmp_path.name}"
+        systemd.bind(f"\0{name[1:]}")
+        systemd.settimeout(60)
+        told: list[str] = []
+
+        def wait_for_state(state: str) -> None:
+            while state not in told:
+                told.extend(systemd.recv(4096).decode().splitlines())
+            told.clear()
+
+        with supervised(tmp_path, nsqd.tcp_address, NOTIFY_SOCKET=name, WATCHDOG_USEC="100000") as server:
+            wait_for_state("READY=1")
+            [pid] = server.wait_for_workers(1)
+            assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+            wait_for_state("WATCHDOG=1")
+            server.process.send_signal(signal.SIGHUP)
+            wait_for_state("RELOADING=1")
+            wait_for_state("READY=1")
+            server.process.send_signal(signal.SIGTERM)
+            wait_for_state("STOPPING=1")
+            assert server.wait_for_end(60) == 0
 
 
 def test_a_reader_that_is_refused_for_ever_is_tried_again_and_reported(tmp_path: Path, nsqd: Running) -> None:

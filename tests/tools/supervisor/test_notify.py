@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -42,6 +43,16 @@ def test_states_are_sent_as_lines(systemd: tuple[socket.socket, str]) -> None:
 def test_without_systemd_or_after_its_end_nothing_happens(tmp_path: Path) -> None:
     Notifier({}).send("READY=1")
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).send("READY=1")
+
+
+def test_a_systemd_that_reads_nothing_holds_nobody_up_for_ever(systemd: tuple[socket.socket, str]) -> None:
+    sock, name = systemd
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, contextlib.suppress(BlockingIOError):
+        other.setblocking(False)
+        while True:
+            other.sendto(b"x", sock.getsockname())
+    Notifier({"NOTIFY_SOCKET": name}).send("READY=1")
+    assert sock.recv(10) == b"x"
 
 
 @pytest.mark.parametrize(

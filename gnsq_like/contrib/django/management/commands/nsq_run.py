@@ -3,11 +3,15 @@
 In production the main thread runs the Readers. With autoreload Django's reloader has the main thread, and ends the
 process by SystemExit at each change; the Readers then have a thread of their own, and are stopped before the process
 ends, so that a reload cuts no handler short.
+
+With ``--processes``, or another option of several processes, this process becomes their supervisor, which does not
+load Django (``contrib/django/workers.py`` does).
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -17,7 +21,10 @@ from django.utils import autoreload
 
 from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
+from gnsq_like.contrib.django.workers import LOADER
+from gnsq_like.contrib.shared.supervision import add_arguments, make_plan
 from gnsq_like.errors import NSQError
+from gnsq_like.tools.supervisor import Plan, supervise
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.shared.readers import ReaderGroup
@@ -53,9 +60,14 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help='For handlers that still run when this is stopped; default: NSQ["STOP_TIMEOUT"] (30).',
         )
+        add_arguments(parser, but={"reload"})
 
     def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
         """Run; a CommandError gives the reason for a failure."""
+        plan = self._plan(names, stop_timeout, options)
+        if plan is not None:
+            self._make(names, options)
+            supervise(replace(plan, reload=settings.DEBUG and not noreload))
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
             return
@@ -64,6 +76,18 @@ class Command(BaseCommand):
         finally:
             if self._group is not None:
                 self._group.stop(_or_set(stop_timeout))
+
+    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> Plan | None:
+        try:
+            return make_plan(
+                options,
+                LOADER,
+                tuple(names),
+                stop_timeout=_or_set(stop_timeout),
+                health=options["health"] or "",
+            )
+        except NSQError as exc:
+            raise CommandError(str(exc)) from exc
 
     def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> None:
         group = self._make(names, options)
