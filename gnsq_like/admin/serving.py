@@ -22,8 +22,6 @@ class AdminServer(Daemon):
     :raises InvalidOption: if a file that an option names cannot be used
     """
 
-    _body_limit = 8 << 20
-
     def __init__(self, options: AdminOptions | None = None, **given: Any) -> None:
         self.options = AdminOptions(**given) if options is None else options
         super().__init__("", self.options.http_address, log)

@@ -19,7 +19,7 @@ from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.cli.config_file import defaults_from
 from gnsq_like.cli.daemons import DaemonCommand, duration
 from gnsq_like.cli.exits import CannotRun
-from gnsq_like.cli.logs import NSQFormatter
+from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.durable_file import replace_file
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import UsageError
@@ -155,11 +155,7 @@ def run(server: AdminServer) -> None:
     import gevent
     from gevent.event import Event
 
-    handler = logging.StreamHandler()
-    handler.setFormatter(NSQFormatter(server.options.log_prefix))
-    log = logging.getLogger("gnsq_like")
-    log.addHandler(handler)
-    log.setLevel(server.options.log_level.upper())
+    log_to_stderr(server.options.log_level, server.options.log_prefix)
     stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         gevent.signal_handler(number, stopped.set)
@@ -167,7 +163,7 @@ def run(server: AdminServer) -> None:
         server.start()
     except OSError as exc:
         raise CannotRun(f"admin cannot start: {exc.strerror}") from None
-    log.info("open http://%s%s", server.http_address, server.options.base_path)
+    logging.getLogger("gnsq_like.nsqadmin").info("open http://%s%s", server.http_address, server.options.base_path)
     stopped.wait()
     server.stop()
 

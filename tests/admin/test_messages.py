@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +15,15 @@ from gnsq_like.deadletter import DeadLetter, pack_envelope
 from tests.admin.conftest import Daemons
 from tests.support import raw
 from tests.support.admins import client_of, site
-from tests.support.daemons import wait_for
+from tests.support.daemons import Kind, running_nsqd, wait_for
+
+
+@pytest.fixture
+def daemons(kind: Kind) -> Iterator[Daemons]:
+    """nsqds without nsqlookupds: they would give a new topic the channels that it has elsewhere."""
+    with ExitStack() as stack:
+        nsqds = [stack.enter_context(running_nsqd(kind, node_id=number)) for number in (1, 2, 3)]
+        yield Daemons(kind, [], nsqds)
 
 
 @pytest.fixture
@@ -22,15 +32,12 @@ def made(daemons: Daemons) -> Iterator[Site]:
     first, second, _ = daemons.nsqd_addresses
     for address in (first, second):
         raw.post(address, "/topic/create?topic=clicks")
-    # A new topic gets the channels that nsqlookupds know; the second node is not to get this one.
-    daemons.wait_until_known("clicks", 2)
     raw.post(first, "/channel/create?topic=clicks&channel=archive")
     for _ in range(20):
         raw.post(first, "/pub?topic=clicks", b"old")
         raw.post(second, "/pub?topic=clicks", b"old")
-    daemons.wait_until_known("clicks", 2, channels=1)
     wait_for(lambda: raw.channel_stats(first, "clicks", "archive")["depth"] == 20, "the messages")
-    with site(lookupd_http_addresses=daemons.lookupd_addresses) as made:
+    with site(nsqd_http_addresses=daemons.nsqd_addresses) as made:
         yield made
 
 
@@ -94,16 +101,15 @@ def test_a_look_ends_after_fifty_messages(made: Site, daemons: Daemons) -> None:
 def test_no_look_at_a_topic_without_a_channel(made: Site, daemons: Daemons) -> None:
     third = daemons.nsqd_addresses[2]
     raw.post(third, "/pub?topic=alone", b"x")
-    daemons.wait_until_known("alone", 1)
     assert "No look: alone has no channel yet" in post(made, "/topics/alone/-/messages")
     assert raw.topic_stats(third, "alone")["channels"] == []
     assert raw.topic_stats(third, "alone")["depth"] == 1
 
 
 def test_looks_may_be_switched_off(daemons: Daemons) -> None:
-    addresses = daemons.lookupd_addresses
+    addresses = daemons.nsqd_addresses
     for options in ({"peek": False}, {"read_only": True}, {"admin_users": ("ada",)}):
-        with site(lookupd_http_addresses=addresses, **options) as closed:
+        with site(nsqd_http_addresses=addresses, **options) as closed:
             for path in ("/topics/clicks/-/messages", "/topics/x.dead/-/letters"):
                 assert client_of(closed).get(path).status_code == 403
                 assert client_of(closed).post(path).status_code == 403
@@ -122,14 +128,10 @@ def buried(made: Site, daemons: Daemons) -> Site:
     raw.post(first, "/channel/create?topic=orders&channel=billing")
     for number in range(3):
         bury(first, number)
-    daemons.wait_until_known("orders", 1, channels=1)
-    daemons.wait_until_known("orders.dead", 1)
     return made
 
 
 def letters_of(made: Site) -> list[str]:
-    import re
-
     page = client_of(made).get("/topics/orders.dead/-/letters").text
     return re.findall(r'<li id="m-([^"]+)">', page)
 

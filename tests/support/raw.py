@@ -150,7 +150,7 @@ def http(address: str, method: str, target: str, body: bytes = b"", **headers: s
             name, _, value = line.partition(": ")
             answered[name.lower()] = value
         # Not until the end of the connection: a daemon that refuses a body may still wait for it.
-        if method == "HEAD":
+        if method == "HEAD" or status == 304:
             content = reader.read()
         elif answered.get("transfer-encoding") == "chunked":
             content = read_chunks(reader)

@@ -58,6 +58,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all columns."""
+        columns = {id(column): column for column in (*self._fine, *self._coarse, *self._pending)}
+        return sum(row.itemsize * len(row) for column in columns.values() for row in column.values)
+
     def add(self, at: float, figures: Mapping[Key, Figures]) -> Column | None:
         """Add the figures of one moment.
 

@@ -6,6 +6,7 @@ answers again, so that pages do not wait for it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import gevent
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.decode import Malformed
+
+logger = logging.getLogger(__name__)
 
 #: Seconds for a daemon that did not answer the last time.
 IMPATIENT_SECONDS = 1.0
@@ -118,6 +121,10 @@ class Upstreams(Generic[_C]):
             outcomes[address] = exc
             if isinstance(exc, HTTPRequestFailed) and time.monotonic() - start >= 0.9 * limit:
                 self._silent.add(address)
+            return
+        except Exception as exc:  # a fault of ours must not look like a daemon that is silent
+            logger.exception("asking %s failed", address)
+            outcomes[address] = HTTPRequestFailed(f"http://{address}", f"asking failed: {exc!r}")
             return
         self._silent.discard(address)
 

@@ -171,7 +171,7 @@ def _check_names(names: dict[str, str]) -> None:
 
 def read_body() -> bytes:
     """The body of this request; raises Refusal if it is too large."""
-    body = request.stream.read(_MOST_BYTES + 1)
+    body = request.get_data()
     if len(body) > _MOST_BYTES:
         raise Refusal(413, "BODY_TOO_BIG")
     return body

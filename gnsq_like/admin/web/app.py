@@ -15,6 +15,8 @@ except ModuleNotFoundError as exc:
         f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name
     ) from exc
 
+from werkzeug.exceptions import RequestEntityTooLarge
+
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
 from gnsq_like.admin.web.message_screens import MessageScreens
@@ -105,9 +107,15 @@ class _Routes:
             response = problem(401, "UNAUTHORIZED")
             response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
             return response
-        if request.method not in _SAFE and not site.guard.is_same_site(request):
+        if request.method in _SAFE:
+            return None
+        if not site.guard.is_same_site(request):
             logger.warning("refused a %s of %s from another site", request.method, request.path)
             return problem(403, "FORBIDDEN: the request comes from another site")
+        try:
+            request.get_data()  # nothing is done before the body is whole
+        except RequestEntityTooLarge:
+            return problem(413, "BODY_TOO_BIG")
         return None
 
     def finish(self, response: Response) -> Response:

@@ -52,9 +52,6 @@ class Daemon:
 
     # -- for subclasses ------------------------------------------------------------------------------
 
-    #: See HTTPServer; None because the applications of nsqd and nsqlookupd have a limit for each path.
-    _body_limit: int | None = None
-
     def _claim(self) -> None:
         """Take what only one daemon may have; called first. Raises OSError, and takes nothing then."""
 
@@ -100,7 +97,8 @@ class Daemon:
         ]
         self._prepare()
         self._servers = [TCPServer(tcp, self._accept, spawn=self._greenlets.spawn)] if tcp is not None else []
-        options = {"log": self._log, "body_limit": self._body_limit, "spawn": self._greenlets.spawn}
+        # The applications read bodies themselves, with limits of their own.
+        options = {"log": self._log, "body_limit": None, "spawn": self._greenlets.spawn}
         if http is not None:
             self._servers.append(HTTPServer(http, self._application(over_tls=False), **options))
         if https is not None:

@@ -1,0 +1,111 @@
+"""``gnsq-like admin`` as a process: its flags, its config file, its end; and ``admin-password``."""
+
+from __future__ import annotations
+
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gnsq_like.admin.web.identity import read_passwords
+from tests.support import raw
+from tests.support.commands import gnsq_like
+from tests.support.daemons import running_nsqlookupd
+from tests.support.web import Server, running
+
+
+@contextmanager
+def admin(directory: Path, *flags: str) -> Iterator[Server]:
+    command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
+    with running(command, directory, r"HTTP: listening on 127\.0\.0\.1:(\d+)") as server:
+        yield server
+
+
+def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
+    config = tmp_path / "nsqadmin.cfg"
+    with running_nsqlookupd() as lookupd:
+        config.write_text(
+            f"""
+            log_level = "warn"
+            base_path = "/from-file"
+            nsqlookupd_http_addresses = ["{lookupd.http_address}"]
+            admin_users = ["ada", "bob"]
+            http_client_request_timeout = 3000
+            read_only = true
+            dev_static_dir = "/x"
+            [clusters]
+            east = ["nsqd:127.0.0.1:9"]
+            """
+        )
+        flags = ["-config", str(config), "-base-path", "/nsq", "-verbose=true", "--log-level=info", "--no-peek"]
+        with admin(tmp_path, *flags) as server:
+            address = f"127.0.0.1:{server.port}"
+            answers = {
+                name: raw.get(address, f"/nsq/config/{name}").body.decode()
+                for name in (
+                    "log_level",
+                    "base_path",
+                    "admin_users",
+                    "http_client_request_timeout",
+                    "read_only",
+                    "peek",
+                )
+            }
+            assert answers == {
+                **{"log_level": "2", "base_path": "/nsq", "admin_users": '["ada","bob"]'},
+                **{"http_client_request_timeout": "3000000000", "read_only": "true", "peek": "false"},
+            }
+            assert raw.get(address, "/nsq/api/topics").json() == {"topics": None, "message": ""}
+            assert raw.get(address, "/nsq/clusters/east/api/topics").status == 502
+            assert "[nsqadmin]" in server.log
+            assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ([], "--nsqd-http-address or --lookupd-http-address required"),
+        (["--nsqd-http-address=h:1", "--lookupd-http-address=h:2"], "not both"),
+        (["--nsqd-http-address=nonsense"], "invalid address"),
+        (["--cluster", "east"], "NAME="),
+        (["--nsqd-http-address=h:1", "--password-file=/nowhere"], "password_file"),
+        (["--nsqd-http-address=h:1", "--http-client-request-timeout=soon"], "soon"),
+    ],
+)
+def test_wrong_flags_are_one_line(flags: list[str], part: str) -> None:
+    done = gnsq_like("admin", *flags)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_in_use(tmp_path: Path) -> None:
+    with admin(tmp_path, "--nsqd-http-address=127.0.0.1:9") as server:
+        done = gnsq_like("admin", "--nsqd-http-address=127.0.0.1:9", f"--http-address=127.0.0.1:{server.port}")
+    assert (done.returncode, "cannot start" in done.stderr) == (2, True)
+
+
+def test_passwords_are_set_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "passwords"
+
+    def set_password(user: str, password: str) -> int:
+        command = [sys.executable, "-m", "gnsq_like", "admin-password", str(path), user, "--password", password]
+        return subprocess.run(command, check=False, capture_output=True).returncode
+
+    assert set_password("ada", "one") == 0
+    assert set_password("bob", "two") == 0
+    before = read_passwords(str(path))
+    assert {*before} == {"ada", "bob"}
+    assert "one" not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert set_password("ada", "three") == 0
+    assert read_passwords(str(path))["ada"] != before["ada"]
+    assert read_passwords(str(path))["bob"] == before["bob"]
+    assert set_password("ada", "") == 0
+    assert {*read_passwords(str(path))} == {"bob"}
+    assert set_password("a:b", "x") == 1
