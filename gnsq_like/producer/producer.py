@@ -21,7 +21,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from gevent import get_hub, monkey
+from gevent import monkey
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
@@ -37,6 +37,7 @@ from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, allocate_lock, call_here, handle_here, thread_id
+from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -56,10 +57,17 @@ _starting: Any = allocate_lock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
-    """The hub for a Producer whose first publish is made in this thread; see the option ``own_thread``."""
-    if own_thread is None:
-        own_thread = not (monkey.is_module_patched("threading") and get_hub().main_hub)
-    return hub_thread.background() if own_thread else handle_here()
+    """The hub for a Producer whose first publish is made in this thread; see the option ``own_thread``.
+
+    :raises NotSent: if there is none, and none can be made
+    """
+    try:
+        if own_thread is None:
+            own_thread = not (monkey.is_module_patched("threading") and own_hub().main_hub)
+        return hub_thread.background() if own_thread else handle_here()
+    except (OSError, RuntimeError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
 
 
 def _withdraw(publish: Publish, hub_handle: HubHandle) -> None:

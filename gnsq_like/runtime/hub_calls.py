@@ -18,6 +18,7 @@ from gevent import get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
 from gevent.hub import Waiter
 
+from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
@@ -172,8 +173,11 @@ _here = _Here()
 
 
 def handle_here() -> HubHandle:
-    """The HubHandle of this thread; makes its hub if there is none."""
-    hub = get_hub()
+    """The HubHandle of this thread; makes its hub if there is none.
+
+    :raises OSError: if there are not enough file descriptors for a new hub
+    """
+    hub = own_hub()
     handle = _here.hub_handle
     if handle is None or handle.hub is not hub:
         handle = _here.hub_handle = HubHandle()

@@ -11,11 +11,11 @@ import logging
 import threading
 from typing import Any
 
-import gevent
 from gevent import monkey
 
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock, forget_here, handle_here
+from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import end_blocking_threads
 
@@ -36,6 +36,8 @@ class HubThread:
         self.hub_handle: HubHandle | None = None
         #: Settled to end the thread.
         self._end = PendingReply()
+        #: Why the thread could not make its hub.
+        self._failure: OSError | None = None
         #: Held by the thread while it runs.
         self._running: Any = None
 
@@ -43,9 +45,11 @@ class HubThread:
         """Start the thread unless it runs; one caller at a time. May block briefly. Next: :meth:`end`.
 
         :raises RuntimeError: if no thread can be started
+        :raises OSError: if there are not enough file descriptors for its hub
         """
         if self.hub_handle is None:
             self._end, self._running = PendingReply(), allocate_lock()
+            self._failure = None
             started = allocate_lock()
             started.acquire()
             if monkey.is_module_patched("threading"):
@@ -53,7 +57,10 @@ class HubThread:
             else:
                 # Started by threading, which otherwise registers a dummy thread object and never removes it.
                 threading.Thread(target=self._live, args=(started,), name=self._name, daemon=True).start()
-            if not started.acquire(True, _START_TIMEOUT) or self.hub_handle is None:
+            is_ready = started.acquire(True, _START_TIMEOUT)
+            if self._failure is not None:
+                raise self._failure
+            if not is_ready or self.hub_handle is None:
                 raise RuntimeError(f"the thread {self._name} did not start")
         return self.hub_handle
 
@@ -74,7 +81,12 @@ class HubThread:
         self.hub_handle = None
 
     def _live(self, started: Any) -> None:
-        hub = gevent.get_hub()
+        try:
+            hub = own_hub()
+        except OSError as exc:
+            self._failure = exc
+            started.release()
+            return
         stay = hub.loop.async_()
         stay.start(lambda: None)  # keeps the hub running while it has no other watcher
         with self._running:

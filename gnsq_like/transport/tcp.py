@@ -160,7 +160,10 @@ def _connect(family: int, target: Any, address: Address, deadline: float) -> Tcp
     left = deadline - time.monotonic()
     if left <= 0:
         raise ConnectionFailed(str(address), "the time to connect is over")
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as exc:  # no file descriptors are left, or the family is switched off
+        raise ConnectionFailed(str(address), _reason(exc)) from exc
     try:
         sock.settimeout(left)
         sock.connect(target)

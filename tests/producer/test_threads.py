@@ -280,3 +280,27 @@ def test_a_thread_that_is_interrupted_abandons_its_answer(nsqd):
     )
     assert lines == ["interrupted"]
     assert messages(nsqd) == 2
+
+
+def test_without_descriptors_nothing_is_sent_and_the_process_goes_on(nsqd):
+    """libev would end it while the background thread makes its hub."""
+    lines = run_script(
+        """
+        import os, sys
+        from gnsq_like import Producer
+        from gnsq_like.errors import NotSent
+        from tests.support.processes import no_descriptors
+
+        with Producer(sys.argv[1]) as producer:
+            with no_descriptors(os.getpid()):
+                for send in (producer.publish, producer.publish_async):
+                    try:
+                        send("t", b"x")
+                    except NotSent as exc:
+                        print(exc)
+            producer.publish("t", b"x")
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["no event loop for the connections can be made: Too many open files"] * 2
+    assert messages(nsqd) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 from gnsq_like.runtime.hub_calls import thread_id
 from gnsq_like.runtime.hub_thread import HubThread
+from tests.support.processes import no_descriptors
 
 
 @pytest.fixture
@@ -42,6 +44,13 @@ def test_it_ends_and_starts_again(thread: HubThread) -> None:
     second = thread.start()
     assert second is not first
     assert second.run(thread_id) == second.thread
+
+
+def test_without_descriptors_it_does_not_start_and_may_start_later(thread: HubThread) -> None:
+    with no_descriptors(os.getpid()), pytest.raises(OSError, match="Too many open files"):
+        thread.start()
+    handle = thread.start()
+    assert handle.run(thread_id) == handle.thread
 
 
 def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, caplog: pytest.LogCaptureFixture) -> None:

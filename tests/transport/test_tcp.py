@@ -14,6 +14,7 @@ from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed
 from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial, give_way
 from tests.support.peer import PATIENCE, free_port, scripted_nsqd
+from tests.support.processes import no_descriptors
 
 
 def test_every_address_of_a_name_is_tried() -> None:
@@ -26,6 +27,12 @@ def test_every_address_of_a_name_is_tried() -> None:
 def test_nothing_listens() -> None:
     with pytest.raises(ConnectionFailed, match="refused"):
         dial(parse_address(f"127.0.0.1:{free_port()}"), PATIENCE)
+
+
+def test_no_descriptors_are_left() -> None:
+    address = parse_address(f"127.0.0.1:{free_port()}")
+    with no_descriptors(os.getpid()), pytest.raises(ConnectionFailed, match="Too many open files"):
+        dial(address, PATIENCE)
 
 
 def test_no_time_is_left() -> None:
