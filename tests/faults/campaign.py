@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections import Counter
@@ -140,9 +141,10 @@ class Campaign:
             self._come_to_rest()
 
             def are_closed() -> bool:
-                return all(len(now) <= before for now, before in zip(self._stage.sockets(), counts, strict=True))
+                now = [len(sockets) for sockets in self._stage.sockets()]
+                return len(now) == len(counts) and all(map(operator.le, now, counts))
 
-            if not self._wait(are_closed, 10, "nsqds keep sockets"):
+            if not self._wait(are_closed, 10, "nsqds keep sockets, or have ended"):
                 self._errors[-1] += f", {counts} before: {self._stage.sockets()}"
             return self._result()
 

@@ -128,8 +128,10 @@ class Client:
     def _steer(self, reader: Reader) -> None:
         """Pause the Reader, or stop and start it, now and then."""
         draw = random.Random(f"{self._spec.seed} steering")
-        while not self._is_quiet and self._notes.is_mine:
+        while not self._is_quiet:
             gevent.sleep(draw.uniform(0, 5))
+            if not self._notes.is_mine:
+                return  # a forked child, whose hub resumes the parent's greenlets: it would start a Reader there
             if draw.random() < 0.2:
                 self._stop(reader, draw.uniform(0, 1))
                 reader.start()

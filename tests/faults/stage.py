@@ -31,6 +31,7 @@ import gevent
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPError
+from gnsq_like.server.daemon_process import DaemonFailed
 from gnsq_like.testing import Clock, FaultProxy, RunningNsqlookupd, running_nsqlookupd
 from tests.faults.client_run import CHANNEL, TOPIC
 from tests.faults.liar import Liar
@@ -44,6 +45,8 @@ from tests.support.processes import limited, no_descriptors, stopped
 _CLOCK_JUMP = 1000.0
 #: Seconds for an nsqd to end after SIGTERM, on a busy machine.
 _END_TIMEOUT = 20.0
+#: How often it is started until it listens in time.
+_STARTS = 3
 
 
 class _JumpingClock(Clock):
@@ -158,7 +161,7 @@ class Stage:
 
     def sockets(self) -> list[list[str]]:
         """The open sockets of each nsqd."""
-        return [sockets(_pid(nsqd)) for nsqd in self.nsqds]
+        return [sockets(_pid(nsqd)) for nsqd in self.nsqds if nsqd.is_running]
 
     # -- faults --------------------------------------------------------------------------------------
 
@@ -189,7 +192,7 @@ class Stage:
             else:
                 self._terminate(nsqd)
             yield
-            nsqd.start()
+            self._start(nsqd)
         elif fault.kind == "stop":
             with stopped(_pid(nsqd)):
                 yield
@@ -201,6 +204,19 @@ class Stage:
             largest = max((path.stat().st_size for path in data.glob("*.dat")), default=0)
             with limited(_pid(nsqd), resource.RLIMIT_FSIZE, largest + int(fault.draw * 5000)):
                 yield
+
+    @staticmethod
+    def _start(nsqd: Process) -> None:
+        """Start it again; a machine with much else to do may need more time than it has."""
+        for _ in range(_STARTS - 1):
+            try:
+                nsqd.start()
+            except DaemonFailed as exc:
+                if "did not listen" not in str(exc):
+                    raise
+            else:
+                return
+        nsqd.start()
 
     @staticmethod
     def _terminate(nsqd: Process) -> None:
