@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,11 @@ _AFTERMATH = 1.0
 _STALL = 0.2
 #: Messages whose history is shown for each kind of violation.
 _HISTORIES = 3
+#: What a client should not log; handlers raise Odd and KeyboardInterrupt.
+_BAD_LOGS = re.compile(
+    r"unexpected error|Fatal Python error|could not be detached|called from another thread, failed|on_\w+ failed"
+    r"|<Greenlet .* failed with (?!Odd|KeyboardInterrupt)\w+"
+)
 
 
 class _Wire:
@@ -228,6 +234,14 @@ class Campaign:
         gevent.joinall([gevent.spawn(actor.end) for actor in self._actors])
         for actor in self._actors:
             self._errors += actor.errors
+            for spec in actor.specs:
+                log = (self._stage.directory / f"{spec.name}.log").read_text(errors="replace")
+                self._errors += [
+                    f"{spec.name} logged: {log[found.start() :][:2000]}" for found in _BAD_LOGS.finditer(log)
+                ]
+        for nsqd in self._stage.nsqds:
+            self._stage.look_at_log(nsqd)
+        self._errors += self._stage.bad_logs
 
     def _result(self) -> Result:
         self._peaks["client"] = max(actor.peak_mib for actor in self._actors)

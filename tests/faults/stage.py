@@ -83,6 +83,8 @@ class Stage:
         self.nsqds: list[Process] = []
         self.links: list[FaultProxy] = []
         self.liar = Liar()
+        #: What nsqds should not have logged.
+        self.bad_logs: list[str] = []
         self.lookupd: RunningNsqlookupd
         self.lookupd_link: FaultProxy
 
@@ -163,6 +165,13 @@ class Stage:
         """The open sockets of each nsqd."""
         return [sockets(_pid(nsqd)) for nsqd in self.nsqds if nsqd.is_running]
 
+    def look_at_log(self, nsqd: Process) -> None:
+        """Keep what should not be in a log; before the nsqd is started again, and in the end."""
+        log = nsqd.log
+        for word in ("Traceback", "panic:"):
+            if word in log:
+                self.bad_logs.append(f"an nsqd logged: {log[log.index(word) :][:3000]}")
+
     # -- faults --------------------------------------------------------------------------------------
 
     def do(self, fault: Fault, killed: Callable[[int], None]) -> None:
@@ -191,6 +200,7 @@ class Stage:
                 nsqd.kill()
             else:
                 self._terminate(nsqd)
+            self.look_at_log(nsqd)
             yield
             self._start(nsqd)
         elif fault.kind == "stop":
