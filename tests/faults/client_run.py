@@ -33,10 +33,11 @@ CHANNEL = "c"
 _OF_CHILDREN = 500_000_000
 #: Seconds for a forked child.
 _CHILD_TIMEOUT = 30.0
-#: Seconds between two looks whether this process runs, and those that count as a stall.
-_TICK, _STALL = 0.05, 0.1
+#: Seconds between two looks whether this process runs, and how late one must be to count as a stall.
+_TICK, _STALL = 0.05, 0.02
 
 _native_sleep = monkey.get_original("time", "sleep")
+_start_new_thread = monkey.get_original("_thread", "start_new_thread")
 _OUTCOMES: dict[type[BaseException], str] = {NotSent: NOT_SENT, PublishRefused: REFUSED, OutcomeUnknown: UNKNOWN}
 
 
@@ -49,6 +50,7 @@ class Client:
         self._numbers = itertools.count(spec.first)
         self._forks = itertools.count()
         self._is_quiet = False
+        self._is_over = False
         self._is_native = spec.way == "threads"
         self._sleep: Callable[[float], object] = _native_sleep if self._is_native else gevent.sleep
         self._may_repeat = bool(spec.producer.get("retry_unknown")) or spec.producer.get("replicas", 1) > 1
@@ -62,7 +64,9 @@ class Client:
         """Until stdin says stop."""
         self._warm_up()
         before = own_resources()
-        ticker = gevent.spawn(self._tick)
+        ticker = gevent.spawn(self._tick, gevent.sleep)
+        # Threads of one process wait for each other as well as for the machine.
+        _start_new_thread(self._tick, (_native_sleep,))
         producer = Producer(**self._addresses, **self._spec.producer)
         many = Batch(self._handler.handle_many, self._spec.batch, 0.1) if self._spec.batch > 1 else None
         reader = Reader(
@@ -85,7 +89,8 @@ class Client:
             _undisturbed(each.join)
         _undisturbed(self._stop, reader, 5.0)
         _undisturbed(producer.close)
-        ticker.kill()
+        self._is_over = True
+        _undisturbed(ticker.join)
         del reader, producer, publishers, forks, steering, many
         gevent.sleep(2.5)  # idle threads for HTTP end by themselves
         self._notes.left({"before": before, "after": own_resources()})
@@ -101,6 +106,7 @@ class Client:
                 producer.publish(topic, make_body(-1))
             gevent.sleep(0.5)
         del producer
+        AsyncResult().set_exception(ValueError())  # its first call imports a module, which takes a descriptor
         gevent.sleep(2.5)
 
     def _spawn(self, function: Callable[..., object], *arguments: object) -> Any:
@@ -110,13 +116,13 @@ class Client:
         thread.start()
         return thread
 
-    def _tick(self) -> None:
-        while True:
+    def _tick(self, sleep: Callable[[float], object]) -> None:
+        while not self._is_over and self._notes.is_mine:
             begin = time.monotonic()
-            gevent.sleep(_TICK)
+            sleep(_TICK)
             end = time.monotonic()
-            if end - begin > _STALL:
-                self._notes.stalled(begin, end)
+            if end - begin > _TICK + _STALL:
+                self._notes.stalled(begin + _TICK, end)
 
     def _stop(self, reader: Reader, timeout: float) -> None:
         begin = time.monotonic()

@@ -21,8 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-#: Seconds by which a publish may return after its deadline, beside the time in which its process did not run.
+#: Seconds by which a publish may return after its deadline on a machine that has time for it.
 LATE = 0.25
+#: How often a publish that ends waits for its process to go on: the deadline's timer, the other thread, the caller.
+_STEPS = 3
 #: Seconds around a message's timeout in which nsqd may take it back (it looks every 0.1 s).
 _TIMEOUT_MARGIN = 0.5
 #: Messages that a killed nsqd may have taken from one disk queue, and not yet put into the next or sent.
@@ -151,7 +153,7 @@ class Ledger:
         self._handled[number] += 1
 
     def stalled(self, client: str, begin: float, end: float) -> None:
-        """The client's process did not run."""
+        """The client's process, or a thread of it, did not run."""
         self._stalls.setdefault(client, []).append((begin, end))
 
     def stopping(self, client: str, begin: float, end: float) -> None:
@@ -270,7 +272,7 @@ class Ledger:
             return
         stalls = self._stalls.get(self._clients[number], ())
         stood = sum(max(0.0, min(end, publish.ended_at) - max(begin, publish.begun_at)) for begin, end in stalls)
-        if over - stood > LATE:
+        if over - _STEPS * stood > LATE:
             verdict.late.append((number, over))
 
     def _explain(self, number: int, times: int, verdict: Verdict) -> None:

@@ -96,7 +96,9 @@ def test_unless_the_process_stood_still(ledger: Ledger) -> None:
     ledger.ended(1, NOT_SENT, 5.0)
     ledger.stalled("another", 1.0, 5.0)
     assert ledger.judge().late
-    ledger.stalled("c", 1.5, 4.5)
+    ledger.stalled("c", 1.5, 2.0)
+    assert ledger.judge().late
+    ledger.stalled("c", 2.0, 2.5)
     assert not ledger.judge().late
 
 
