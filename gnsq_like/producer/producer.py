@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from gevent import Timeout, get_hub
 from gevent.hub import Waiter
+
+logger = logging.getLogger(__name__)
 
 
 class PendingReply:
@@ -39,7 +42,11 @@ class PendingReply:
     def _call_links(self) -> None:
         links, self._links = self._links, None
         for link in links or ():
-            link()
+            try:
+                link()
+            except Exception:
+                # Whoever settles this has others to settle: a timer would not fire again, a connection would end.
+                logger.exception("%r, called with an outcome, failed", link)
 
     def forget(self) -> None:
         """Mark as settled without calling the links, because the waiter is gone. Never switches."""

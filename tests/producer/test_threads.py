@@ -282,6 +282,29 @@ def test_a_thread_that_is_interrupted_abandons_its_answer(nsqd):
     assert messages(nsqd) == 2
 
 
+def test_without_descriptors_results_are_ready_in_time(nsqd):
+    """The first exception of a gevent AsyncResult imports a module."""
+    lines = run_script(
+        """
+        import logging, os, sys
+        import gevent
+        from gnsq_like import Producer
+        from tests.support.processes import no_descriptors
+
+        logging.disable(logging.WARNING)  # of failed tries
+        gevent.sleep(0)  # makes the hub
+        with Producer(sys.argv[1], own_thread=False) as producer, no_descriptors(os.getpid()):
+            results = [producer.publish_async("t", b"x", timeout=seconds) for seconds in (0.1, 0.2, 0.3)]
+            gevent.wait(results, timeout=30)
+            for result in results:
+                print(repr(result.exception))
+        """,
+        nsqd.tcp_address,
+    )
+    assert [line.split("(")[0] for line in lines] == ["NotSent"] * 3
+    assert all("Too many open files" in line for line in lines)
+
+
 def test_without_descriptors_nothing_is_sent_and_the_process_goes_on(nsqd):
     """libev would end it while the background thread makes its hub."""
     lines = run_script(

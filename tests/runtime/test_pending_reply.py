@@ -116,3 +116,17 @@ def test_a_wait_that_ends_in_the_round_of_the_settlement() -> None:
     reply.settle()
     killed.join()
     assert reply.wait()
+
+
+def test_a_link_that_raises_is_logged_and_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    reply = PendingReply()
+    calls: list[str] = []
+
+    def fail() -> None:
+        raise OSError("no descriptors")
+
+    reply.link(fail)
+    reply.link(lambda: calls.append("the next one"))
+    reply.settle()
+    assert calls == ["the next one"]
+    assert "called with an outcome, failed" in caplog.text
