@@ -155,7 +155,11 @@ class Actor:
             gevent.sleep(fault.lasts)
             return self.start()
         if fault.kind == "fork":
+            # It is over before the next fault: libev cannot go on in a child that has no descriptors.
+            count = self._path("out").read_bytes().count(b"forked")
             self.command("fork")
+            while self._path("out").read_bytes().count(b"forked") == count and process.poll() is None:
+                gevent.sleep(0.05)
         else:
             with (stopped if fault.kind == "stop" else no_descriptors)(process.pid):
                 gevent.sleep(fault.lasts)

@@ -234,17 +234,24 @@ class Client:
                 status = 0
             finally:
                 os._exit(status)
+        self._reap(pid)
+        if self._notes.is_mine:
+            print("forked", flush=True)
+
+    def _reap(self, pid: int) -> None:
+        """Wait for a child's end."""
         deadline = time.monotonic() + _CHILD_TIMEOUT
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self._notes.is_mine:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 if status:
                     self._notes.unexpected(f"a forked child ended with wait status {status}")
                 return
             gevent.sleep(_TICK)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        self._notes.unexpected("a forked child did not end")
+        if self._notes.is_mine:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._notes.unexpected("a forked child did not end")
 
 
 def _undisturbed(function: Callable[..., object], *arguments: object) -> None:
