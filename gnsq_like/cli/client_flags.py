@@ -183,14 +183,21 @@ def _address_options(function: Any, verb: str) -> Any:
     )(function)
 
 
-def consumes(function: Any = None, *, in_flight: int = 200) -> Any:
-    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source.
+def consumes(function: Any) -> Any:
+    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source."""
+    return consumes_with(200)(function)
 
-    :param in_flight: the default of ``--max-in-flight``
-    """
-    if function is None:
-        return functools.partial(consumes, in_flight=in_flight)
 
+def consumes_with(in_flight: int) -> Callable[[Any], Any]:
+    """A decorator as :func:`consumes`, with another default of ``--max-in-flight``."""
+
+    def add(function: Any) -> Any:
+        return _consumes(function, in_flight)
+
+    return add
+
+
+def _consumes(function: Any, in_flight: int) -> Any:
     @functools.wraps(function)
     def command(
         *,

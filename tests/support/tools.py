@@ -147,8 +147,9 @@ def fill(nsqd: Running, topic: str, bodies: list[bytes], *channels: str) -> None
         http.create_topic(topic)
         for channel in channels:
             http.create_channel(topic, channel)
-        for start in range(0, len(bodies), 10_000):
-            http.multi_publish(topic, bodies[start : start + 10_000])
+        step = max(1, 2_000_000 // max(map(len, bodies), default=1))  # below nsqd's max-body-size
+        for start in range(0, len(bodies), step):
+            http.multi_publish(topic, bodies[start : start + step])
 
 
 def taken(nsqd: Running, topic: str, count: int, channel: str = "check") -> list[bytes]:
