@@ -173,7 +173,7 @@ class Handlers:
         self._workers.kill()
         if self._collector is not None:
             self._collector.kill()
-        if self._threads is not None and (running := self._threads.close()):
+        if self._threads is not None and (running := self._threads.close(calls=False)):
             logger.warning("%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------
