@@ -477,6 +477,7 @@ class Reader:
             "waiting": 0 if running is None else running.handlers.waiting,
             "busy": _busy(self),
             "max_in_flight": self._max_in_flight,
+            "paused": self._paused,
             "backoff_level": 0 if running is None else running.flow.backoff.level,
             "reconnects": self._reconnect_count,
             "known": [] if running is None else sorted(map(str, running.redialer.known)),
