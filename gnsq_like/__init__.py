@@ -43,21 +43,22 @@ __all__ = [
     "errors",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Authorized": "gnsq_like.wire.negotiated",
-        "Batch": "gnsq_like.reader.batch",
-        "Connection": "gnsq_like.connection.connection",
-        "Deduplicate": "gnsq_like.deduplicate",
-        "LookupdClient": "gnsq_like.http.nsqlookupd",
-        "Message": "gnsq_like.reader.message",
-        "NsqdHTTPClient": "gnsq_like.http.nsqd",
-        "NsqdNode": "gnsq_like.http.nsqlookupd",
-        "Producer": "gnsq_like.producer.producer",
-        "Reader": "gnsq_like.reader.reader",
-        "Requeue": "gnsq_like.errors",
-        "deadletter": "gnsq_like.deadletter",
-        "errors": "gnsq_like.errors",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Authorized": "gnsq_like.wire.negotiated",
+            "Batch": "gnsq_like.reader.batch",
+            "Connection": "gnsq_like.connection.connection",
+            "Deduplicate": "gnsq_like.deduplicate",
+            "LookupdClient": "gnsq_like.http.nsqlookupd",
+            "Message": "gnsq_like.reader.message",
+            "NsqdHTTPClient": "gnsq_like.http.nsqd",
+            "NsqdNode": "gnsq_like.http.nsqlookupd",
+            "Producer": "gnsq_like.producer.producer",
+            "Reader": "gnsq_like.reader.reader",
+            "Requeue": "gnsq_like.errors",
+            "deadletter": "gnsq_like.deadletter",
+            "errors": "gnsq_like.errors",
+        },
+    )

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a package's ``__init__``.
+    """``__getattr__`` and ``__dir__`` for a package's ``__init__``, to be assigned ``if not TYPE_CHECKING``.
 
     :param package: the package's ``__name__``
     :param modules: for each public name, the module that defines it; for a public module, the module itself
@@ -27,6 +28,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        present = vars(sys.modules[package])
+        loaded = {
+            name
+            for name, value in present.items()
+            if name.startswith("__") or (isinstance(value, ModuleType) and not name.startswith("_"))
+        }
+        return sorted({*loaded, *present["__all__"], *modules})
 
     return __getattr__, __dir__

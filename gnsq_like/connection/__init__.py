@@ -11,4 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"Connection": "gnsq_like.connection.connection"})
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, {"Connection": "gnsq_like.connection.connection"})

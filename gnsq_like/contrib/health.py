@@ -22,6 +22,7 @@ _REPORTED = (
     "state",
     "in_flight",
     "max_in_flight",
+    "paused",
     "backoff_level",
     "received",
     "finished",

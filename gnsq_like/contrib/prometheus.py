@@ -17,6 +17,7 @@ nsq_reader_in_flight_messages         gauge
 nsq_reader_max_in_flight_messages     gauge
 nsq_reader_rdy_messages               gauge      over all connections
 nsq_reader_connections                gauge
+nsq_reader_paused                     gauge      how many Readers are paused
 nsq_reader_backoff_level              gauge      the highest of all processes
 nsq_reader_handler_seconds            histogram  of the handlers wrapped by ``timed``
 nsq_producer_messages_total           counter    by producer and outcome: confirmed, refused, unknown, not_sent
@@ -70,6 +71,7 @@ _READER_GAUGES: dict[str, tuple[str, str, Any]] = {
     "max_in_flight": ("max_in_flight_messages", "The most in flight.", "livesum"),
     "rdy": ("rdy_messages", "RDY over all connections.", "livesum"),
     "connections": ("connections", "nsqds connected.", "livesum"),
+    "paused": ("paused", "Readers that are paused.", "livesum"),
     "backoff_level": ("backoff_level", "0 while messages flow.", "livemax"),
 }
 _PRODUCER_GAUGES = {
@@ -196,6 +198,7 @@ class Metrics:
             total["max_in_flight"] += stats["max_in_flight"] if stats["state"] == "running" else 0
             total["rdy"] += sum(connection["rdy"] for connection in connections)
             total["connections"] += len(connections)
+            total["paused"] += stats["paused"]
             total["backoff_level"] = max(total["backoff_level"], stats["backoff_level"])
         _set_gauges(self._gauges, totals)
 

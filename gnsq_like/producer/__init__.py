@@ -16,4 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"Producer": "gnsq_like.producer.producer"})
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, {"Producer": "gnsq_like.producer.producer"})

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Message", "Reader"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {"Batch": "gnsq_like.reader.batch", "Message": "gnsq_like.reader.message", "Reader": "gnsq_like.reader.reader"},
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"Batch": "gnsq_like.reader.batch", "Message": "gnsq_like.reader.message", "Reader": "gnsq_like.reader.reader"},
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+
+import gevent
 
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.reader.batch import Batch, BatchCollector
@@ -81,7 +83,8 @@ class Handlers:
             self._on_giving_up = partial(self._threads.call, on_giving_up)
         #: Whether the Reader is stopping.
         self._closed = False
-        #: For iteration: messages to hand out, and the loops that wait for one.
+        #: For iteration: greenlets inside the body of a loop, messages to hand out, and the loops that wait for one.
+        self._loops: set[object] = set()
         self._pulled: deque[Message] = deque()
         self._pulling: deque[PendingReply] = deque()
 
@@ -109,8 +112,23 @@ class Handlers:
             self._pulled.extend(messages)
             self.wake()
 
-    def pull(self) -> Message | None:
-        """For iteration: the next message, or None after waiting for :meth:`wake`. May switch."""
+    def loop(self) -> Iterator[Message]:
+        """For iteration: messages as they arrive, until :meth:`close`. May switch."""
+        while not self._closed:
+            message = self._pull()
+            if message is None:
+                continue
+            greenlet = gevent.getcurrent()
+            self._loops.add(greenlet)
+            try:
+                yield message
+            finally:
+                self._loops.discard(greenlet)
+                if message.answer is None:
+                    message._leave()
+
+    def _pull(self) -> Message | None:
+        """The next message, or None after waiting for :meth:`wake`. May switch."""
         while self._pulled:
             message = self._pulled.popleft()
             if not message._is_overdue:
@@ -131,8 +149,13 @@ class Handlers:
         self.wake()
         return waiting
 
+    def forked_child(self) -> None:
+        """In a forked child: hand out nothing more, without waking the parent's loops. Never switches."""
+        self._closed = True
+        self.take_waiting()
+
     def wake(self) -> None:
-        """Wake the loops that wait in :meth:`pull`. Never switches."""
+        """Wake the loops that wait for a message. Never switches."""
         while self._pulling:
             self._pulling.popleft().settle()
 
@@ -154,9 +177,11 @@ class Handlers:
     # -- workers ------------------------------------------------------------------------------------
 
     def is_worker(self, greenlet: object) -> bool:
-        """Whether a handler runs in this greenlet."""
-        return self._workers.is_worker(greenlet) or (
-            self._collector is not None and self._collector.is_worker(greenlet)
+        """Whether a handler, or the body of a loop, runs in this greenlet."""
+        return (
+            greenlet in self._loops
+            or self._workers.is_worker(greenlet)
+            or (self._collector is not None and self._collector.is_worker(greenlet))
         )
 
     def set_concurrency(self, concurrency: int) -> None:
@@ -173,7 +198,7 @@ class Handlers:
         self._workers.kill()
         if self._collector is not None:
             self._collector.kill()
-        if self._threads is not None and (running := self._threads.close()):
+        if self._threads is not None and (running := self._threads.close(calls=False)):
             logger.warning("%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------

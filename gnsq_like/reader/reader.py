@@ -31,7 +31,7 @@ from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.runtime import at_fork
+from gnsq_like.runtime import at_exit, at_fork
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -141,8 +141,6 @@ class Reader:
         self._counts = MessageCounts()
         #: Set by start().
         self._running: _Running | None = None
-        #: For iteration: greenlets inside the body of the loop.
-        self._pullers: set[Any] = set()
 
     def __repr__(self) -> str:
         return (
@@ -194,6 +192,7 @@ class Reader:
         self._were_connected.clear()
         at_fork.register(self)
         at_fork.register_busy(self, _busy)
+        at_exit.register(self, Reader._begin_to_stop_at_exit, Reader.wait)
         watchdog.start()
         redialer.start()
         if poller is not None:
@@ -255,16 +254,16 @@ class Reader:
         running = self._running
         if running is None:
             return 0
-        current = gevent.getcurrent()
-        if not running.hub_handle.here or running.handlers.is_worker(current) or current in self._pullers:
+        if not running.hub_handle.here:
             running.hub_handle.call(self._begin_to_stop, timeout)
             return 0
         self._begin_to_stop(timeout)
+        if running.handlers.is_worker(gevent.getcurrent()):
+            return 0
         self.wait()
         return 0 if running.stop is None else running.stop.left
 
     def _begin_to_stop(self, timeout: float) -> None:
-        # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
         running = self._running
         assert running is not None
         deadline = time.monotonic() + timeout
@@ -273,11 +272,20 @@ class Reader:
         elif self._state == "running":
             self._state = "stopping"
             running.stop = Stop(self._name, running.flow, running.handlers, deadline)
+            running.stop.begin(list(self._subscriptions.values()))
+            # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
             gevent.spawn(self._end, running, running.stop)
+
+    def _begin_to_stop_at_exit(self, timeout: float) -> bool:
+        running = self._running
+        if running is None or self._state == "stopped" or not running.hub_handle.lives:
+            return False
+        running.hub_handle.call(self._begin_to_stop, timeout)
+        return True
 
     def _end(self, running: _Running, stop: Stop) -> None:
         try:
-            stop.end_delivery(list(self._subscriptions.values()))
+            stop.end_delivery()
             if running.poller is not None:
                 running.poller.stop()
             running.redialer.stop()
@@ -303,7 +311,7 @@ class Reader:
         if running.poller is not None:
             running.poller.forked_child()
         running.redialer.forked_child()
-        running.handlers.take_waiting()
+        running.handlers.forked_child()
         running.watchdog.stop()
         self._counts = MessageCounts()
         self._reconnect_count = 0
@@ -400,7 +408,8 @@ class Reader:
     def __iter__(self) -> Iterator[Message]:
         """Messages as they arrive, until the Reader is stopped; starts it unless it is running. May switch.
 
-        Each message must be answered; ``with message:`` does that.
+        Each message must be answered; ``with message:`` does that. After ``break`` the Reader runs on: call
+        :meth:`stop`, or iterate again.
 
         :raises NotRunning: if it has a handler
         """
@@ -409,17 +418,7 @@ class Reader:
         if self._state != "running":
             self.start()
         while self._state == "running" and self._running is not None:
-            message = self._running.handlers.pull()
-            if message is None:
-                continue
-            puller = gevent.getcurrent()
-            self._pullers.add(puller)
-            try:
-                yield message
-            finally:
-                self._pullers.discard(puller)
-                if message.answer is None:
-                    message._leave()
+            yield from self._running.handlers.loop()
 
     # -- steering -----------------------------------------------------------------------------------
 
@@ -478,6 +477,7 @@ class Reader:
             "waiting": 0 if running is None else running.handlers.waiting,
             "busy": _busy(self),
             "max_in_flight": self._max_in_flight,
+            "paused": self._paused,
             "backoff_level": 0 if running is None else running.flow.backoff.level,
             "reconnects": self._reconnect_count,
             "known": [] if running is None else sorted(map(str, running.redialer.known)),

@@ -31,7 +31,7 @@ _MIN_CLS_TIMEOUT = 0.5
 
 
 class Stop:
-    """The stop of one started Reader: :meth:`end_delivery`, then :meth:`finish`.
+    """The stop of one started Reader: :meth:`begin`, :meth:`end_delivery`, and :meth:`finish`.
 
     :param name: "topic/channel", for the log
     :param deadline: monotonic time until which running handlers may answer
@@ -44,6 +44,9 @@ class Stop:
         self._deadline = deadline
         #: Messages unanswered at the deadline.
         self.left = 0
+        #: Set by begin(): the connections, and the messages whose handler has not started.
+        self._subscriptions: list[Subscription] = []
+        self._waiting: list[Message] = []
 
     def hasten(self, deadline: float) -> None:
         """Bring the deadline forward; a later one changes nothing. Never switches."""
@@ -52,23 +55,27 @@ class Stop:
             if self._flow.on_drained is not None:
                 self._flow.on_drained()  # wakes finish(), which checks the deadline
 
-    def end_delivery(self, subscriptions: list[Subscription]) -> None:
-        """Steps 1 and 2. May switch."""
+    def begin(self, subscriptions: list[Subscription]) -> None:
+        """RDY 0, and no handler is started any more. Never switches."""
+        self._subscriptions = subscriptions
         self._flow.stop()
         for subscription in subscriptions:
             self._flow.close(subscription)
             subscription.connection.set_rdy(0)
-        waiting = self._handlers.close()
-        gevent.joinall([gevent.spawn(self._unsubscribe, each, waiting) for each in subscriptions])
+        self._waiting = self._handlers.close()
 
-    def _unsubscribe(self, subscription: Subscription, waiting: list[Message]) -> None:
+    def end_delivery(self) -> None:
+        """The rest of step 1, and step 2. May switch."""
+        gevent.joinall([gevent.spawn(self._unsubscribe, each) for each in self._subscriptions])
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
         patience = max(_MIN_CLS_TIMEOUT, self._deadline - time.monotonic())
         patience = min(patience, subscription.connection.options.connect_timeout)
         try:
             subscription.connection.close_subscription(patience)
         except NSQError as exc:
             logger.info("%s", exc)
-        for message in waiting:
+        for message in self._waiting:
             if message._source is subscription:
                 message.requeue(0, backoff=False)
 

@@ -8,6 +8,7 @@ threading is patched, and are held for a few instructions only.
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -49,6 +50,11 @@ class HubHandle:
     def here(self) -> bool:
         """Whether the caller is in this thread."""
         return bool(thread_id() == self.thread)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its thread has not ended."""
+        return self.thread in sys._current_frames()
 
     @property
     def backlog(self) -> int:

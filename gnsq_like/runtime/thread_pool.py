@@ -15,6 +15,7 @@ import operator
 import os
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 import gevent
@@ -35,6 +36,9 @@ BLOCKING_THREADS = 32
 #: that calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
 
+#: Seconds between two looks at the threads that are to end.
+_CLOSE_STEP = 0.01
+
 #: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
 _blocking: Any = monkey.get_original("_thread", "_local")()
 
@@ -48,13 +52,6 @@ class _Raised:
         self.exception = exception
 
 
-def _caught(function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
-    try:
-        return function(argument)
-    except BaseException as exc:
-        return _Raised(exc)
-
-
 class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
@@ -66,6 +63,8 @@ class ThreadPool:
     def __init__(self, width: int, *, idle_timeout: float | None = None) -> None:
         idle = -1 if idle_timeout is None else idle_timeout
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
+        #: A mark for each running call; added and removed by its thread.
+        self._running: set[object] = set()
 
     @property
     def width(self) -> int:
@@ -80,7 +79,7 @@ class ThreadPool:
 
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
         """Call ``function(argument)`` in a thread; returns or raises whatever it does. May switch."""
-        outcome = self._pool.spawn(_caught, function, argument).get()
+        outcome = self._pool.spawn(self._call, function, argument).get()
         if not isinstance(outcome, _Raised):
             return outcome
         try:
@@ -88,14 +87,30 @@ class ThreadPool:
         finally:
             del outcome  # breaks the reference cycle of traceback and frame
 
-    def close(self, timeout: float = 1.0) -> int:
+    def _call(self, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
+        # In a thread.
+        mark = object()
+        self._running.add(mark)
+        try:
+            return function(argument)
+        except BaseException as exc:
+            return _Raised(exc)
+        finally:
+            self._running.discard(mark)
+
+    def close(self, timeout: float = 1.0, *, calls: bool = True) -> int:
         """End idle threads now, the others when their calls end. May switch.
 
         :param timeout: seconds to wait for them
+        :param calls: whether to wait for running calls, too, and not for idle threads only
         :returns: the number of threads still running then
         """
         end = gevent.spawn(self._pool.kill)
-        end.join(timeout)
+        deadline = monotonic() + timeout
+        while not end.dead and (left := deadline - monotonic()) > 0:
+            if not calls and self._pool.size <= len(self._running):
+                break
+            end.join(min(left, _CLOSE_STEP))
         return 0 if end.dead else int(self._pool.size)
 
 

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Nsqd", "NsqdOptions", "Nsqlookupd", "NsqlookupdOptions"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Nsqd": "gnsq_like.server.nsqd.nsqd",
-        "NsqdOptions": "gnsq_like.server.options",
-        "Nsqlookupd": "gnsq_like.server.nsqlookupd.nsqlookupd",
-        "NsqlookupdOptions": "gnsq_like.server.options",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Nsqd": "gnsq_like.server.nsqd.nsqd",
+            "NsqdOptions": "gnsq_like.server.options",
+            "Nsqlookupd": "gnsq_like.server.nsqlookupd.nsqlookupd",
+            "NsqlookupdOptions": "gnsq_like.server.options",
+        },
+    )

@@ -46,22 +46,23 @@ __all__ = [
     "wait_until",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "ChannelState": "gnsq_like.testing.states",
-        "Clock": "gnsq_like.testing.clock",
-        "FaultProxy": "gnsq_like.testing.proxy",
-        "Published": "gnsq_like.testing.recording",
-        "RecordingProducer": "gnsq_like.testing.recording",
-        "RunningCluster": "gnsq_like.testing.cluster",
-        "RunningNsqd": "gnsq_like.testing.running",
-        "RunningNsqlookupd": "gnsq_like.testing.running",
-        "TakenMessage": "gnsq_like.testing.take",
-        "TopicState": "gnsq_like.testing.states",
-        "running_cluster": "gnsq_like.testing.cluster",
-        "running_nsqd": "gnsq_like.testing.running",
-        "running_nsqlookupd": "gnsq_like.testing.running",
-        "wait_until": "gnsq_like.testing.waits",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "ChannelState": "gnsq_like.testing.states",
+            "Clock": "gnsq_like.testing.clock",
+            "FaultProxy": "gnsq_like.testing.proxy",
+            "Published": "gnsq_like.testing.recording",
+            "RecordingProducer": "gnsq_like.testing.recording",
+            "RunningCluster": "gnsq_like.testing.cluster",
+            "RunningNsqd": "gnsq_like.testing.running",
+            "RunningNsqlookupd": "gnsq_like.testing.running",
+            "TakenMessage": "gnsq_like.testing.take",
+            "TopicState": "gnsq_like.testing.states",
+            "running_cluster": "gnsq_like.testing.cluster",
+            "running_nsqd": "gnsq_like.testing.running",
+            "running_nsqlookupd": "gnsq_like.testing.running",
+            "wait_until": "gnsq_like.testing.waits",
+        },
+    )

@@ -76,6 +76,15 @@ def test_backoff_is_reported_and_healthy():
         assert (reported["backoff_level"], reported["failed"], reported["requeued"]) == (1, 1, 1)
 
 
+def test_a_pause_is_reported_and_healthy():
+    with running_nsqd() as nsqd, reading(nsqd_tcp_addresses=nsqd.tcp_address) as reader:
+        wait_for(lambda: reader.stats()["connections"], "the connection")
+        assert report([reader])[1]["readers"][0]["paused"] is False
+        reader.pause()
+        assert problem(reader) is None
+        assert report([reader])[1]["readers"][0]["paused"] is True
+
+
 def test_every_nsqd_refuses_for_good():
     with scripted_nsqd() as nsqd, reading(nsqd_tcp_addresses=nsqd.address) as reader:
         peer = nsqd.accept()

@@ -88,6 +88,9 @@ def test_what_a_reader_and_a_producer_count(registry, metrics):
             assert found[f"nsq_reader_connections{labels}"] == 1
             assert found[f"nsq_reader_max_in_flight_messages{labels}"] == 3
             assert found[f"nsq_reader_rdy_messages{labels}"] >= 1
+            assert found[f"nsq_reader_paused{labels}"] == 0
+            reader.pause()
+            assert scrape(registry)[f"nsq_reader_paused{labels}"] == 1
             assert found[f"nsq_reader_in_flight_messages{labels}"] == found[f"nsq_reader_backoff_level{labels}"] == 0
             assert found['nsq_producer_messages_total{outcome="confirmed",producer="web"}'] == 4
             assert found['nsq_producer_connections{producer="web"}'] == 1

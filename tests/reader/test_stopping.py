@@ -11,11 +11,13 @@ import pytest
 from gevent.event import Event
 from gevent.queue import Empty
 
-from gnsq_like import Batch, Producer, Reader
-from tests.support.daemons import running_nsqd, wait_for
+from gnsq_like import Batch, Message, Producer, Reader
+from tests.support.channels import channel_stats
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+from tests.support.scripts import run_script
 
 
 def test_stopping_requeues_what_no_handler_began_and_lets_the_running_one_answer(nsqd):
@@ -95,6 +97,71 @@ def test_a_handler_may_stop_its_reader(nsqd):
     lines = answer_cls(peer)
     assert b"FIN " + ID % 1 in [*lines, peer.line() if b"FIN " + ID % 1 not in lines else b""]
     assert reader.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("form", ["handler", "loop"])
+def test_nothing_is_begun_after_the_call_of_stop(nsqd, form):
+    """Although the hub gets no turn between the messages of one read."""
+    begun: list[Message] = []
+
+    def handler(message: Message) -> None:
+        begun.append(message)
+        reader.stop()
+
+    def loop() -> None:
+        for message in reader:
+            with message:
+                handler(message)
+
+    reader = reading([nsqd], handler if form == "handler" else None, max_in_flight=5, adaptive_rdy=False)
+    looping = gevent.spawn(loop if form == "loop" else reader.start)
+    peer = serve(nsqd)
+    peer.messages(*(ID % number for number in range(5)))
+    answer_cls(peer)
+    lines = sorted(peer.line() for _ in range(4))
+    assert reader.wait(PATIENCE)
+    looping.get(timeout=PATIENCE)
+    assert len(begun) == 1
+    assert reader.stats()["finished"] == 1
+    assert lines == [b"REQ " + ID % number + b" 0" for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["patched", "unpatched", "in a thread"])
+def test_the_end_of_the_program_sends_answers_and_gives_messages_back(kind, place):
+    with running_nsqd("process" if kind == "ours" else kind) as nsqd:
+        with Producer(nsqd.tcp_address) as producer:
+            producer.multi_publish("t", [b"x"] * 20)
+        run_script(
+            f"""
+            if {place == "patched"}:
+                from gevent import monkey
+                monkey.patch_all()
+            import sys, threading
+            from gnsq_like import Reader
+
+            reader = Reader("t", "c", nsqd_tcp_addresses=sys.argv[1], max_in_flight=10)
+            done = threading.Event()
+
+            def take():
+                for number, message in enumerate(reader, 1):
+                    with message:
+                        if number == 5:
+                            break
+                done.set()
+                if {place == "in a thread"}:
+                    reader.wait()
+
+            if {place == "in a thread"}:
+                threading.Thread(target=take, daemon=True).start()
+                done.wait()
+            else:
+                take()
+            """,
+            nsqd.tcp_address,
+        )
+        channel = channel_stats(nsqd)
+        assert (channel["depth"], channel["in_flight_count"]) == (15, 0)
 
 
 def test_p5_nothing_is_dialled_after_a_stop(nsqd):

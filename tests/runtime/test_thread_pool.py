@@ -90,6 +90,17 @@ def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
     wait_for(lambda: ended and calls._pool.size == 0)
 
 
+def test_closing_without_waiting_for_calls_waits_for_idle_threads_only():
+    calls, gate = ThreadPool(2), threading.Event()
+    caller = gevent.spawn(calls.call, gate.wait, 60)
+    calls.call(repr, None)
+    wait_for(lambda: calls._pool.size == 2)
+    assert calls.close(3600, calls=False) == 1
+    gate.set()
+    assert caller.get(timeout=60) is True
+    assert calls.close(60) == 0
+
+
 def test_a_single_call_leaves_no_thread():
     before = set(sys._current_frames())
     assert call_in_thread(lambda argument: argument + 1, 1) == 2

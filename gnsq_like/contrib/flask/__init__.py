@@ -11,4 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["NSQ"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"NSQ": "gnsq_like.contrib.flask.extension"})
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, {"NSQ": "gnsq_like.contrib.flask.extension"})

@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["NotBegun", "Pipeline", "PipelineFailed", "Snapshot", "load_pipeline", "run_pipeline", "write_report"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "NotBegun": "gnsq_like.spark.pipeline.faults",
-        "Pipeline": "gnsq_like.spark.pipeline.config",
-        "PipelineFailed": "gnsq_like.spark.pipeline.faults",
-        "Snapshot": "gnsq_like.spark.pipeline.run",
-        "load_pipeline": "gnsq_like.spark.pipeline.config",
-        "run_pipeline": "gnsq_like.spark.pipeline.run",
-        "write_report": "gnsq_like.spark.pipeline.report",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "NotBegun": "gnsq_like.spark.pipeline.faults",
+            "Pipeline": "gnsq_like.spark.pipeline.config",
+            "PipelineFailed": "gnsq_like.spark.pipeline.faults",
+            "Snapshot": "gnsq_like.spark.pipeline.run",
+            "load_pipeline": "gnsq_like.spark.pipeline.config",
+            "run_pipeline": "gnsq_like.spark.pipeline.run",
+            "write_report": "gnsq_like.spark.pipeline.report",
+        },
+    )
