@@ -336,13 +336,9 @@ class Connection:
         verdict = refusal.publish_verdict
         if verdict == "unknown":
             return OutcomeUnknown(self.address, str(refusal))
-        # E_UNAUTHORIZED may also mean that the permissions of AUTH have expired; a new connection with a fresh secret
-        # may be allowed the same.
-        may_be_expired = (
-            refusal.code == "E_UNAUTHORIZED"
-            and callable(self.options.auth_secret)
-            and time.monotonic() - self._authorized_at >= _LEAST_TTL
-        )
+        # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
+        may_be_expired = refusal.code == "E_UNAUTHORIZED" and callable(self.options.auth_secret)
+        may_be_expired = may_be_expired and time.monotonic() - self._authorized_at >= _LEAST_TTL
         if verdict == "not taken" or may_be_expired:
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
         return PublishRefused(refusal, self.address)
