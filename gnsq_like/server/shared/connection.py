@@ -84,8 +84,12 @@ class Connection:
             if self.take_bytes(len(magic)) != magic:
                 raise Fatal(b"E_BAD_PROTOCOL")
             execute()
-        except (EOFError, LineTooLong):
+        except EOFError:
             pass
+        except LineTooLong as error:
+            self._log.info("client(%s): %s", self.address, error)
+            self.leave()
+            self._linger()
         except Fatal as fatal:
             self._log.info("client(%s): %r", self.address, fatal.payload)
             self.respond_error(fatal.payload)
@@ -180,20 +184,25 @@ class Connection:
 
     def _linger(self) -> None:
         """Announce the end, and let the client finish what it is sending. May switch."""
+        self.requests = Requests()
         with gevent.Timeout(_LINGER, False):
             try:
-                self.output.flush()
-                if self.layers is not None:
-                    self.output.write_wire(self.layers.close())
+                self._say_goodbye()
                 self.output.wait_until_drained()
                 self._sock.shutdown(socket.SHUT_WR)
                 while True:
-                    self.receive()
-                    self.requests = Requests()
+                    self.receive_wire()
             except (EOFError, OSError):
                 pass
 
+    def _say_goodbye(self) -> None:
+        """Write what is still to be written: nothing may follow. Never switches."""
+        self.output.flush()
+        if self.layers is not None:
+            self.output.write_wire(self.layers.close())
+
     def _close(self) -> None:
+        self._say_goodbye()  # whatever ends the connection: commands that were executed have their responses
         self.output.close()
         self._readable.close()
         self._sock.close()

@@ -73,9 +73,10 @@ def test_32_commands_and_messages_go_through_what_was_negotiated(
             codec == "deflate",
         ]
         assert (answer["deflate_level"], answer["max_deflate_level"]) == (min(level, 6), 6)
-        client.subscribe(topic, rdy=100)
+        client.subscribe(topic)
         bodies = [b"a", BIG, b"c" * 100_000]
         client.publish(topic, *bodies)
+        client.send(b"RDY 100\n")  # not before: NSQ's may deliver before it says OK
         messages = [client.message() for _ in bodies]
         assert [message.body for message in messages] == bodies
         (shown,) = channel_stats(nsqd.http_address, topic)["clients"]
