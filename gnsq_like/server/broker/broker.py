@@ -17,6 +17,9 @@ from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.wire.names import is_ephemeral
 
+#: Messages dealt to consumers, and those whose deadlines passed, after which the rest is left for the next call.
+_WORK_COUNT = 1000
+
 #: Called with a topic, a channel or None, and whether it exists now.
 OnChange = Callable[[Topic, Channel | None, bool], None]
 
@@ -59,14 +62,28 @@ class Broker:
     # -- the work ------------------------------------------------------------------------------------
 
     def work(self, now: float) -> list[Delivery]:
-        """Handle deadlines that have passed, and decide which messages go to which consumers."""
+        """Handle deadlines that have passed, and decide which messages go to which consumers.
+
+        What would take long is left for the next call, which ``on_work`` or ``next_due`` asks for at once.
+        """
+        expired = 0
         for due, channel, ids in self._schedule.pop_due(now):
             channel.expire(ids, due)
+            expired += len(ids)
+            if expired >= _WORK_COUNT:
+                break
         for topic in self._schedule.take_topics():
             topic.flow(now)
         deliveries: list[Delivery] = []
-        for channel in self._schedule.take_marked():
-            deliveries += channel.deliver(now)
+        dealt = 0
+        marked = self._schedule.take_marked()
+        for index, channel in enumerate(marked, 1):
+            found = channel.deliver(now)
+            deliveries += found
+            dealt += sum([len(messages) for _, messages in found])
+            if dealt >= _WORK_COUNT:
+                self._schedule.put_back(marked[index:])
+                break
         self._schedule.tidy()
         return deliveries
 

@@ -24,8 +24,10 @@ NOT_OWNER = "client does not own message"
 
 #: attempts has 16 bits on the wire, and wraps.
 _ATTEMPTS_MASK = 0xFFFF
-#: Bytes of bodies that a channel deals out before it looks again at which connections are held up.
+#: Bytes of bodies, and messages, that a channel deals out before others have their turn, and before it looks again
+#: at which connections are held up.
 _DEAL_BYTES = 4 * 1024 * 1024
+_DEAL_COUNT = 1000
 
 
 class Consumer:
@@ -150,11 +152,12 @@ class Channel:
     def deliver(self, now: float) -> list[Delivery]:
         """Deal what waits to the consumers with room, evenly and in turns.
 
-        After ``_DEAL_BYTES`` the rest is left for the next time: by then some connection may be held up.
+        After ``_DEAL_BYTES`` or ``_DEAL_COUNT`` the rest is left for the next time: by then some connection may be
+        held up.
         """
         deliveries: list[Delivery] = []
         queue = self.queue
-        budget = _DEAL_BYTES
+        budget, count = _DEAL_BYTES, _DEAL_COUNT
         while len(queue):
             ready = self._ready()
             if not ready:
@@ -162,17 +165,18 @@ class Channel:
             share = -(-len(queue) // len(ready))
             left = len(queue)
             for consumer in ready:
-                messages = queue.take(min(share, consumer.room()), budget)
+                messages = queue.take(min(share, consumer.room(), count), budget)
                 budget -= sum([len(message.body) for message in messages])
+                count -= len(messages)
                 if consumer.sample_rate:
                     messages = self._sample(messages, consumer.sample_rate)
                 if messages:
                     self._send(consumer, messages, now)
                     deliveries.append((consumer, messages))
-                if budget <= 0 or not len(queue):
+                if budget <= 0 or not count or not len(queue):
                     break
             self._turn = self.consumers.index(consumer) + 1
-            if budget <= 0:
+            if budget <= 0 or not count:
                 self.mark()
                 break
             if len(queue) == left:  # the disk cannot be read at the moment

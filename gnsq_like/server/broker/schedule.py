@@ -71,6 +71,12 @@ class Schedule(Generic[TopicT, ChannelT]):
         self._noted = False
         return marked
 
+    def put_back(self, channels: list[ChannelT]) -> None:
+        """Mark again channels that there was no time for; their turn is before that of channels marked since."""
+        if channels:
+            self._marked = dict.fromkeys([*channels, *self._marked])
+            self._note()
+
     @property
     def next_due(self) -> float | None:
         """The earliest deadline; perhaps of a message that has been answered since."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import lru_cache
-from time import time_ns
 
 from gnsq_like.server.broker.broker import SubscribeRefused
 from gnsq_like.server.broker.channel import Consumer
 from gnsq_like.server.nsqd.auth_servers import AuthFailed
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.identify import BadIdentify, identify
+from gnsq_like.server.nsqd.publishing import publish
 from gnsq_like.server.nsqd.tcp import CLOSING, INIT, SUBSCRIBED, NsqdClient
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.connection import Fatal
@@ -41,6 +41,8 @@ _ALLOWED: dict[bytes, frozenset[int]] = {
 }
 
 _MESSAGE_ID_LENGTH = 16
+#: Commands after which the client's turn may end, a power of two; some 10 µs each.
+_COMMANDS_AT_ONCE = 16
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +75,7 @@ class Commands:
         }
 
     def run(self) -> None:
-        """Take and execute commands until the client leaves. May switch between two commands.
+        """Take and execute commands until the client leaves. May switch between two commands, and within an MPUB.
 
         :raises EOFError: if the client closed the connection
         :raises LineTooLong: if it sent a line without an end
@@ -82,7 +84,11 @@ class Commands:
         client = self._client
         client.apply_settings()
         requests = client.requests
+        executed = 0
         while True:
+            executed += 1
+            if not executed & (_COMMANDS_AT_ONCE - 1):
+                client.share_loop()
             ids = requests.take_fins()
             if ids:
                 self._check_state(b"FIN")
@@ -318,7 +324,7 @@ class Commands:
     def _publish(self, command: bytes, topic: str, bodies: list[bytes], defer: float = 0.0) -> None:
         client = self._client
         try:
-            self._broker.publish(topic, bodies, client.clock(), time_ns(), defer)
+            publish(self._broker, self._broker.topic(topic), bodies, client.clock, client.share_loop, defer)
         except DiskError as error:
             raise Fatal(b"E_%b_FAILED" % command, b"%b failed %b" % (command, str(error).encode())) from None
         client.publish_counts[topic] = client.publish_counts.get(topic, 0) + len(bodies)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from time import time_ns
 from typing import Protocol
 
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.nsqd.publishing import publish
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
+from gnsq_like.server.shared.turn import Turn
 from gnsq_like.server.shared.wsgi import (
     Answer,
     Function,
@@ -109,7 +110,7 @@ class _API:
 
     def _publish(self, topic: Topic, bodies: list[bytes], defer: float) -> None:
         try:
-            topic.publish(bodies, defer, self._nsqd.clock(), time_ns())
+            publish(self._nsqd.broker, topic, bodies, self._nsqd.clock, Turn().share, defer)
         except DiskError:
             raise Problem(503, "EXITING") from None  # the error that nsqd gives
 

@@ -122,6 +122,11 @@ class Output:
         self._ticks_used = max(self._ticks_used + 1, int((monotonic() - self._ticker_start) / self._period))
         self.flush()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is written: after ``close``, or because writing failed."""
+        return self._closed
+
     def close(self) -> None:
         """Write nothing more. The connection closes the socket."""
         self._closed = True

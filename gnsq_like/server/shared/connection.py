@@ -1,9 +1,8 @@
 """One client's connection to a daemon: bytes in, bytes out, and its end.
 
 One greenlet reads and executes commands. Messages, heartbeats and what could not be written at once come
-from elsewhere, through :class:`~gnsq_like.server.shared.client_output.Output`. The greenlet waits only where
-it needs more bytes; so all commands of one read are executed together, and other clients have their turn
-between two reads.
+from elsewhere, through :class:`~gnsq_like.server.shared.client_output.Output`. The greenlet waits where it needs
+more bytes; so all commands of one read are executed together, unless they take longer than a client's turn.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from gevent import socket
 from gnsq_like.errors import ProtocolError
 from gnsq_like.server.shared.client_output import Output
 from gnsq_like.server.shared.requests import LineTooLong, Requests
+from gnsq_like.server.shared.turn import TURN_TIME, Turn
 from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.tcp import give_way
 
@@ -26,6 +26,8 @@ _READ_BYTES = 128 * 1024
 #: Seconds for which what a refused client still sends is read and dropped: closing a socket with unread data
 #: would reset the connection, and the error frame could be lost.
 _LINGER = 1.0
+#: Seconds of work for a client that is gone: what it sent is executed, but not a bomb of compressed commands.
+_WORK_AFTER_THE_END = 1.0
 
 
 class Fatal(Exception):
@@ -59,6 +61,9 @@ class Connection:
         self.layers: CodecStack | None = None
         self.requests = Requests()
         self.output = Output(sock, self.on_held_up, self.abort)
+        self._turn = Turn()
+        #: Seconds of work since the client closed the connection.
+        self._worked_after_the_end = 0.0
 
     # -- for subclasses ------------------------------------------------------------------------------
 
@@ -122,6 +127,37 @@ class Connection:
             self.receive()
         return data
 
+    def share_loop(self) -> None:
+        """Let others have their turn, if this client's is over. May switch, and writes responses before.
+
+        :raises EOFError: if the client is gone, and does not get what is left of its input executed
+        """
+        if self._turn.is_over:
+            if self.output.flush_is_owed:
+                self.output.flush()
+            self._give_way()
+
+    def _give_way(self) -> None:
+        give_way()
+        self._turn.begin()
+        if self.output.is_closed:
+            raise EOFError
+        # Without layers, nothing but one read can be left.
+        if self.layers is not None and self._is_at_its_end():
+            self._worked_after_the_end += TURN_TIME
+            if self._worked_after_the_end >= _WORK_AFTER_THE_END:
+                self._log.info("client(%s): it is gone, dropping the rest of its input", self.address)
+                raise EOFError
+
+    def _is_at_its_end(self) -> bool:
+        """Whether the client closed the connection, and all that it sent was read."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def receive(self) -> None:
         """Wait for more bytes from the client. Always switches, so that others have their turn.
 
@@ -139,7 +175,7 @@ class Connection:
     def _receive_through(self, layers: CodecStack) -> None:
         data = b""
         if layers.pending:
-            give_way()
+            self._give_way()
         else:
             data = self.receive_wire()
         try:
@@ -173,6 +209,7 @@ class Connection:
                 raise EOFError from None
             if not data:
                 raise EOFError
+            self._turn.begin()
             return data
 
     # -- the end -------------------------------------------------------------------------------------

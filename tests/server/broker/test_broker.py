@@ -57,6 +57,31 @@ class World:
         return [(consumer, message.body) for consumer, messages in self.broker.work(self.now) for message in messages]
 
 
+def test_one_call_does_a_part_of_much_work_and_asks_for_another() -> None:
+    world = World(max_rdy_count=10_000)
+    names = ["a", "b", "c"]
+    consumers = [world.subscribe(name, rdy=5000) for name in names]
+    world.publish(*[b"x"] * 3000)
+    calls: list[list[tuple[Consumer, bytes]]] = []
+    while True:
+        world.notes = 0
+        calls.append(world.work())
+        if not world.notes:
+            break
+    assert max(map(len, calls)) <= 1000
+    # No channel waits until another has all.
+    assert {consumer for call in calls[:3] for consumer, _ in call} == set(consumers)
+    assert Counter(consumer for call in calls for consumer, _ in call) == dict.fromkeys(consumers, 3000)
+    for consumer in consumers:
+        consumer.set_ready(0)
+    world.now += 60.0
+    before = len(waiting(consumers[0].channel))
+    world.work()
+    assert before == 0
+    assert 0 < sum(len(waiting(consumer.channel)) for consumer in consumers) < 9000
+    assert world.broker.next_due is not None and world.broker.next_due <= world.now
+
+
 def test_work_is_noted_once_until_it_is_done() -> None:
     world = World()
     consumer = world.subscribe(rdy=1)
