@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import platform
 import re
 import resource
 import signal
@@ -132,6 +133,11 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     return click.option(f"--{name}", type=kind, default=default, show_default=bool(default), help=HELP[field.name])
 
 
+def _version_line(name: str) -> str:
+    """It begins as that of NSQ's daemons, which programs parse."""
+    return f"{name} v{VERSION} (built w/python{platform.python_version()}, gnsq_like {__version__})"
+
+
 def _flags_of(options: type) -> Callable[[Any], Any]:
     """The flags for all options of a daemon, and those that all daemons have."""
 
@@ -147,7 +153,7 @@ def _flags_of(options: type) -> Callable[[Any], Any]:
             ignored = f"--{name.replace('_', '-')}"
             function = click.option(ignored, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
         name = options.__name__.removesuffix("Options").lower()
-        function = click.version_option(VERSION, message=f"{name} v{VERSION} (gnsq_like {__version__})")(function)
+        function = click.version_option(VERSION, message=_version_line(name))(function)
         return click.option(
             "--config",
             is_eager=True,
@@ -189,6 +195,8 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
         raise click.ClickException(f"{name} cannot start: {reason}") from None
     stopped.wait()
     daemon.stop()
+    if isinstance(daemon, Nsqd) and daemon.lost_count:
+        raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
 
 
 def _allow_many_files() -> None:

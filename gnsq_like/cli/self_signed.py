@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from gnsq_like.durable_file import replace_file
+
 _VALID = timedelta(days=365)
 #: A certificate that is valid for less is replaced.
 _LEAST_VALID = timedelta(days=1)
@@ -91,7 +93,7 @@ def _make(paths: SelfSigned, names: set[str]) -> None:
         path.unlink(missing_ok=True)
     with os.fdopen(os.open(paths.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    paths.cert.write_bytes(certificate.public_bytes(Encoding.PEM))  # last: without it both are made anew
+    replace_file(paths.cert, certificate.public_bytes(Encoding.PEM), mode=0o644)  # last: without it both are made anew
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -150,8 +150,8 @@ class NsqdOptions:
         for name, least in _LEAST.items():
             if (value := getattr(self, name)) < least:
                 raise InvalidOption(name, value, f"it must be at least {least}")
-        if self.statsd_address:
-            parse_address(self.statsd_address)
+        for address in (*self.lookupd_tcp_addresses, *filter(None, [self.statsd_address])):
+            parse_address(address)
         for percentile in self.e2e_processing_latency_percentiles:
             if not 0 < percentile <= 1:
                 reason = f"invalid E2E processing latency percentile: {percentile}"

@@ -143,10 +143,9 @@ class Broker:
             for channel in topic.channels.values():
                 channel.mark()
 
-    def close(self) -> None:
-        """Write all messages to disk before the broker is abandoned."""
-        for topic in self.topics.values():
-            topic.close()
+    def close(self) -> int:
+        """Write all messages to disk before the broker is abandoned; returns how many are lost."""
+        return sum([topic.close() for topic in self.topics.values()])
 
     # -- clients -------------------------------------------------------------------------------------
 

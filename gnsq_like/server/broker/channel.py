@@ -304,9 +304,12 @@ class Channel:
         self.paused = paused
         self.mark()
 
-    def close(self) -> None:
-        """Write all messages to disk, also those in flight and deferred, before the channel is abandoned."""
-        self.queue.close([*self.in_flight.values(), *self.deferred.values()])
+    def close(self) -> int:
+        """Write all messages to disk, also those in flight and deferred, before the channel is abandoned.
+
+        Returns how many are lost.
+        """
+        return self.queue.close([*self.in_flight.values(), *self.deferred.values()])
 
     def empty(self) -> None:
         """Drop all messages, also those in flight and deferred; consumers have room for as many again."""

@@ -98,18 +98,21 @@ class DataPath:
         self._syncer = gevent.spawn(self._sync)
         self.metadata_changed()
 
-    def close(self, close_queues: Callable[[], None]) -> None:
+    def close(self, close_queues: Callable[[], int]) -> int:
         """Write everything to disk, if it was started, and release the lock. May switch; waits for the disk.
 
-        :param close_queues: closes all queues
+        :param close_queues: closes all queues, and returns how many of their messages are lost
+        :return: what that returned
         """
+        lost = 0
         if self._syncer is not None:
             self._closing = True
             self._wake.set()
             self._syncer.join()
             self.save_metadata()
-            close_queues()
+            lost = close_queues()
         self._release_lock()
+        return lost
 
     def _take_lock(self) -> None:
         directory = self._directory

@@ -23,6 +23,9 @@ from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 
 log = logging.getLogger("gnsq_like.nsqd")
 
+#: Single messages that a full disk refuses before the rest of a queue is given up.
+_MOST_THAT_DO_NOT_FIT = 3
+
 
 class Queue(Protocol):
     """Messages that wait, first in, first out. No method switches."""
@@ -57,8 +60,11 @@ class Queue(Protocol):
     def discard(self) -> None:
         """Drop all messages for good: the topic or channel is deleted."""
 
-    def close(self, others: Iterable[Message] = ()) -> None:
-        """Write what is in memory to disk, and ``others`` behind it, before the queue is abandoned."""
+    def close(self, others: Iterable[Message] = ()) -> int:
+        """Write what is in memory to disk, and ``others`` behind it, before the queue is abandoned.
+
+        Returns how many could not be written, and are lost.
+        """
 
 
 #: Makes the queue of a topic (by its name) or channel ("topic:channel"); the bool is whether it is ephemeral.
@@ -103,8 +109,9 @@ class MemoryQueue:
 
     discard = clear
 
-    def close(self, others: Iterable[Message] = ()) -> None:
+    def close(self, others: Iterable[Message] = ()) -> int:
         self._messages.clear()
+        return 0  # where there is no disk, none was promised
 
 
 def _take(messages: deque[Message], count: int, max_bytes: int) -> list[Message]:
@@ -219,13 +226,33 @@ class OverflowQueue:
         self.disk.discard()
         self._on_discard(self)
 
-    def close(self, others: Iterable[Message] = ()) -> None:
+    def close(self, others: Iterable[Message] = ()) -> int:
         rest = list(chain(self._memory, self._unsettled, others))
-        try:
-            if rest:
-                self._write(rest)
-            self.disk.close()
-        except DiskError as error:
-            log.error("%s: %d messages may be lost, they were in memory - %s", self.disk.name, len(rest), error)
         self._memory.clear()
         self._unsettled.clear()
+        lost = self._write_what_fits(rest)
+        try:
+            self.disk.close()
+        except DiskError as error:
+            log.error("%s: messages may be lost - %s", self.disk.name, error)
+        return lost
+
+    def _write_what_fits(self, messages: list[Message]) -> int:
+        """Write as many as a disk that is almost full accepts; returns how many it did not."""
+        portion = len(messages)
+        done = lost = 0
+        while done < len(messages):
+            try:
+                self._write(messages[done : done + portion])
+                done += portion
+            except DiskError as error:
+                if portion > 1:
+                    portion //= 2
+                    continue
+                lost += 1  # a smaller one may fit
+                done += 1
+                if lost == _MOST_THAT_DO_NOT_FIT:
+                    lost += len(messages) - done
+                    done = len(messages)
+                log.error("%s: %d messages are lost, they were in memory - %s", self.disk.name, lost, error)
+        return lost

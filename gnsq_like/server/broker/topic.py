@@ -102,8 +102,9 @@ class Topic:
         """Drop what waits at the topic; its channels keep their messages."""
         self.queue.clear()
 
-    def close(self) -> None:
-        """Write what is in memory to disk, here and in the channels, before the topic is abandoned."""
-        for channel in self.channels.values():
-            channel.close()
-        self.queue.close()
+    def close(self) -> int:
+        """Write what is in memory to disk, here and in the channels, before the topic is abandoned.
+
+        Returns how many messages are lost.
+        """
+        return sum([channel.close() for channel in self.channels.values()]) + self.queue.close()

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import Field, fields
 from typing import Any, Protocol
 
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress
 from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, NsqdOptions, config_name
 from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes, TakesBody
 
@@ -76,6 +78,11 @@ def _addresses(body: bytes) -> list[str]:
         return []
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise Problem(400, "INVALID_VALUE")
+    try:
+        for address in addresses:
+            parse_address(address)
+    except InvalidAddress:
+        raise Problem(400, "INVALID_VALUE") from None
     return addresses
 
 

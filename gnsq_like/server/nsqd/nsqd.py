@@ -67,6 +67,8 @@ class Nsqd(Daemon):
         self.clients: set[NsqdClient] = set()
         #: Unix seconds.
         self.start_time = 0
+        #: Messages that the last stop could not write to disk.
+        self.lost_count = 0
         #: The nsqlookupds that it registers with, and the greenlet of each.
         self._lookup_peers: dict[LookupPeer, gevent.Greenlet] = {}
         #: Where it keeps messages and topics; None for nowhere. And the topics found there.
@@ -115,7 +117,7 @@ class Nsqd(Daemon):
     def _release(self) -> None:
         if self._data_path is not None:
             data_path, self._data_path = self._data_path, None
-            data_path.close(self.broker.close)
+            self.lost_count = data_path.close(self.broker.close)
 
     def _prepare(self) -> None:
         make_queue = self._data_path.make_queue if self._data_path else None

@@ -31,6 +31,9 @@ def publish(
     :param defer: seconds for which each channel defers the messages
     :raises DiskError: if they must go to disk and cannot, or the topic was deleted meanwhile
     """
+    if len(bodies) <= PORTION:
+        topic.publish(bodies, defer, clock(), time_ns())
+        return
     topic.publish(bodies[:PORTION], defer, clock(), time_ns())
     for start in range(PORTION, len(bodies), PORTION):
         bodies[start - PORTION : start] = [b""] * PORTION  # freeing a million at the end would take long, too

@@ -15,6 +15,7 @@ import gevent
 from gevent import socket
 
 from gnsq_like.errors import ProtocolError
+from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.client_output import Output
 from gnsq_like.server.shared.requests import LineTooLong, Requests
 from gnsq_like.server.shared.turn import TURN_TIME, Turn
@@ -96,7 +97,7 @@ class Connection:
             self.leave()
             self._linger()
         except Fatal as fatal:
-            self._log.info("client(%s): %r", self.address, fatal.payload)
+            self._log.info("client(%s): %s", self.address, gotext.printable(fatal.payload))
             self.respond_error(fatal.payload)
             self.leave()
             self._linger()

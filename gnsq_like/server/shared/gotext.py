@@ -22,6 +22,11 @@ _UINT64 = 1 << 64
 _INT64 = 1 << 63
 
 
+def printable(text: bytes) -> str:
+    """For the log: as it is, with everything that is not printable escaped."""
+    return quote(text)[1:-1].replace(b'\\"', b'"').decode()
+
+
 def quote(text: bytes) -> bytes:
     """Go's %q: in double quotes, with everything that is not printable escaped."""
     quoted = []

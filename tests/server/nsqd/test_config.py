@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from gnsq_like.errors import InvalidAddress
+from gnsq_like.server import NsqdOptions
 from tests.support.daemons import Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.raw import Answer, Client, get, http, post
 
@@ -148,3 +150,12 @@ def test_ours_shows_its_greenlets_and_its_command_line() -> None:
         assert b"in _greenlets" in shown.body
         assert get(nsqd.http_address, "/debug/pprof/cmdline").status == 200
         assert post(nsqd.http_address, "/debug/freememory").status == 200
+
+
+@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:4160", ""])
+def test_an_nsqlookupd_without_a_port_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidAddress):
+        NsqdOptions(lookupd_tcp_addresses=(address,))
+    with running_nsqd() as nsqd:
+        answer = http(nsqd.http_address, "PUT", "/config/nsqlookupd_tcp_addresses", json.dumps([address]).encode())
+        assert (answer.status, answer.json()) == (400, {"message": "INVALID_VALUE"})

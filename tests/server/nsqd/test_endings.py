@@ -72,3 +72,10 @@ def test_a_nsqlookupd_responds_before_it_closes(lookupd: Running) -> None:
     with Client(lookupd.tcp_address, magic=b"  V1") as client:
         client.send(b"PING\nPING\n", b"N" * 20_000)
         assert [client.answer(), client.answer()] == [b"OK", b"OK"]
+
+
+def test_an_error_is_logged_as_text(caplog: pytest.LogCaptureFixture) -> None:
+    with running_nsqd() as nsqd, caplog.at_level("INFO", "gnsq_like.nsqd"), Client(nsqd.tcp_address) as client:
+        client.send(b"NO\x1b\n")
+        client.expect_fatal(b"E_INVALID invalid command NO\x1b")
+    assert "): E_INVALID invalid command NO\\x1b" in caplog.text

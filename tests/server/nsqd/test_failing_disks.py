@@ -1,10 +1,12 @@
 """Disks that fail: what is refused, what waits, and what is kept."""
 
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support.daemons import KINDS, Kind, wait_for
+from tests.support.daemons import KINDS, Kind, Process, running_nsqd, wait_for
 from tests.support.data_paths import bodies, consume, make_channel, nsqd_at
 from tests.support.full_disk import full_disk
 from tests.support.raw import Client, channel_stats, get, mpub_body, post, sized, stats, topic_stats
@@ -76,3 +78,22 @@ def test_what_was_confirmed_waits_in_memory_for_a_disk_that_fails(tmp_path: Path
         assert get(nsqd.http_address, "/ping").body == b"OK"
         assert [message.body for message in consume(nsqd, 1, channel="second")] == [b"kept"]
         assert [message.body for message in consume(nsqd, 1, channel="first")] == [b"kept"]
+
+
+def test_sigterm_on_a_full_disk_keeps_what_fits_and_says_so(tmp_path: Path) -> None:
+    with running_nsqd("process", data_path=str(tmp_path)) as nsqd:
+        assert isinstance(nsqd, Process)
+        process = nsqd.process
+        assert process is not None
+        make_channel(nsqd)
+        with Client(nsqd.tcp_address) as client:
+            client.publish("t", *[b"x" * 1000] * 100)
+        # Room for all small files, and for some of the messages.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (40_000, 40_000))
+        process.signal(signal.SIGTERM)
+        wait_for(lambda: process.status is not None)
+        assert process.status == 1
+        assert "messages were in memory and could not be written to disk" in process.log
+    with nsqd_at(tmp_path, "ours") as nsqd:
+        assert len(consume(nsqd, 38)) == 38
+        assert channel_stats(nsqd.http_address, "t")["depth"] == 0

@@ -134,6 +134,24 @@ def test_a_new_channel_takes_no_files_that_no_metadata_names(kind: Kind, tmp_pat
 
 
 @pytest.mark.parametrize("kind", PROCESSES)
+def test_a_kill_loses_what_was_in_flight(kind: Kind, tmp_path: Path) -> None:
+    with running_nsqd(kind, data_path=str(tmp_path), mem_queue_size=0, sync_timeout=0.05) as nsqd:
+        make_channel(nsqd)
+        wait_until_noted(tmp_path)
+        with Client(nsqd.tcp_address) as client:
+            client.publish("t", *bodies(300))
+            wait_for(lambda: channel_stats(nsqd.http_address, "t")["backend_depth"] == 300)
+            client.subscribe("t", rdy=100)
+            for _ in range(100):
+                client.message()
+            meta = tmp_path / "t:c.diskqueue.meta.dat"
+            wait_for(lambda: meta.exists() and meta.read_text().startswith("200\n"))
+            nsqd.kill()
+        nsqd.start()
+        assert channel_stats(nsqd.http_address, "t")["depth"] == 200
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
 def test_38_a_pause_survives_a_kill(kind: Kind, tmp_path: Path) -> None:
     with running_nsqd(kind, data_path=str(tmp_path)) as nsqd:
         make_channel(nsqd)

@@ -56,3 +56,7 @@ def test_json_replaces_what_is_not_utf8() -> None:
 )
 def test_latencies_as_nsq_writes_them(nanoseconds: float, text: str) -> None:
     assert gotext.nanoseconds(nanoseconds) == text
+
+
+def test_a_log_line_shows_text_and_no_control_characters() -> None:
+    assert gotext.printable('E_INVALID "é" \x1b[2J\n'.encode() + b"\xff") == 'E_INVALID "é" \\x1b[2J\\n\\xff'
