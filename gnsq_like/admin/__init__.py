@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AdminOptions", "AdminServer", "create_app", "make_blueprint"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "AdminOptions": "gnsq_like.admin.options",
-        "AdminServer": "gnsq_like.admin.serving",
-        "create_app": "gnsq_like.admin.web.app",
-        "make_blueprint": "gnsq_like.admin.web.app",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "AdminOptions": "gnsq_like.admin.options",
+            "AdminServer": "gnsq_like.admin.serving",
+            "create_app": "gnsq_like.admin.web.app",
+            "make_blueprint": "gnsq_like.admin.web.app",
+        },
+    )

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotLoad", "Plan", "Supervisor", "supervise"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "CannotLoad": "gnsq_like.tools.supervisor.plan",
-        "Plan": "gnsq_like.tools.supervisor.plan",
-        "Supervisor": "gnsq_like.tools.supervisor.master",
-        "supervise": "gnsq_like.tools.supervisor.process",
-    },
-)
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "CannotLoad": "gnsq_like.tools.supervisor.plan",
+            "Plan": "gnsq_like.tools.supervisor.plan",
+            "Supervisor": "gnsq_like.tools.supervisor.master",
+            "supervise": "gnsq_like.tools.supervisor.process",
+        },
+    )
