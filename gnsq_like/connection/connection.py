@@ -39,6 +39,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import at_fork
+from gnsq_like.runtime.inner_greenlet import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
@@ -184,7 +185,7 @@ class Connection:
         self._outbox = Outbox(transport, loop, self._write_failed)
         self.alive = True
         at_fork.register(self)
-        self._reader = gevent.spawn(self._read)
+        self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(loop, transport, self._outbox, options, lambda: self.last_received_at, self._died)
         if handshake.early:
