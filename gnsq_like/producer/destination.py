@@ -189,6 +189,14 @@ class Destination:
         else:
             publish.sent_to = None
 
+    def why(self) -> str:
+        """Why nothing can be sent to it, for an error's text."""
+        if self.failure is not None:
+            return str(self.failure)
+        if self.connected:
+            return f"nsqd at {self.name} has no room: too many publishes are unanswered"
+        return f"no connection to {self.name} yet"
+
     def stats(self) -> dict[str, object]:
         """For ``Producer.stats``."""
         connection = self.connection

@@ -133,7 +133,7 @@ def test_an_mpub_is_split_at_the_limit():
         list(it.chunks([b"x", bytes(50)], atomic=False))
 
 
-@pytest.mark.parametrize("bodies", ["text", b"bytes"])
+@pytest.mark.parametrize("bodies", ["text", b"bytes", 5, None])
 def test_one_body_is_not_several(bodies):
     with pytest.raises(InvalidBody, match="an iterable of bodies"):
         Producer(ADDRESS).multi_publish("t", bodies)

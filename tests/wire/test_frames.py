@@ -191,7 +191,12 @@ def test_one_frame_that_cannot_be():
 
 
 @pytest.mark.parametrize(
-    ("begin", "says"), [(b"HTTP/1.1 400", "speaks HTTP"), (b"\x15\x03\x01\0\x02\x02\x46", "TLS from")]
+    ("begin", "says"),
+    [
+        (b"HTTP/1.1 400", "speaks HTTP"),
+        (b"\x15\x03\x01\0\x02\x02\x46", "TLS from"),
+        (b"\0\0\0\x0eE_BAD_PROTOCOL", "nsqlookupd's TCP protocol"),
+    ],
 )
 def test_a_peer_of_another_protocol_is_told_from_one_that_sends_too_much(begin, says):
     for decode in (FrameDecoder.feed, FrameDecoder.feed_one):
