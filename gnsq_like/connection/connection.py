@@ -120,8 +120,8 @@ class Connection:
         self.negotiated = Negotiated()
         #: nsqd's reply to AUTH; None if it required none.
         self.authorized: Authorized | None = None
-        #: Monotonic time of that reply.
-        self._authorized_at = 0.0
+        #: Monotonic time just before AUTH was sent.
+        self._asked_auth_at = 0.0
         #: The unanswered publishes; read ``unanswered_count``, or this length where the cost of a call matters.
         self.unanswered: Sized = ()
         #: Bytes of the unanswered publishes.
@@ -178,6 +178,7 @@ class Connection:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
         self.negotiated = handshake.negotiated
+        self._asked_auth_at = handshake.asked_auth_at
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at
         loop = gevent.get_hub().loop
@@ -323,7 +324,6 @@ class Connection:
             self._on_error(self, event.error)
         elif isinstance(event, Authorized):
             self.authorized = event
-            self._authorized_at = time.monotonic()
             self._on_auth(self, event)
         elif isinstance(event, Subscribed | CloseWait):
             answered = self._subscribed if isinstance(event, Subscribed) else self._close_wait
@@ -342,7 +342,7 @@ class Connection:
         may_be_expired = (
             refusal.code == "E_UNAUTHORIZED"
             and callable(self.options.auth_secret)
-            and time.monotonic() - self._authorized_at >= _LEAST_TTL
+            and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
         )
         if verdict == "not taken" or may_be_expired:
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
