@@ -93,11 +93,6 @@ class FrameDecoder:
         #: The fault that ended decoding, if any.
         self.error: ProtocolError | None = None
 
-    @property
-    def held_bytes(self) -> int:
-        """Received bytes of the incomplete frame."""
-        return self._held
-
     def take_rest(self) -> bytes:
         """Remove and return the bytes that are not decoded yet: an upgrade changes how the stream is read."""
         rest = b"".join(self._pieces)
