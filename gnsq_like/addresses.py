@@ -39,11 +39,16 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
         if not path:
             raise InvalidAddress(address, "the path is missing")
         return Address("", 0, path)
+    scheme, has_scheme, _ = address.partition("://")
+    if has_scheme:
+        raise InvalidAddress(address, f'a TCP address has no scheme: leave out "{scheme}://"')
+    if "," in address:
+        raise InvalidAddress(address, "several addresses must be a list of strings")
     host, separator, port_text = address.rpartition(":")
     if not separator or not (host or to_listen):
         raise InvalidAddress(address, "the host or the port is missing")
     if "/" in host or "@" in host or host != host.strip():
-        raise InvalidAddress(address, "it has an invalid host name (TCP addresses have no scheme and no path)")
+        raise InvalidAddress(address, "it has an invalid host name")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if ":" not in host:
@@ -58,5 +63,9 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
 
 def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
     """Parse one address or several; duplicates are dropped. Raises InvalidAddress."""
-    given = [addresses] if isinstance(addresses, str) else list(addresses)
-    return tuple(dict.fromkeys(parse_address(address) for address in given))
+    return tuple(dict.fromkeys(parse_address(address) for address in one_or_several(addresses)))
+
+
+def one_or_several(given: str | Iterable[str]) -> list[str]:
+    """A list of what is one address or an iterable of addresses; unchecked, as it may be neither."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]

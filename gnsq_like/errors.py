@@ -340,7 +340,7 @@ class PublishRefused(PublishError):
 class OutcomeUnknown(PublishError):
     """The publish was sent but not answered: nsqd may or may not have it, so a retry may make a duplicate.
 
-    :ivar address: the nsqd
+    :ivar address: the nsqd; empty if those in ``confirmed`` have it and no other does
     :ivar reason: why there was no answer
     :ivar confirmed: with ``replicas``: the nsqds that confirmed it, fewer than the quorum
     """
@@ -353,7 +353,8 @@ class OutcomeUnknown(PublishError):
 
     def __str__(self) -> str:
         if self.confirmed:
-            return f"confirmed by {', '.join(self.confirmed)} only; {self.address}: {self.reason}"
+            where = f"{self.address}: " if self.address else ""
+            return f"confirmed by {', '.join(self.confirmed)} only; {where}{self.reason}"
         return f"outcome unknown, sent to nsqd at {self.address} but not confirmed: {self.reason}"
 
 
@@ -394,7 +395,19 @@ class HTTPStatusError(HTTPError):
         self.https_port = https_port
 
     def __str__(self) -> str:
-        return f"{self.url}: HTTP {self.status} {self.message}".rstrip()
+        # A path that no handler is registered for, as of nsqlookupd's API at an nsqd (docs/internals 3.1).
+        hint = "; is this the right port?" if (self.status, self.message) == (404, "NOT_FOUND") else ""
+        return f"{self.url}: HTTP {self.status} {self.message}".rstrip() + hint
+
+
+def check_delay(call: str, delay: object) -> None:
+    """Raise ValueError if ``delay`` is neither None nor a number of seconds that nsqd can read.
+
+    :param call: the function that it is an argument of
+    """
+    is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
+    if delay is not None and not (is_number and 0 <= delay < 2**31):  # type: ignore[operator]
+        raise ValueError(f"{call}(delay={delay!r}): it must be seconds, 0 or more")
 
 
 class Requeue(Exception):
@@ -406,8 +419,7 @@ class Requeue(Exception):
     """
 
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:
-        if delay is not None and not 0 <= delay < 2**31:
-            raise ValueError(f"Requeue(delay={delay!r}): it must be seconds, 0 or more")
+        check_delay("Requeue", delay)
         super().__init__(delay, backoff)
         self.delay = delay
         self.backoff = backoff

@@ -79,6 +79,7 @@ def test_ports_out_of_range_are_refused(host: str, port: int) -> None:
         (4150, "type int"),
         (None, "type NoneType"),
         (b"localhost:4150", "type bytes"),
+        ("one:4150,two:4150", "must be a list"),
     ],
 )
 def test_what_is_refused_and_why(given: Any, reason: str) -> None:
@@ -115,6 +116,13 @@ def test_several_come_each_once_in_their_order(pairs: list[tuple[str, int]]) -> 
     texts = [join_host_port(*pair) for pair in pairs]
     assert parse_addresses(texts) == tuple(dict.fromkeys(Address(*pair) for pair in pairs))
     assert parse_addresses(iter(texts)) == parse_addresses(texts)
+
+
+@pytest.mark.parametrize("given", [None, 4150, b"localhost:4150"])
+def test_what_is_neither_one_nor_several_is_shown_whole(given: Any) -> None:
+    with pytest.raises(InvalidAddress, match=f"of type {type(given).__name__}") as caught:
+        parse_addresses(given)
+    assert caught.value.address == given
 
 
 def test_one_may_stand_alone() -> None:

@@ -94,6 +94,16 @@ def test_the_text_is_made_of_the_data_and_both_travel(error: NSQError, says: str
     }
 
 
+def test_confirmed_by_some_and_sent_to_no_other() -> None:
+    error = OutcomeUnknown("", "not sent to another in time", ("127.0.0.1:4150",))
+    assert str(error) == "confirmed by 127.0.0.1:4150 only; not sent to another in time"
+
+
+def test_a_path_that_the_daemon_does_not_have_asks_for_the_port() -> None:
+    assert "the right port?" in str(HTTPStatusError("http://127.0.0.1:4151/nodes", 404, "NOT_FOUND"))
+    assert "the right port?" not in str(HTTPStatusError("http://127.0.0.1:4161/lookup", 404, "TOPIC_NOT_FOUND"))
+
+
 def test_only_three_codes_leave_the_connection_open() -> None:
     open_after = {code for code in errors.ERROR_CODES if not NsqdError(code).fatal}
     assert open_after == {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
@@ -202,8 +212,9 @@ def test_an_unexpected_failure_keeps_its_cause() -> None:
 
 def test_a_wrong_delay_is_met_where_it_is_given() -> None:
     assert (Requeue().delay, Requeue().backoff) == (None, True)
-    with pytest.raises(ValueError, match="delay=-1"):
-        Requeue(-1)
+    for wrong in (-1, "5", True, float("nan"), 2**31):
+        with pytest.raises(ValueError, match=f"delay={wrong!r}"):
+            Requeue(wrong)  # type: ignore[arg-type]
     assert not issubclass(Requeue, NSQError)
 
 

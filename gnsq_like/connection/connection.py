@@ -39,6 +39,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import at_fork
+from gnsq_like.runtime.inner_greenlet import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
@@ -119,9 +120,9 @@ class Connection:
         self.negotiated = Negotiated()
         #: nsqd's reply to AUTH; None if it required none.
         self.authorized: Authorized | None = None
-        #: Monotonic time of that reply.
-        self._authorized_at = 0.0
-        #: The unanswered publishes; read ``unanswered_count``, or this length where the cost of a call matters.
+        #: Monotonic time just before AUTH was sent.
+        self._asked_auth_at = 0.0
+        #: The unanswered publishes; read ``unanswered_count``, or this length where a call costs too much.
         self.unanswered: Sized = ()
         #: Bytes of the unanswered publishes.
         self.unanswered_bytes = 0
@@ -177,6 +178,7 @@ class Connection:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
         self.negotiated = handshake.negotiated
+        self._asked_auth_at = handshake.asked_auth_at
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at
         loop = gevent.get_hub().loop
@@ -184,7 +186,7 @@ class Connection:
         self._outbox = Outbox(transport, loop, self._write_failed)
         self.alive = True
         at_fork.register(self)
-        self._reader = gevent.spawn(self._read)
+        self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(loop, transport, self._outbox, options, lambda: self.last_received_at, self._died)
         if handshake.early:
@@ -322,7 +324,6 @@ class Connection:
             self._on_error(self, event.error)
         elif isinstance(event, Authorized):
             self.authorized = event
-            self._authorized_at = time.monotonic()
             self._on_auth(self, event)
         elif isinstance(event, Subscribed | CloseWait):
             answered = self._subscribed if isinstance(event, Subscribed) else self._close_wait
@@ -338,7 +339,7 @@ class Connection:
             return OutcomeUnknown(self.address, str(refusal))
         # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
         may_be_expired = refusal.code == "E_UNAUTHORIZED" and callable(self.options.auth_secret)
-        may_be_expired = may_be_expired and time.monotonic() - self._authorized_at >= _LEAST_TTL
+        may_be_expired = may_be_expired and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
         if verdict == "not taken" or may_be_expired:
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
         return PublishRefused(refusal, self.address)

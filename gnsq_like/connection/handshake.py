@@ -116,6 +116,8 @@ class Handshake:
         self.round_trip = 0.0
         #: Monotonic time of the last bytes from nsqd.
         self.last_received_at = 0.0
+        #: Monotonic time just before AUTH was sent; nsqd's answer cannot have begun to expire earlier.
+        self.asked_auth_at = 0.0
         #: Events that came with the end of the handshake, for the connection.
         self.early: list[Event] = []
 
@@ -142,7 +144,9 @@ class Handshake:
                     data = self._start_tls(event) if event.feature == "tls_v1" else self._start_codec(event)
                 elif isinstance(event, AuthRequired):
                     self.step = "AUTH"
-                    self._write(self.session.authenticate(self._secret()))
+                    secret = self._secret()
+                    self.asked_auth_at = time.monotonic()
+                    self._write(self.session.authenticate(secret))
                 elif isinstance(event, Identified):
                     self.negotiated = event.negotiated
                     done = True

@@ -6,7 +6,8 @@ when the socket becomes writable. So an exception thrown into a caller's greenle
 no caller waits here.
 
 Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so it must raise nothing;
-errors go to ``on_broken``.
+errors go to ``on_broken``. A signal handler may interrupt any function here, at a call or a loop, and call ``put`` or
+``flush``: so swap before writing, and do not change an attribute across a call.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Outbox:
         self._rest: memoryview | None = None
         #: Waits for the socket to become writable after an incomplete write.
         self._watcher: Any = None
-        #: Whether a flush is scheduled, or the watcher will make one.
+        #: Whether a flush is scheduled or running, or the watcher will make one.
         self._scheduled = False
+        self._flushing = False
         self._closed = False
         #: Monotonic time since which the kernel has accepted nothing although there is output.
         self.stalled_since: float | None = None
@@ -63,8 +65,9 @@ class Outbox:
         """Queue one or more whole commands. Never switches."""
         if self._closed:
             return
+        size = len(data)
         self._pieces.append(data)
-        self.put_count += len(data)
+        self.put_count += size
         if not self._scheduled:
             self._scheduled = True
             self._loop.run_callback(self.flush)
@@ -73,8 +76,9 @@ class Outbox:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
         if self._closed:
             return
+        size = len(data)
         self._pieces.append(data)
-        self.put_count += len(data)
+        self.put_count += size
         if not self._scheduled:
             self.flush()
 
@@ -91,49 +95,59 @@ class Outbox:
 
         Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
         """
-        if self._closed:
+        if self._closed or self._flushing:
             return
+        self._flushing = self._scheduled = True
         try:
-            transport = self._transport
-            while self._rest is not None or self._pieces or transport.unsent:
-                if self._rest is None:
-                    pieces = self._pieces
-                    if len(pieces) == 1:
-                        self._rest = memoryview(pieces[0])
-                        self._pieces = []
-                    else:
-                        self._rest = memoryview(self._join())
-                waiting = transport.unsent
-                sent = transport.send_now(self._rest)
-                self.sent_count += sent
-                if sent < len(self._rest) or transport.unsent:
-                    self._rest = self._rest[sent:] if sent < len(self._rest) else None
-                    if sent or transport.unsent < waiting or self.stalled_since is None:
-                        self.stalled_since = time.monotonic()
-                    self._watch()
-                    return
-                self._rest = None
+            written = self._write()
         except (OSError, ProtocolError) as exc:
             self.close()
             self._on_broken(exc)
             return
-        self.stalled_since = None
-        if self._watcher is not None:
-            self._unwatch()
-        self._scheduled = False
+        finally:
+            self._flushing = False
+        if written:
+            self.stalled_since = None
+            if self._watcher is not None:
+                self._unwatch()
+            self._scheduled = False
+            if self._pieces and not self._scheduled:  # put by a signal handler since the last write
+                self._scheduled = True
+                self._loop.run_callback(self.flush)
 
-    def _join(self) -> bytes:
-        pieces = self._pieces
-        if self.put_count - self.sent_count <= _JOIN_BYTES:
-            self._pieces = []
-            return b"".join(pieces)
-        taken = 0
-        size = 0
-        while taken < len(pieces) and size < _JOIN_BYTES:
-            size += len(pieces[taken])
-            taken += 1
-        self._pieces = pieces[taken:]
-        return b"".join(pieces[:taken])
+    def _write(self) -> bool:
+        """Whether the kernel has accepted everything."""
+        transport = self._transport
+        while self._rest is not None or self._pieces or transport.unsent:
+            if self._rest is None:
+                self._rest = memoryview(self._take())
+            waiting = transport.unsent
+            data = self._rest
+            sent = transport.send_now(data)
+            if self._closed:
+                return False
+            self.sent_count += sent
+            self._rest = data[sent:] if sent < len(data) else None
+            if self._rest is not None or transport.unsent:
+                if sent or transport.unsent < waiting or self.stalled_since is None:
+                    self.stalled_since = time.monotonic()
+                self._watch()
+                return False
+        return True
+
+    def _take(self) -> bytes:
+        """What the next write begins with, taken from ``_pieces``."""
+        pieces, self._pieces = self._pieces, []
+        if len(pieces) == 1:
+            return pieces[0]
+        if self.put_count - self.sent_count > _JOIN_BYTES:
+            taken = size = 0
+            while taken < len(pieces) and size < _JOIN_BYTES:
+                size += len(pieces[taken])
+                taken += 1
+            self._pieces = pieces[taken:] + self._pieces
+            pieces = pieces[:taken]
+        return b"".join(pieces)
 
     def _watch(self) -> None:
         if self._watcher is None:

@@ -62,6 +62,8 @@ class LookupdPoller:
         self._extra = delays.ExtraRounds()
         #: nsqds on which the filter failed when it was last asked.
         self._unfiltered: set[str] = set()
+        #: The last error of each nsqlookupd that has not answered since, by its URL.
+        self.failures: dict[str, NSQError] = {}
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
@@ -164,19 +166,25 @@ class LookupdPoller:
         return passes
 
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
+        error: HTTPError
         try:
             if self._topic is None:
-                return client.nodes()
-            return list(client.lookup(self._topic, missing_ok=True).producers)
+                nodes = client.nodes()
+            else:
+                nodes = list(client.lookup(self._topic, missing_ok=True).producers)
         except HTTPError as exc:
-            self._on_error(client.url, exc)
+            error = exc
         except ENDS:
             raise
         except BaseException as exc:
             # For instance from the user's function for lookupd_authorization.
             error = HTTPRequestFailed(client.url, f"no request was made: {exc!r}")
             error.__cause__ = exc
-            self._on_error(client.url, error)
+        else:
+            self.failures.pop(client.url, None)
+            return nodes
+        self.failures[client.url] = error
+        self._on_error(client.url, error)
         return None
 
 

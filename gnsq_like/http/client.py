@@ -116,8 +116,8 @@ class HTTPClient:
     def close(self) -> None:
         """Close the connections kept for later requests. A later request is allowed and opens its own."""
         idle, self._idle = self._idle, []
-        for session in idle:
-            session.close()
+        while idle:
+            idle.pop().close()
 
     def ping(self) -> str:
         """``"OK"``, when the daemon is healthy.
@@ -161,20 +161,20 @@ class HTTPClient:
         """
         url = self.url + path
         headers = self._headers(body)
+        idle = self._idle
 
         def ask() -> Answer:
-            idle = self._idle
-            session = self._idle_session() or exchange.Session(self._verify, self._cert, _owner())
+            session = _take_idle(idle) or exchange.Session(self._verify, self._cert, _owner())
             try:
                 answer = session.fetch(request)
             except BaseException:  # also a caller's gevent.Timeout: half a response may be on the connection
                 session.close()
                 raise
             session.last_used = time.monotonic()
-            # Not after a close(), nor in a forked child.
-            if idle is self._idle and session.owner == _owner() and len(idle) < MAX_IDLE:
+            keep = session.owner == _owner() and len(idle) < MAX_IDLE  # not in a forked child
+            if keep:
                 idle.append(session)
-            else:
+            if not keep or idle is not self._idle:  # close() was called since, and may not have seen it
                 session.close()
             return answer
 
@@ -200,22 +200,6 @@ class HTTPClient:
         if authorization is not None:
             headers["Authorization"] = _check_header(authorization)
         return headers
-
-    def _idle_session(self) -> Session | None:
-        """The one that was used last of those that may be used here; closes those that are too old."""
-        owner, oldest = _owner(), time.monotonic() - IDLE_SECONDS
-        for session in reversed(self._idle.copy()):
-            fresh = session.owner[0] == owner[0] and session.last_used > oldest
-            if fresh and session.owner != owner:
-                continue
-            try:
-                self._idle.remove(session)
-            except ValueError:  # another thread took it
-                continue
-            if fresh:
-                return session
-            session.close()
-        return None
 
 
 def topic_params(topic: str) -> dict[str, str]:
@@ -270,6 +254,23 @@ def _status_error(answer: Answer) -> HTTPStatusError:
         elif isinstance(word, str):
             message = word
     return HTTPStatusError(answer.url, answer.status, message, https_port)
+
+
+def _take_idle(idle: list[Session]) -> Session | None:
+    """Take the session that was used last of those that may be used here; closes those that are too old."""
+    owner, oldest = _owner(), time.monotonic() - IDLE_SECONDS
+    for session in reversed(idle.copy()):
+        fresh = session.owner[0] == owner[0] and session.last_used > oldest
+        if fresh and session.owner != owner:
+            continue
+        try:
+            idle.remove(session)
+        except ValueError:  # another thread took it
+            continue
+        if fresh:
+            return session
+        session.close()
+    return None
 
 
 @cache

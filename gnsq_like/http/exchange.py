@@ -174,7 +174,11 @@ _WORDS: tuple[tuple[type[BaseException], Callable[[Any], str]], ...] = (
     (socket.gaierror, lambda exc: f"the host name is not known: {exc.strerror}"),
     (http.client.RemoteDisconnected, lambda _: "the connection was closed without an answer"),
     (http.client.IncompleteRead, lambda _: "the answer ended early"),
-    (http.client.HTTPException, lambda exc: f"the answer is not HTTP ({type(exc).__name__})"),
+    (
+        http.client.HTTPException,
+        lambda exc: f"the answer is not HTTP ({type(exc).__name__}); is this the port of the HTTP API?",
+    ),
+    (ConnectionResetError, lambda exc: f"{exc.strerror}; is this the port of the HTTP API?"),
     (BaseException, lambda exc: getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"),
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import one_or_several, parse_address
 from gnsq_like.errors import InvalidAddress
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -66,7 +66,7 @@ def parse_base_url(address: str) -> BaseURL:
 
 def check_addresses(given: str | Iterable[str]) -> list[str]:
     """One address or several, unchanged; raises InvalidAddress for one that :func:`parse_base_url` refuses."""
-    addresses = [given] if isinstance(given, str) else list(given)
+    addresses = one_or_several(given)
     for address in addresses:
         parse_base_url(address)
     return addresses

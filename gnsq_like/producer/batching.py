@@ -137,6 +137,9 @@ class Batching:
             or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.unanswered_count)
         ):
             self._close(batch)
+        elif not self._due and not self._linger:
+            self._due = True
+            self._loop.run_callback(self.flush)
 
     def _begin(self, topic: str) -> PublishBatch:
         encode_topic(topic)
@@ -144,9 +147,6 @@ class Batching:
         if self._linger:
             batch.linger = Timer(partial(self._close, batch))
             batch.linger.set(self._linger)
-        elif not self._due:
-            self._due = True
-            self._loop.run_callback(self.flush)
         return batch
 
     def flush(self) -> None:

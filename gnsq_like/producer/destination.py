@@ -12,8 +12,6 @@ import random
 import time
 from typing import Any, Protocol
 
-import gevent
-
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Tries
@@ -23,6 +21,7 @@ from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.hook_runner import HookRunner
+from gnsq_like.runtime.inner_greenlet import InnerGreenlet
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class Destination:
         if connection is None or not connection.alive:
             self.blocked = True
             if self._dialling is None and now >= self._tries.not_before and self.wanted:
-                self._dialling = gevent.spawn(self._dial)
+                self._dialling = InnerGreenlet.spawn(self._dial)
             return False
         if now - connection.last_received_at > self._options.heartbeat_interval:
             # This thread has not read for long; nsqd may have closed the connection.
@@ -189,6 +188,14 @@ class Destination:
             connection.publish(command, publish)
         else:
             publish.sent_to = None
+
+    def why(self) -> str:
+        """Why nothing can be sent to it, for an error's text."""
+        if self.failure is not None:
+            return str(self.failure)
+        if self.connected:
+            return f"nsqd at {self.name} has no room: too many publishes are unanswered"
+        return f"no connection to {self.name} yet"
 
     def stats(self) -> dict[str, object]:
         """For ``Producer.stats``."""

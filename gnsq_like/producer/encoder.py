@@ -101,7 +101,7 @@ class Encoder:
 
         :param atomic: raise InvalidBody if they do not fit into one
         """
-        if isinstance(bodies, str | bytes | bytearray | memoryview):
+        if isinstance(bodies, str | bytes | bytearray | memoryview) or not isinstance(bodies, Iterable):
             raise InvalidBody(f"multi_publish takes an iterable of bodies, not one of type {type(bodies).__name__}")
         limit = self._body_limit
         chunk: list[bytes] = []

@@ -45,27 +45,34 @@ class Waker:
     def __init__(self, loop: Any) -> None:
         self._loop = loop
         self._woken: list[Waits] = []
+        #: Whether ``_wake`` is scheduled.
+        self._due = False
 
     def wake(self, waiting: Waits) -> None:
         """Resume its greenlet in the hub's next iteration. Never switches."""
-        if not self._woken:
-            self._loop.run_callback(self._wake)
         self._woken.append(waiting)
+        if not self._due:  # as in _wake_soon, but a call costs time here
+            self._due = True
+            self._loop.run_callback(self._wake)
 
     def wake_all(self, waiting: Iterable[Waits]) -> None:
         """As ``wake``, for several; those without a greenlet are ignored. Never switches."""
-        if not self._woken:
-            self._loop.run_callback(self._wake)
         self._woken.extend(waiting)
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._loop.run_callback(self._wake)
 
     def _wake(self) -> None:
         # In the hub. A woken greenlet returns here when it waits again.
+        self._due = False
         woken = self._woken
         self._woken = woken[_WAKE_COUNT:]
         if self._woken:
-            self._loop.run_callback(self._wake)
-            woken = woken[:_WAKE_COUNT]
-        for publish in woken:
+            self._wake_soon()
+        for publish in woken[:_WAKE_COUNT]:
             greenlet = publish.greenlet
             if greenlet is not None:
                 greenlet.switch()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
@@ -185,18 +185,20 @@ class Pool:
             if destination.name == address:
                 destination.doubt()
 
-    def why(self) -> str:
-        """Why nothing could be sent, for an error's text."""
-        if not self.destinations:
-            return "no nsqd was found yet" if not self._discovered else "nsqlookupd knows no nsqd"
-        return "; ".join(
-            str(destination.failure)
-            if destination.failure is not None
-            else f"nsqd at {destination.address} has no room: too many publishes are unanswered"
-            if destination.connected
-            else f"no connection to {destination.address} yet"
-            for destination in self.destinations
-        )
+    def why(self, but: Collection[str] = ()) -> str:
+        """Why nothing could be sent, for an error's text.
+
+        :param but: the addresses of nsqds that it was sent to
+        """
+        reasons = [destination.why() for destination in self.destinations if destination.name not in but]
+        if not reasons:
+            if self._lookupds:
+                reasons = ["nsqlookupd knows no other" if but else "nsqlookupd knows no nsqd"]
+            if not self._discovered:
+                reasons = ["no nsqd was found yet"]
+            if self._discovery is not None:
+                reasons += map(str, self._discovery.failures.values())
+        return "; ".join(reasons)
 
     # -- room, and the end --------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class Pool:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
         from gnsq_like.discovery.lookupd_poller import make_poller
 
-        self._discovery = make_poller(self._lookupds, None, self.options, self._found, self.report)
+        self._discovery = make_poller(self._lookupds, None, self.options, self._found, self._lookup_failed)
         self._discovery.start()
 
     def _found(self, addresses: list[Address], complete: bool) -> None:
@@ -294,6 +296,10 @@ class Pool:
         ]
         self.destinations += [Destination(address, self) for address in found if address not in known]
         self.changed()
+
+    def _lookup_failed(self, address: str, error: NSQError) -> None:
+        logger.warning("%s", error)
+        self.report(address, error)
 
     def lost(self, destination: Destination, error: NSQError | None) -> None:
         """A connection has ended; its unanswered publishes are already settled."""

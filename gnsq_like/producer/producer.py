@@ -37,7 +37,8 @@ from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, allocate_lock, call_here, handle_here, thread_id
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, thread_id
+from gnsq_like.runtime.inner_greenlet import may_wait_here
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
@@ -53,8 +54,9 @@ _EXIT_TIMEOUT = 1.0
 
 _getpid = os.getpid
 
+_NativeRLock: Any = monkey.get_original("_thread", "RLock")
 #: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
-_starting: Any = allocate_lock()
+_starting: Any = _NativeRLock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
@@ -127,7 +129,7 @@ class PublishResult(AsyncResult):
 class _Running:
     """The parts of a started Producer: made by the first publish, until a fork or close."""
 
-    __slots__ = ("batching", "hub_handle", "pid", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "batching", "hub_handle", "pid", "pool", "submit", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
         options = pool.options
@@ -139,16 +141,29 @@ class _Running:
         if options.replicas > 1:
             self.submit = Replicas(pool, options.replicas, options.quorum).submit
         self.batching = Batching(pool, encoder, self.submit) if options.batching else None
+        #: Whether ``begin`` runs.
+        self._beginning = False
+
+    def may_begin(self) -> bool:
+        """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
+
+        Not in the hub, nor in a signal handler that interrupted the hub, the greenlet of a connection, or ``begin``.
+        """
+        return not self._beginning and may_wait_here()
 
     def begin(self, publish: Publish, now: float) -> None:
         """Send a publish. In the pool's thread; never switches."""
         if publish.done:
             return
-        if type(publish) is Member:
-            self.batching.add(publish)  # type: ignore[union-attr]
-        else:
-            self.pool.deadlines.add(publish)
-            self.submit(publish, now)
+        self._beginning = True
+        try:
+            if type(publish) is Member:
+                self.batching.add(publish)  # type: ignore[union-attr]
+            else:
+                self.pool.deadlines.add(publish)
+                self.submit(publish, now)
+        finally:
+            self._beginning = False
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
@@ -254,7 +269,8 @@ class Producer:
     ) -> AsyncResult:
         """Publish one message without waiting for nsqd's answer; parameters as for :meth:`publish`. From any thread.
 
-        Waits, and may switch, only while ``max_pending_count`` publishes are already waiting for a connection.
+        Waits, and may switch, only while ``max_pending_count`` publishes are already waiting for a connection. For
+        signal handlers and callbacks of the hub, too: there it does not wait.
 
         :returns: a gevent AsyncResult: ``get()`` returns None after nsqd's OK, or raises like :meth:`publish`
         :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
@@ -264,16 +280,16 @@ class Producer:
         running = self._started()
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
+        here = thread_id() == running.thread
+        may_begin = here and running.may_begin()
         if pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count:
             room = PendingReply()
-            if hub_handle.here:
-                pool.ask_room(room)
-            else:
-                hub_handle.call(pool.ask_room, room)
-            if not hub_handle.wait(room, publish.deadline - monotonic()):
+            hub_handle.call(pool.ask_room, room)
+            may_wait = may_begin or not here
+            if not may_wait or not hub_handle.wait(room, publish.deadline - monotonic()):
                 hub_handle.call(publish.complete, NotSent(f"no room in time: {pool.why()}"))
                 return result
-        if thread_id() == running.thread:
+        if may_begin:
             running.begin(publish, now)
         else:
             hub_handle.call(running.begin, publish, now)
@@ -350,10 +366,12 @@ class Producer:
         if running is None:  # closed meanwhile by another thread
             raise NotRunning("the Producer is closed")
         if thread_id() == running.thread:
-            if type(publish) is Member:  # begin() does the same, but a call costs time here
-                running.batching.add(publish)  # type: ignore[union-attr]
-            else:
-                running.begin(publish, now)
+            if not running.may_begin():
+                raise NotSent(
+                    "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+                    "use publish_async() there, or gevent.signal_handler()"
+                )
+            running.begin(publish, now)
             publish.wait_here()
         else:
             self._send_from_other_thread(running, publish, now)
@@ -383,6 +401,8 @@ class Producer:
             return running
         if self._closed:
             raise NotRunning("the Producer is closed")
+        if _starting._is_owned():
+            raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
         with _starting:
             if self._running is None or self._running.pid != _getpid():
                 hub_handle = _choose_hub(self.options.own_thread)
@@ -423,7 +443,7 @@ class Producer:
         self._pool = None
         hub_thread.forget_background()
         global _starting
-        _starting = allocate_lock()  # its holder is the parent's
+        _starting = _NativeRLock()  # its holder is the parent's
         if running is not None:
             self._hooks.forked_child()
             running.pool.forked_child()

@@ -14,7 +14,6 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from gevent import getcurrent
-from gevent.exceptions import BlockingSwitchOutError
 
 from gnsq_like.errors import NotSent, OutcomeUnknown
 from gnsq_like.producer.outcomes import PublishCounts, Waker
@@ -152,11 +151,7 @@ class Publish(PendingReply):
         if self.done:
             return
         hub = self.owner.hub
-        current = getcurrent()
-        if current is hub:
-            self.abandon()
-            raise BlockingSwitchOutError("publish cannot wait in the hub; use publish_async there")
-        self.greenlet = current
+        self.greenlet = getcurrent()
         try:
             while not self.done:
                 hub.switch()

@@ -96,9 +96,10 @@ class Group:
                 return OutcomeUnknown(copy.sent_to, "no answer in time", confirmed)
         if unknown:
             return OutcomeUnknown(unknown[0].address, unknown[0].reason, confirmed)
+        if confirmed and refused:
+            return OutcomeUnknown(refused[0].address, str(refused[0]), confirmed)
         if confirmed:
-            where = refused[0].address if refused else "another nsqd"
-            return OutcomeUnknown(where, str(refused[0]) if refused else f"not sent: {self._pool.why()}", confirmed)
+            return OutcomeUnknown("", f"not sent to another in time: {self._pool.why(but=confirmed)}", confirmed)
         if refused:
             return refused[0]
         return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")

@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Protocol
 
-from gnsq_like.errors import Requeue
+from gnsq_like.errors import Requeue, check_delay
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.wire.frames import RawMessage
 
@@ -142,8 +142,7 @@ class Message:
         if self.answer is not None:
             self._late("requeue")
             return
-        if delay is not None and not (isinstance(delay, int | float) and 0 <= delay < 2**31):
-            raise ValueError(f"requeue(delay={delay!r}): it must be seconds, 0 or more")
+        check_delay("requeue", delay)
         self.answer = "REQ"
         self._source.requeue(self, delay, backoff)
 

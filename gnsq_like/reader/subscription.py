@@ -90,6 +90,8 @@ class Subscription:
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
         self._finished: list[Message] = []
+        #: Whether ``_write_finished`` is scheduled.
+        self._write_due = False
 
     def __repr__(self) -> str:
         return f"<Subscription {self.topic}/{self.channel} at {self.address}>"
@@ -206,9 +208,10 @@ class Subscription:
         if thread_id() != self._thread:
             self._flow.hub_handle.call(self.finish, message)
             return
-        if not self._finished:
-            self._run_callback(self._write_finished)
         self._finished.append(message)
+        if not self._write_due:
+            self._write_due = True
+            self._run_callback(self._write_finished)
 
     def give_up(self, message: Message) -> None:
         """FIN for a message that is given up, which is no success for backoff. Never switches."""
@@ -262,6 +265,7 @@ class Subscription:
 
     def _write_finished(self) -> None:
         # In the hub, once for all messages finished since its last iteration.
+        self._write_due = False
         finished, self._finished = self._finished, []
         self._finish(finished, handled=True)
 

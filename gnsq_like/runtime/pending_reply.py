@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gevent import Timeout, get_hub
+from gevent import get_hub
 from gevent.hub import Waiter
 
 logger = logging.getLogger(__name__)
@@ -107,10 +107,3 @@ class PendingReply:
             if not self.done:  # settle() has dropped the links
                 self.unlink(wake)
         return self.done
-
-    def get(self, timeout: float | None = None) -> None:
-        """Wait, and raise the error, if any; gevent.Timeout after ``timeout`` seconds. May switch."""
-        if not self.wait(timeout):
-            raise Timeout(timeout)
-        if self.error is not None:
-            raise self.error

@@ -71,6 +71,9 @@ _OK_FRAME = encode_frame(RESPONSE, OK)
 
 #: First bytes of an HTTP response and of a TLS alert; read as a size, they always exceed the limit.
 _OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS from the first byte"}
+#: The beginning of nsqlookupd's E_BAD_PROTOCOL, whose frames have no type, read as one.
+_NSQLOOKUPD = int.from_bytes(b"E_BA")
+_WRONG_PORT = "the peer speaks {}; is this the port of nsqd's TCP protocol (4150)?"
 
 
 class FrameDecoder:
@@ -89,11 +92,6 @@ class FrameDecoder:
         self._needed = 8
         #: The fault that ended decoding, if any.
         self.error: ProtocolError | None = None
-
-    @property
-    def held_bytes(self) -> int:
-        """Received bytes of the incomplete frame."""
-        return self._held
 
     def take_rest(self) -> bytes:
         """Remove and return the bytes that are not decoded yet: an upgrade changes how the stream is read."""
@@ -203,8 +201,10 @@ class FrameDecoder:
         if size > self._max_frame_bytes:
             for begin, protocol in _OTHER_PROTOCOLS.items():
                 if size.to_bytes(4).startswith(begin):
-                    return ProtocolError(f"the peer speaks {protocol}; is this the port of nsqd's TCP protocol (4150)?")
+                    return ProtocolError(_WRONG_PORT.format(protocol))
             return ProtocolError(f"frame of {size} bytes exceeds max_frame_bytes={self._max_frame_bytes}")
+        if frame_type == _NSQLOOKUPD:
+            return ProtocolError(_WRONG_PORT.format("nsqlookupd's TCP protocol"))
         if frame_type == MESSAGE and size < 30:
             return ProtocolError(f"invalid message frame size {size}; the minimum is 30")
         return None

@@ -31,7 +31,7 @@ from gnsq_like.options import ConnectionOptions
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import MESSAGE, RawMessage, encode_frame, encode_message
-from tests.support.connected import PeerInAThread, Sink, Watcher, connect
+from tests.support.connected import PeerInAThread, Sink, Watcher, confirmed, connect
 from tests.support.daemons import wait_for
 from tests.support.nsqds import identified
 from tests.support.peer import CLOSE_WAIT, HEARTBEAT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
@@ -94,7 +94,7 @@ def test_other_kinds_of_addresses(kind: str, tmp_path: Path) -> None:
         reply = connection.publish(commands.pub("t", b"x"))
         assert peer.line() == b"PUB t"
         peer.send(OK)
-        reply.get(PATIENCE)
+        confirmed(reply)
         connection.close()
         assert peer.ended()
 
@@ -376,7 +376,7 @@ def test_publishes_are_pipelined_and_answered_in_order(nsqd: ScriptedNsqd, watch
     assert connection.unanswered_bytes > 0
     peer.send(OK * 3)
     for reply in replies:
-        reply.get(PATIENCE)
+        confirmed(reply)
     assert (connection.unanswered_count, connection.unanswered_bytes) == (0, 0)
     assert watcher.answers >= 1
     connection.close()
@@ -389,11 +389,11 @@ def test_only_the_offender_is_refused_and_what_follows_was_not_executed(nsqd: Sc
     peer.send(OK)
     peer.error("E_BAD_MESSAGE PUB message too big 2 > 1")
     with pytest.raises(PublishRefused) as caught:
-        offender.get(PATIENCE)
+        confirmed(offender)
     assert caught.value.error.code == "E_BAD_MESSAGE"
-    first.get(PATIENCE)
+    confirmed(first)
     with pytest.raises(NotSent):
-        later.get(PATIENCE)
+        confirmed(later)
 
 
 def test_a_publish_that_was_written_but_never_answered_is_unknown(nsqd: ScriptedNsqd) -> None:
@@ -402,7 +402,7 @@ def test_a_publish_that_was_written_but_never_answered_is_unknown(nsqd: Scripted
     peer.line()
     peer.close()
     with pytest.raises(OutcomeUnknown) as caught:
-        reply.get(PATIENCE)
+        confirmed(reply)
     assert caught.value.address == nsqd.address
 
 

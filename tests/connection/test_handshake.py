@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import gevent
 import pytest
 from gevent import socket
 
 from gnsq_like.connection.connection import Connection
-from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, ProtocolError
+from gnsq_like.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    NotSent,
+    NsqdError,
+    ProtocolError,
+    PublishError,
+    PublishRefused,
+)
 from gnsq_like.options import ConnectionOptions
+from gnsq_like.wire import commands
 from gnsq_like.wire.frames import ERROR, RESPONSE, encode_frame
 from tests.support.connected import Watcher
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd
@@ -102,3 +112,29 @@ def test_an_error_behind_the_answer_to_identify_ends_it_with_nsqds_words(
     assert "go away" in str(error)
     assert isinstance(error.__cause__, NsqdError)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(("takes", "error"), [(1.0, NotSent), (0.0, PublishRefused)])
+def test_permissions_may_have_expired_a_second_after_auth_was_sent(
+    nsqd: ScriptedNsqd, takes: float, error: type[PublishError]
+) -> None:
+    """nsqd counts from its auth server's answer, which may be long before it answers AUTH itself."""
+
+    def script() -> None:
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0", auth_required=True)
+        assert (peer.line(), peer.body()) == (b"AUTH", b"secret")
+        gevent.sleep(takes)
+        peer.send(encode_frame(RESPONSE, b'{"identity": "bob", "identity_url": "", "permission_count": 1}'))
+        assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+        peer.error('E_UNAUTHORIZED AUTH failed for PUB on "t" ""')
+
+    running = gevent.spawn(script)
+    connection = Connection(nsqd.address, ConnectionOptions(auth_secret=lambda: "secret"))
+    connection.connect()
+    reply = connection.publish(commands.pub("t", b"x"))
+    assert reply.wait(PATIENCE)
+    if takes or time.monotonic() - connection._asked_auth_at < 1.0:  # otherwise this machine took the second
+        assert isinstance(reply.error, error)
+    running.get(timeout=PATIENCE)
+    connection.close()

@@ -16,7 +16,7 @@ from gnsq_like.errors import NotSent
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
-from tests.support.connected import PeerInAThread, Sink, Watcher, connect
+from tests.support.connected import PeerInAThread, Sink, Watcher, confirmed, connect
 from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, PATIENCE, ScriptedNsqd
 
@@ -50,7 +50,7 @@ def test_a_hub_that_was_blocked_while_the_peer_read_does_not_count_against_it() 
         nsqd.go.set()
         sink.block_until(outbox.sent_count)
         time.sleep(1.5)  # blocks the hub, which is what this is about, past the next look at the peer
-        reply.get(PATIENCE)
+        confirmed(reply)
         assert connection.alive
         connection.close()
 

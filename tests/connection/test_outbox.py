@@ -96,6 +96,33 @@ def test_all_leaves_in_order_whatever_the_kernel_takes(steps: list[tuple[str, by
     pipe.close()
 
 
+def test_a_signal_handler_may_put_while_a_write_is_made() -> None:
+    """What it puts goes after that, and nothing is lost or written twice."""
+
+    class Interrupted(Pipe):
+        def send_now(self, data: bytes | memoryview) -> int:
+            if interruptions:
+                interruptions.pop()()
+            return super().send_now(data)
+
+    pipe = Interrupted([1, 2])
+    outbox = outbox_on(pipe)
+    interruptions = [
+        lambda: outbox.put(b"last"),
+        outbox.flush,
+        lambda: outbox.put_now(b"inner"),
+    ]
+    outbox.put_now(b"outer")
+    wait_for(lambda: outbox.sent_count == outbox.put_count)
+    assert b"".join(pipe.writes) == b"outerinnerlast"
+    outbox.put_now(b"after")
+    assert pipe.writes[-1] == b"after"
+    interruptions.append(outbox.close)
+    outbox.put_now(b"cut short")
+    assert outbox.stalled_since is None
+    pipe.close()
+
+
 def test_a_large_backlog_is_not_joined_into_one_copy() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)

@@ -13,7 +13,7 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
-from gnsq_like.http import client as client_module
+from gnsq_like.http.client import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
 from tests.support.places import Place, in_plain_thread
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
@@ -310,16 +310,17 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(anywhere: Place) -
         assert server.connections == 2
 
 
-def test_an_old_connection_is_not_used(anywhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "IDLE_SECONDS", 0.0)
-
+@pytest.mark.parametrize(("idle_for", "connections"), [(0.5 * IDLE_SECONDS, 1), (IDLE_SECONDS, 2)])
+def test_an_old_connection_is_not_used(anywhere: Place, idle_for: float, connections: int) -> None:
     def ask() -> None:
         client.ping()
+        [session] = client._idle
+        session.last_used -= idle_for
         client.ping()
 
     with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:
         anywhere(ask)
-        assert server.connections == 2
+        assert server.connections == connections
 
 
 def test_many_threads_share_a_client() -> None:

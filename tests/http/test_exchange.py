@@ -251,14 +251,16 @@ def test_redirects_in_a_circle(anywhere: Place) -> None:
 
 # --- responses that are unusable ---
 
+PORT = "; is this the port of the HTTP API?"
+
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (b"", "the connection was closed without an answer"),
-        (b"\x00\x00\x00\x0f\x00\x00\x00\x01E_BAD_PROTOCOL", "the answer is not HTTP (BadStatusLine)"),
-        (b"HTTP/1.1 abc OK\r\n\r\n", "the answer is not HTTP (BadStatusLine)"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000 + b"\r\n\r\n", "the answer is not HTTP (LineTooLong)"),
+        (b"\x00\x00\x00\x0f\x00\x00\x00\x01E_BAD_PROTOCOL", f"the answer is not HTTP (BadStatusLine){PORT}"),
+        (b"HTTP/1.1 abc OK\r\n\r\n", f"the answer is not HTTP (BadStatusLine){PORT}"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000 + b"\r\n\r\n", f"the answer is not HTTP (LineTooLong){PORT}"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "the answer ended early"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal", "the answer ended early"),
         (

@@ -15,7 +15,9 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed
-from gnsq_like.runtime.thread_pool import BLOCKING_THREADS
+from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
+from tests.support.daemons import wait_for
+from tests.support.hub import settle
 from tests.support.places import in_hub_thread, in_plain_thread
 from tests.support.scripted_http import Peer, always, response, scripted
 
@@ -86,6 +88,32 @@ def test_a_silent_server_does_not_freeze_an_unpatched_hub() -> None:
 
     with scripted(script) as server, NsqdHTTPClient(server.address, timeout=1.2) as client:
         assert in_hub_thread(lambda: muted(ask))
+
+
+def test_a_request_that_begins_after_close_leaves_no_connection_open() -> None:
+    ended: list[int] = []
+
+    def script(peer: Peer) -> None:
+        while peer.request():
+            peer.send(response())
+        ended.append(1)
+
+    def ask() -> str:
+        client.ping()
+        free = threading.Event()
+        busy = [gevent.spawn(call_blocking, free.wait, 60) for _ in range(BLOCKING_THREADS)]
+        asking = gevent.spawn(client.ping)  # and waits for a thread
+        settle()
+        client.close()
+        free.set()
+        answer: str = asking.get()
+        gevent.joinall(busy)
+        return answer
+
+    with scripted(script) as server:
+        client = NsqdHTTPClient(server.address)
+        assert in_hub_thread(ask) == "OK"
+        wait_for(lambda: len(ended) == server.connections == 2)
 
 
 def test_greenlets_ask_at_the_same_time() -> None:

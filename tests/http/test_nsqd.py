@@ -71,7 +71,7 @@ def channel_stats(client: NsqdHTTPClient, topic: str, channel: str) -> dict[str,
 
 
 def refused(*, status: int, message: str) -> Any:
-    return pytest.raises(HTTPStatusError, match=f"HTTP {status} {message}$")
+    return pytest.raises(HTTPStatusError, match=rf"HTTP {status} {message}($|; is this)")
 
 
 # --- information ---

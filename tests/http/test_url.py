@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.http.url import BaseURL, parse_base_url
+from gnsq_like.http.url import BaseURL, check_addresses, parse_base_url
 
 
 @pytest.mark.parametrize(
@@ -98,3 +100,10 @@ def test_a_refusal_does_not_show_credentials(address: str) -> None:
         parse_base_url(address)
     assert "sec" not in f"{caught.value} {caught.value!r} {caught.value.__cause__!r} {caught.value.address}"
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("given", [None, 4161, b"http://me:secret@host:1"])
+def test_what_is_neither_one_nor_several_addresses_is_refused_without_its_secret(given: Any) -> None:
+    with pytest.raises(InvalidAddress, match=f"of type {type(given).__name__}") as caught:
+        check_addresses(given)
+    assert "secret" not in str(caught.value)

@@ -1,5 +1,7 @@
 """nsqds found through nsqlookupd."""
 
+from functools import partial
+
 import gevent
 import pytest
 
@@ -49,7 +51,7 @@ def test_a_filter():
         assert one.tcp_address != two.tcp_address
 
 
-def test_no_nsqd_and_no_nsqlookupd():
+def test_no_nsqd_and_no_nsqlookupd(caplog):
     errors: list[object] = []
     with Producer(
         lookupd_http_addresses=f"127.0.0.1:{free_port()}",
@@ -59,6 +61,9 @@ def test_no_nsqd_and_no_nsqlookupd():
         with pytest.raises(NotSent, match="no nsqd was found yet"):
             producer.publish("t", b"x")
         wait_for(lambda: errors)
+        with pytest.raises(NotSent, match=r"no nsqd was found yet; http://.*/nodes: Connection refused"):
+            producer.publish("t", b"x")
+    assert "/nodes: Connection refused" in caplog.text
     with (
         running_nsqlookupd() as lookupd,
         Producer(lookupd_http_addresses=lookupd.http_address, timeout=0.3) as producer,
@@ -81,6 +86,41 @@ def test_nsqds_come_and_go():
         # It is away and not listed any more: forgotten, not dialled.
         wait_for(lambda: set(producer.stats()["connections"]) == {one.tcp_address})
         producer.publish("t", b"y")
+
+
+def test_a_failure_of_an_nsqlookupd_is_not_named_once_it_has_answered():
+    with running_nsqlookupd() as lookupd:
+        lookupd.stop()
+        with Producer(lookupd_http_addresses=lookupd.http_address, lookupd_poll_interval=0.1, timeout=0.3) as producer:
+            with pytest.raises(NotSent):
+                producer.publish("t", b"x")
+            lookupd.start()
+            wait_for(lambda: producer._started().pool._discovered)
+            with pytest.raises(NotSent, match=r"nsqlookupd knows no nsqd$"):
+                producer.publish("t", b"x")
+
+
+def failures(producer: Producer) -> list[str]:
+    poller = producer._started().pool._discovery
+    return [] if poller is None else [str(failure) for failure in poller.failures.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_wrong_port_is_asked_for(kind):
+    """nsqd's ports where nsqlookupd's is wanted, and nsqlookupd's where nsqd's is."""
+    with running_nsqlookupd(kind) as lookupd, running_nsqd(kind) as nsqd:
+        for address, text in [
+            (nsqd.tcp_address, "the port of the HTTP API"),
+            (nsqd.http_address, "the right port?"),
+        ]:
+            with Producer(lookupd_http_addresses=address) as producer:
+                producer.publish_async("t", b"x")
+                [failure] = wait_for(partial(failures, producer))
+                assert text in failure
+        with Producer(lookupd.tcp_address) as producer:
+            producer.publish_async("t", b"x")
+            text = "speaks nsqlookupd's TCP protocol; is this the port of nsqd"
+            wait_for(lambda: text in producer._started().pool.why())
 
 
 def test_publishes_wait_for_the_first_nsqd():

@@ -10,6 +10,7 @@ import pytest
 from gnsq_like.errors import NotSent, NsqdError, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.outcomes import PublishCounts, Waker
 from tests.support.hub import settle
+from tests.support.peer import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,24 @@ def test_a_thing_that_no_greenlet_waits_for_is_passed_over() -> None:
     waker.wake_all([nobodys, waited_for])
     greenlet.join()
     assert (nobodys.is_awake, waited_for.is_awake) == (False, True)
+
+
+def test_a_greenlet_is_woken_even_if_the_hub_runs_while_that_is_noted() -> None:
+    """As when a signal handler that sleeps interrupts it."""
+
+    class SleepsHere:
+        def run_callback(self, callback: Any) -> None:
+            gevent.get_hub().loop.run_callback(callback)
+            settle()
+
+    waker = Waker(SleepsHere())
+    things = [Waiting() for _ in range(2)]
+    greenlets = [gevent.spawn(thing.wait) for thing in things]
+    settle()
+    waker.wake(things[0])
+    waker.wake_all(things[1:])
+    gevent.joinall(greenlets, timeout=PATIENCE, raise_error=True)
+    assert all(thing.is_awake for thing in things)
 
 
 def test_sockets_have_their_turn_between_many_that_are_woken() -> None:

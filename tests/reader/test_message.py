@@ -77,7 +77,7 @@ def test_a_later_answer_is_logged_and_does_nothing(message, source, first, late,
     assert f"{late} of message {ID}" in caplog.text
 
 
-@pytest.mark.parametrize("delay", [-1, -0.001, float("nan"), float("inf"), 2**31])
+@pytest.mark.parametrize("delay", [-1, -0.001, float("nan"), float("inf"), 2**31, "5", True])
 def test_a_wrong_delay_is_refused_and_answers_nothing(message, source, delay):
     with pytest.raises(ValueError, match="seconds"):
         message.requeue(delay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -12,6 +13,7 @@ from gevent.event import Event
 from gnsq_like import Batch, Message
 from gnsq_like.errors import NsqdError
 from tests.support.daemons import wait_for
+from tests.support.hub import settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
@@ -199,4 +201,24 @@ def test_a_handler_that_returns_after_its_connection_leaves_nothing_behind(nsqd:
         gate.open.set()
         until(peer, b"RDY 3")
         assert (reader.stats()["lost"], reader.stats()["in_flight"]) == (1, 0)
+
+
+def test_an_answer_is_written_even_if_the_hub_runs_while_it_is_noted(nsqd: ScriptedNsqd) -> None:
+    """As when a signal handler that sleeps interrupts ``finish``."""
+
+    def handler(message: Message) -> None:
+        subscription: Any = message._source
+        schedule = subscription._run_callback
+
+        def interrupted(callback: Callable[[], None]) -> None:
+            schedule(callback)
+            settle()
+
+        subscription._run_callback = interrupted
+
+    with reading([nsqd], handler):
+        peer = serve(nsqd)
+        for number in (1, 2):
+            peer.messages(ID % number)
+            assert until(peer, b"FIN")[-1] == b"FIN " + ID % number
         gevent.spawn(answer_cls, peer)

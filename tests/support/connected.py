@@ -13,6 +13,7 @@ from gevent.event import Event
 from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.options import ConnectionOptions
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
 from tests.support.nsqds import identified
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
@@ -68,6 +69,13 @@ def connect(
         peer.send(OK)
         asked.get(timeout=PATIENCE)
     return connection, peer
+
+
+def confirmed(reply: PendingReply) -> None:
+    """Wait for the reply, and raise its error if it has one."""
+    assert reply.wait(PATIENCE)
+    if reply.error is not None:
+        raise reply.error
 
 
 class PeerInAThread:

@@ -65,7 +65,7 @@ def test_byte_by_byte(stream):
     for byte in encode(stream):
         found += flatten(decoder.feed(bytes([byte])))
     assert found == stream
-    assert decoder.held_bytes == 0
+    assert decoder.take_rest() == b""
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20))
@@ -83,7 +83,8 @@ def test_with_a_tail(stream, last, kept):
     tail = tail[: kept % len(tail)]
     decoder = FrameDecoder()
     assert flatten(decoder.feed(encode(stream) + tail)) == stream
-    assert decoder.held_bytes == len(tail)
+    assert decoder.take_rest() == tail
+    assert decoder.feed(tail) == []
     assert flatten(decoder.feed(encode_message(*last)[len(tail) :])) == [last]
 
 
@@ -110,7 +111,7 @@ def test_any_bytes_are_frames_or_the_protocol_error(chunks):
         assert not broken_before
         for frame in flatten(items):
             assert isinstance(frame, tuple)
-        assert decoder.held_bytes < 1004
+    assert len(decoder.take_rest()) < 1004
 
 
 @pytest.mark.parametrize("size", [3, 0, -1, -(2**31), 1001, 2**31 - 1])
@@ -121,7 +122,7 @@ def test_a_size_that_cannot_be_is_the_protocol_error(size, frame_type, tail):
     decoder = FrameDecoder(max_frame_bytes=1000)
     assert decoder.feed(good + struct.pack(">ii", size, frame_type) + tail) == [Frame(RESPONSE, b"OK")]
     assert str(size) in str(decoder.error)
-    assert decoder.held_bytes == 0
+    assert decoder.take_rest() == b""
     with pytest.raises(ProtocolError):
         decoder.feed(good)
 
@@ -191,7 +192,12 @@ def test_one_frame_that_cannot_be():
 
 
 @pytest.mark.parametrize(
-    ("begin", "says"), [(b"HTTP/1.1 400", "speaks HTTP"), (b"\x15\x03\x01\0\x02\x02\x46", "TLS from")]
+    ("begin", "says"),
+    [
+        (b"HTTP/1.1 400", "speaks HTTP"),
+        (b"\x15\x03\x01\0\x02\x02\x46", "TLS from"),
+        (b"\0\0\0\x0eE_BAD_PROTOCOL", "nsqlookupd's TCP protocol"),
+    ],
 )
 def test_a_peer_of_another_protocol_is_told_from_one_that_sends_too_much(begin, says):
     for decode in (FrameDecoder.feed, FrameDecoder.feed_one):
