@@ -137,10 +137,11 @@ class Client:
         while not self._is_quiet:
             gevent.sleep(draw.uniform(0, 5))
             if not self._notes.is_mine:
-                return  # a forked child, whose hub resumes the parent's greenlets: it would start a Reader there
+                return  # a forked child, whose hub resumes the parent's greenlets
             if draw.random() < 0.2:
                 self._stop(reader, draw.uniform(0, 1))
-                reader.start()
+                if self._notes.is_mine:
+                    reader.start()
             else:
                 reader.pause()
                 gevent.sleep(draw.uniform(0, 0.5))
