@@ -338,9 +338,8 @@ class Connection:
         if verdict == "unknown":
             return OutcomeUnknown(self.address, str(refusal))
         # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
-        may_be_expired = refusal.code == "E_UNAUTHORIZED" and callable(self.options.auth_secret)
-        may_be_expired = may_be_expired and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
-        if verdict == "not taken" or may_be_expired:
+        has_fresh_secret = refusal.code == "E_UNAUTHORIZED" and callable(self.options.auth_secret)
+        if verdict == "not taken" or (has_fresh_secret and time.monotonic() - self._asked_auth_at >= _LEAST_TTL):
             return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
         return PublishRefused(refusal, self.address)
 
