@@ -80,8 +80,6 @@ class AdminOptions:
     peek: bool = True
     #: Topics with these endings hold dead letters.
     dead_letter_suffixes: tuple[str, ...] = (".dead", "_dead", "-dead", ".dlq", "_dlq", "-dlq")
-    #: Files or URLs of the metrics of Spark pipelines, as name=address.
-    pipelines: Mapping[str, str] = field(default_factory=dict)
 
     #: URL of Graphite, for its graphs beside our own.
     graphite_url: str = ""

@@ -54,7 +54,6 @@ HELP = {
     "history_series": "topics and channels for which figures are kept, at up to 36 KB each",
     "peek": "let users look at messages",
     "dead_letter_suffixes": "ending of topics that hold dead letters; may be given several times",
-    "pipelines": "NAME=PATH of the metrics of a Spark pipeline; may be given several times",
     "graphite_url": "URL of Graphite, for its graphs",
     "proxy_graphite": "let browsers get Graphite's graphs through the admin",
     "statsd_prefix": "prefix of nsqd's names in statsd, as nsqd has it",
@@ -67,24 +66,22 @@ HELP = {
 
 #: Options that repeat, whose flags are no plain singular; and those that are tables.
 _FLAGS = {"trusted_proxies": "trusted-proxy", "dead_letter_suffixes": "dead-letter-suffix"}
-_TABLES = ("clusters", "pipelines")
+_TABLES = ("clusters",)
 #: Flags and names of nsqadmin without an effect here.
 _IGNORED = frozenset({"verbose", "dev_static_dir"})
 
 
-def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE, ... as a mapping; the addresses of a cluster as a tuple."""
+def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=ADDRESS,... as a mapping; "nsqd:" before the first address is for all of them."""
     found: dict[str, Any] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not (name and equals and value):
-            raise click.BadParameter(f"{each!r} is not NAME={'ADDRESS' if parameter.name == 'clusters' else 'PATH'}")
-        found[name] = tuple(value.split(",")) if parameter.name == "clusters" else value
-    if parameter.name == "clusters":
-        # "nsqd:" before the first address is for all of them.
-        for name, addresses in found.items():
-            if addresses[0].startswith("nsqd:"):
-                found[name] = tuple(f"nsqd:{part.removeprefix('nsqd:')}" for part in addresses)
+            raise click.BadParameter(f"{each!r} is not NAME=ADDRESS")
+        addresses = value.split(",")
+        if addresses[0].startswith("nsqd:"):
+            addresses = [f"nsqd:{part.removeprefix('nsqd:')}" for part in addresses]
+        found[name] = tuple(addresses)
     return found
 
 
@@ -92,7 +89,7 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     name, default, text = field.name, field.default, HELP[field.name]
     flag = _FLAGS.get(name, name.replace("_", "-"))
     if name in _TABLES:
-        return click.option(f"--{flag.removesuffix('s')}", name, multiple=True, callback=_pairs, help=text)
+        return click.option(f"--{flag.removesuffix('s')}", name, multiple=True, callback=_clusters, help=text)
     shown: dict[str, Any] = {"default": default, "show_default": default not in ("", ()), "help": text}
     if isinstance(default, tuple):
         if name not in _FLAGS:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gnsq_like.cli.admin_beside import admin_option
 from gnsq_like.cli.exits import CannotRun, Interrupted, until_a_signal
 
 _PORT = click.IntRange(0, 65535)
@@ -30,6 +31,7 @@ _PORT = click.IntRange(0, 65535)
     default="",
     help="Directory in which the nsqds keep messages: nsqd-1, nsqd-2, ... Default: all are in memory.",
 )
+@admin_option
 @click.argument("nsqd_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- NSQD_FLAGS]")
 def cluster(**options: Any) -> None:
     """Run several nsqds and nsqlookupds, and show their counts.

@@ -10,6 +10,7 @@ from typing import Any
 import gevent
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.cluster_screen import ClusterSnapshot, LookupdRow, NsqdRow
 from gnsq_like.cli.screen import View
@@ -33,6 +34,7 @@ class ClusterRun:
 
     def __init__(self, options: dict[str, Any], view: View[ClusterSnapshot]) -> None:
         self._view = view
+        self._admin_port: int | None = options.pop("admin_port", None)
         self._cluster = ClusterProcesses(**options, stop_timeout=_STOP_TIMEOUT)
         #: Daemons that ended by themselves.
         self.lost: list[DaemonProcess] = []
@@ -47,9 +49,10 @@ class ClusterRun:
         with self._cluster:
             self._nsqds = [_AskedNsqd(daemon, number) for number, daemon in enumerate(self._cluster.nsqds, 1)]
             self._lookupds = [_AskedLookupd(daemon) for daemon in self._cluster.lookupds]
+            found = [lookupd.http_address for lookupd in self._cluster.lookupds]
             self._introduce()
             started = time.monotonic()
-            with self._view:
+            with admin_beside(self._admin_port, found, self._view.say_to_copy), self._view:
                 while self._cluster.running_nsqds:
                     self._note_lost()
                     asks = [nsqd.ask for nsqd in self._nsqds] + [lookupd.ask for lookupd in self._lookupds]

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gnsq_like.cli.admin_beside import admin_option
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun, Interrupted, until_a_signal
 from gnsq_like.cli.tally import NUMBER_BYTES
 
@@ -40,8 +41,9 @@ from gnsq_like.cli.tally import NUMBER_BYTES
     show_default=True,
     help="Seconds that a handler waits for each message, as it would for a database.",
 )
+@admin_option
 @click.option("--quiet", is_flag=True, help="Print the result only.")
-def demo(quiet: bool, **options: Any) -> None:
+def demo(quiet: bool, admin_port: int | None, **options: Any) -> None:
     """Publish and consume on its own daemons; count lost messages.
 
     Starts a nsqlookupd and some nsqds as child processes on free ports, publishes numbered messages to them, and
@@ -61,14 +63,14 @@ def demo(quiet: bool, **options: Any) -> None:
       130  ended by Ctrl-C or SIGTERM
     """
     try:
-        status = until_a_signal(lambda: _run(quiet, options))
+        status = until_a_signal(lambda: _run(quiet, admin_port, options))
     except Interrupted as exc:
         click.echo(f"Ended by {exc}; no process is left.", err=True)
         status = INTERRUPTED_STATUS
     raise SystemExit(status)
 
 
-def _run(quiet: bool, options: dict[str, Any]) -> int:
+def _run(quiet: bool, admin_port: int | None, options: dict[str, Any]) -> int:
     """Run the demo and print its verdict; returns the exit status."""
     from gnsq_like.cli.demo_run import Demo, DemoPlan, Recorder
     from gnsq_like.cli.demo_screen import DemoLayout
@@ -78,7 +80,7 @@ def _run(quiet: bool, options: dict[str, Any]) -> int:
 
     recorder = Recorder()
     try:
-        verdict = Demo(DemoPlan(**options), make_view(DemoLayout(), quiet=quiet)).run()
+        verdict = Demo(DemoPlan(**options), make_view(DemoLayout(), quiet=quiet), admin_port).run()
     except (DaemonFailed, HTTPError) as exc:
         raise CannotRun(f"{exc}.") from exc
     if any(verdict.lost.values()) or any(verdict.twice.values()):

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import gevent
@@ -21,6 +22,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.demo_screen import ChannelRow, DemoSnapshot
 from gnsq_like.cli.screen import View
@@ -119,11 +121,13 @@ class Demo:
     """One run. Next: :meth:`run`.
 
     :param view: shows how far it is
+    :param admin_port: where an admin shows the daemons; None for none
     """
 
-    def __init__(self, plan: DemoPlan, view: View[DemoSnapshot]) -> None:
+    def __init__(self, plan: DemoPlan, view: View[DemoSnapshot], admin_port: int | None = None) -> None:
         self._plan = plan
         self._view = view
+        self._admin_port = admin_port
         self._cluster = ClusterProcesses(plan.nsqds)
         self._channels: list[Channel] = []
         self._published = Tally(plan.messages)
@@ -144,9 +148,11 @@ class Demo:
         :raises HTTPError: when a daemon that listens does not answer
         """
         self._view.say(f"Starting 1 nsqlookupd and {_counted(self._plan.nsqds, 'nsqd')}.")
-        with self._cluster:
+        with self._cluster, ExitStack() as stack:
             for daemon in self._cluster:
                 self._view.say(f"  {daemon.name:<10}  TCP {daemon.tcp_address}  HTTP {daemon.http_address}")
+            lookupds = [daemon.http_address for daemon in self._cluster.lookupds]
+            stack.enter_context(admin_beside(self._admin_port, lookupds, self._view.say_to_copy))
             self._make_channels()
             readers = [reader for channel in self._channels for reader in channel.readers]
             self._view.say(

@@ -117,11 +117,13 @@ def test_the_trend_of_a_channel() -> None:
     trend = trend_of(old, new, 60.0)
     assert (trend.rate_in, trend.rate_out, trend.retries) == (1.0, 2.0, 0.05)
     assert trend.drain == 40.0
+    # A steady stream is in flight, and nothing waits.
+    assert trend_of(channel(messages=10, in_flight=1), channel(messages=70, in_flight=2), 60.0).drain == 0.0
     assert not trend.is_stuck and not trend.many_attempts
 
 
 @pytest.mark.parametrize(
-    ("left", "rate_in", "rate_out", "expected"),
+    ("depth", "rate_in", "rate_out", "expected"),
     [
         (0, 1, 0, 0.0),
         (10, 1, 2, 10.0),
@@ -129,8 +131,8 @@ def test_the_trend_of_a_channel() -> None:
         (1, 5, 1, math.inf),
     ],
 )
-def test_the_time_to_drain(left: int, rate_in: float, rate_out: float, expected: float) -> None:
-    assert drain_seconds(left, rate_in, rate_out) == expected
+def test_the_time_to_drain(depth: int, rate_in: float, rate_out: float, expected: float) -> None:
+    assert drain_seconds(depth, rate_in, rate_out) == expected
 
 
 def test_stuck_is_growing_without_an_end() -> None:

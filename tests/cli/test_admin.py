@@ -109,3 +109,18 @@ def test_passwords_are_set_and_removed(tmp_path: Path) -> None:
     assert set_password("ada", "") == 0
     assert {*read_passwords(str(path))} == {"bob"}
     assert set_password("a:b", "x") == 1
+
+
+@pytest.mark.parametrize("command", [["cluster"], ["demo", "--messages=100000000"]])
+def test_admin_beside_other_commands(tmp_path: Path, command: list[str]) -> None:
+    whole = ["-u", "-m", "gnsq_like", *command, "--admin=0"]
+    with running(whole, tmp_path, r"nsqadmin: http://127\.0\.0\.1:(\d+)/") as server:
+        nodes = raw.get(f"127.0.0.1:{server.port}", "/api/nodes").json()["nodes"]
+        assert len(nodes) == 2
+        assert server.end(signal.SIGTERM) in (0, 130)
+
+
+def test_the_port_of_an_admin_beside_may_be_taken(tmp_path: Path) -> None:
+    with admin(tmp_path, "--nsqd-http-address=127.0.0.1:9") as server:
+        done = gnsq_like("cluster", "--nsqds=1", f"--admin={server.port}")
+    assert (done.returncode, "--admin: " in done.stderr) == (2, True)

@@ -32,7 +32,7 @@ class Trend:
     #: Messages a second that arrive, and that are finished; nan while unknown.
     rate_in: float = math.nan
     rate_out: float = math.nan
-    #: Seconds until nothing is left at this pace; 0 for empty, inf if it does not fall, nan while unknown.
+    #: Seconds until no message waits at this pace; 0 for empty, inf if it does not fall, nan while unknown.
     drain: float = math.nan
     #: Requeues and timeouts a second.
     retries: float = math.nan
@@ -43,16 +43,16 @@ class Trend:
 def trend_of(old: ChannelTotal | None, new: ChannelTotal, seconds: float) -> Trend:
     """The trend of a channel that had these figures ``seconds`` ago; None if it did not exist then."""
     if old is None or seconds <= 0:
-        return Trend(drain=0.0 if not new.left else math.nan)
+        return Trend(drain=0.0 if not new.depth else math.nan)
     if new.messages < old.messages or new.requeued < old.requeued:  # an nsqd was restarted, or is missing
-        return Trend(drain=0.0 if not new.left else math.nan)
+        return Trend(drain=0.0 if not new.depth else math.nan)
     came = new.messages - old.messages
     finished = max(0, came - (new.left - old.left))
     retried = new.requeued - old.requeued + max(0, new.timed_out - old.timed_out)
     return Trend(
         rate_in=came / seconds,
         rate_out=finished / seconds,
-        drain=drain_seconds(new.left, came / seconds, finished / seconds),
+        drain=drain_seconds(new.depth, came / seconds, finished / seconds),
         retries=retried / seconds,
         is_stuck=seconds >= STUCK_SECONDS and new.depth > old.depth and not finished and not new.paused,
         many_attempts=retried > MANY_ATTEMPTS * max(finished, 1) and retried >= 5,
@@ -88,11 +88,11 @@ def _total(values: Iterable[float]) -> float:
     return sum(known) if known else math.nan
 
 
-def drain_seconds(left: int, rate_in: float, rate_out: float) -> float:
-    """Seconds until nothing is left."""
-    if not left:
+def drain_seconds(depth: int, rate_in: float, rate_out: float) -> float:
+    """Seconds until no message waits; those in flight do not count."""
+    if not depth:
         return 0.0
-    return left / (rate_out - rate_in) if rate_out > rate_in else math.inf
+    return depth / (rate_out - rate_in) if rate_out > rate_in else math.inf
 
 
 def states_of(channel: ChannelTotal, trend: Trend) -> list[str]:

@@ -99,9 +99,8 @@ def node_page(view: View, node: str) -> Page:
         for client in channel.clients or ()
     ]
     total = next((each for each in view.overview.nodes if each.node.address == node), None)
-    memory = [
-        (label, report.memory[name]) for name, label in MEMORY if isinstance(report.memory.get(name), int | float)
-    ]
+    found_memory = [(label, report.memory.get(name)) for name, label in MEMORY]
+    memory = [(label, value) for label, value in found_memory if isinstance(value, int | float) and value]
     values = {
         "node": report.node,
         "report": report,
@@ -111,7 +110,7 @@ def node_page(view: View, node: str) -> Page:
         "client_count": len(clients),
         "attributes": {id(client): attributes_of(client) for _, _, client in clients[:500]},
         "memory": memory,
-        "pause": report.memory.get("gc_pause_usec_99"),
+        "pause": report.memory.get("gc_pause_usec_99") or None,
         "now": time.time(),
         "tombstone": {
             topic.topic_name: command(view.cluster, "node", "tombstone", node, topic.topic_name)

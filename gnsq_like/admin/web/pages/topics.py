@@ -96,7 +96,6 @@ def topics_page(view: View) -> Page:
         "q": wanted,
         "only": only,
         "some_node": next((total.node.address for total in view.overview.nodes), "127.0.0.1:4151"),
-        "pipelines": [],
     }
     return Page("topics.html", "Topics", values)
 
