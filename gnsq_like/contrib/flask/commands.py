@@ -14,7 +14,7 @@ from gnsq_like import Reader
 from gnsq_like.contrib.flask.workers import LOADER
 from gnsq_like.contrib.shared.pages import served_pages
 from gnsq_like.contrib.shared.readers import ReaderGroup
-from gnsq_like.contrib.shared.supervision import click_options, make_plan
+from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import supervise
 
@@ -59,12 +59,13 @@ def make_commands(nsq: Extension) -> AppGroup:
         settings = {"stop_timeout": patience, "health": health or ""}
         with _nsq_errors():
             readers = nsq.make_readers(names)
-            plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
         if not readers:
             raise click.ClickException("this application declares no readers (@nsq.reader)")
-        if plan is not None:
+        if given_options(options):
             if _script().create_app is not None:
                 raise click.ClickException("several processes need the command flask: flask --app MODULE nsq run")
+            with _nsq_errors():
+                plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
             supervise(plan)
         with _nsq_errors(), served_pages(health, readers, nsq.metrics_app, _report):
             for reader in readers:

@@ -52,19 +52,19 @@ def add_arguments(parser: argparse.ArgumentParser, but: Container[str] = ()) -> 
             parser.add_argument(spelling, type=flag.kind, metavar=flag.metavar, help=flag.help)
 
 
-def make_plan(options: Mapping[str, Any], loader: str, arguments: tuple[str, ...], **settings: Any) -> Plan | None:
-    """The plan for a command with these options; None if it runs in this process, without a supervisor.
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that make it a supervisor."""
+    return {flag.name: options[flag.name] for _, flag in _own_flags(()) if options.get(flag.name) is not None}
 
-    The workers are patched if this process is.
+
+def make_plan(options: Mapping[str, Any], loader: str, arguments: tuple[str, ...], **settings: Any) -> Plan:
+    """The plan for a command with these options. The workers are patched if this process is.
 
     :param loader: see ``Plan``, as are the arguments
     :param settings: further fields
     :raises InvalidOption: for a wrong value
     """
-    given = {flag.name: options[flag.name] for _, flag in _own_flags(()) if options.get(flag.name) is not None}
-    if not given:
-        return None
     from gevent import monkey
 
     patch = bool(monkey.is_module_patched("threading"))
-    return Plan(loader=loader, arguments=arguments, patch=patch, **{**settings, **given})
+    return Plan(loader=loader, arguments=arguments, patch=patch, **{**settings, **given_options(options)})

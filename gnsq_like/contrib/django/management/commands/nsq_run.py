@@ -11,7 +11,6 @@ load Django (``contrib/django/workers.py`` does).
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -22,7 +21,7 @@ from django.utils import autoreload
 from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.contrib.django.workers import LOADER
-from gnsq_like.contrib.shared.supervision import add_arguments, make_plan
+from gnsq_like.contrib.shared.supervision import add_arguments, given_options, make_plan
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import Plan, supervise
 
@@ -64,10 +63,9 @@ class Command(BaseCommand):
 
     def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
         """Run; a CommandError gives the reason for a failure."""
-        plan = self._plan(names, stop_timeout, options)
-        if plan is not None:
-            self._make(names, options)
-            supervise(replace(plan, reload=settings.DEBUG and not noreload))
+        if given_options(options):
+            self._make(names, options)  # finds what is wrong
+            supervise(self._plan(names, stop_timeout, options, reload=settings.DEBUG and not noreload))
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
             return
@@ -77,15 +75,10 @@ class Command(BaseCommand):
             if self._group is not None:
                 self._group.stop(_or_set(stop_timeout))
 
-    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> Plan | None:
+    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, Any], *, reload: bool) -> Plan:
+        patience, health = _or_set(stop_timeout), options["health"] or ""
         try:
-            return make_plan(
-                options,
-                LOADER,
-                tuple(names),
-                stop_timeout=_or_set(stop_timeout),
-                health=options["health"] or "",
-            )
+            return make_plan(options, LOADER, tuple(names), stop_timeout=patience, health=health, reload=reload)
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
 
