@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import signal
+import time
 import traceback
 from collections import deque
 from importlib import import_module
@@ -40,6 +41,9 @@ BEAT = 1.0
 FAILED = 3
 
 _STDERR = 2
+#: Seconds for the hub to show stacks, which do not change meanwhile there; then the native thread does it.
+_PATIENCE = 1.0
+_LOOK = 0.01
 
 # Patched threads would be greenlets of the hub that may be blocked.
 _start_new_thread = monkey.get_original("_thread", "start_new_thread")
@@ -212,10 +216,9 @@ class Worker:
         """The native thread: passes commands on until the master has gone."""
         while not self._reader.is_over:
             for command in self._reader.read():
-                if command["is"] == "stacks":
+                self._pass_on(command)
+                if command["is"] == "stacks" and not self._is_done_in_hub(command):
                     self._show_stacks()
-                else:
-                    self._pass_on(command)
         if not self._is_started:
             os._exit(1)
         self._pass_on({"is": "stop", "timeout": self._plan.stop_timeout})
@@ -225,6 +228,17 @@ class Worker:
     def _pass_on(self, command: dict[str, Any]) -> None:
         self._commands.append(command)
         self._wakeup.send()
+
+    def _is_done_in_hub(self, command: dict[str, Any]) -> bool:
+        """Whether the hub takes a command; if it is blocked, the command is taken back."""
+        deadline = time.monotonic() + _PATIENCE
+        while command in self._commands and time.monotonic() < deadline:
+            _sleep(_LOOK)
+        try:
+            self._commands.remove(command)
+        except ValueError:
+            return True
+        return False
 
     def _take_commands(self) -> None:
         """In the hub."""
@@ -238,6 +252,8 @@ class Worker:
                 self._share(command["shares"])
             elif kind == "stop":
                 self._stop(command["timeout"])
+            elif kind == "stacks":
+                self._show_stacks()
 
     def _show_stacks(self) -> None:
         """Write the stacks of all threads and greenlets; without logging's locks, which may belong to greenlets."""

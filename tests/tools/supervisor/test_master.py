@@ -244,6 +244,15 @@ def test_usr1_shows_the_stacks_of_greenlets_and_threads(tmp_path: Path, nsqd: Ru
         assert server.end() == 0
 
 
+def test_usr1_shows_the_stack_of_a_blocked_hub(tmp_path: Path, nsqd: Running) -> None:
+    with supervised(tmp_path, nsqd.tcp_address, "--heartbeat-timeout=1000s", "--stop-timeout=0s") as server:
+        server.wait_for_workers(1)
+        publish(nsqd, ["block-1"])
+        wait_for(lambda: server.noted("handling"), "the handler", 60)
+        server.process.send_signal(signal.SIGUSR1)
+        wait_for(lambda: "stacks of all threads" in server.log and "in work\n" in server.log, "the stack", 60)
+
+
 def test_sigterm_to_a_worker_lets_it_drain_and_replaces_it(tmp_path: Path, nsqd: Running) -> None:
     with supervised(tmp_path, nsqd.tcp_address, "--patch") as server:
         [pid] = server.wait_for_workers(1)
