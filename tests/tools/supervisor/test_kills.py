@@ -77,9 +77,9 @@ def test_each_message_is_handled_whichever_process_is_killed(tmp_path: Path, kin
                 kill(chance.choice(sorted(server.running_pids)), signal.SIGKILL)
                 wait_for(lambda: server.metric('nsq_worker_restarts_total{reason="died"}') == died, "a restart", 60)  # noqa: B023
             elif event == "reload":
+                pids = server.wait_for_workers(PROCESSES)
                 server.process.send_signal(signal.SIGHUP)
-                restarts = 'nsq_worker_restarts_total{reason="reload"}'
-                wait_for(lambda: server.metric(restarts) >= PROCESSES - 1, "the reload", 60)  # noqa: B023
+                server.wait_for_workers(PROCESSES, pids)
             else:
                 server.process.kill()
                 wait_until_ended(int(pid) for pid in server.pids("loaded"))
