@@ -100,6 +100,10 @@ class Deduplicate:
             raise InvalidOption("key", key, "it must be callable")
         if isinstance(window, bool) or not isinstance(window, int | float) or not window > 0:
             raise InvalidOption("window", window, "it must be seconds, above 0")
+        try:
+            Requeue(busy_delay)
+        except ValueError as exc:
+            raise InvalidOption("busy_delay", busy_delay, "it must be seconds, 0 or more, or None") from exc
         self._handler = handler
         self._key = key
         self._window = window

@@ -112,7 +112,10 @@ def test_a_store_that_fails():
     assert len(handled) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"key": "id"}, {"window": 0}, {"window": "1"}])
+@pytest.mark.parametrize(
+    "wrong", [{"key": "id"}, {"window": 0}, {"window": "1"}, {"busy_delay": "1"}, {"busy_delay": -1}]
+
+)
 def test_wrong_arguments(wrong):
     with pytest.raises(InvalidOption):
         Deduplicate(print, **{"key": body_of, "window": 1, **wrong})

@@ -137,7 +137,7 @@ class Message:
 
         :param delay: seconds until then; None for ``default_requeue_delay`` times the attempts
         :param backoff: whether this counts as a failure for the Reader's backoff
-        :raises ValueError: if delay is not a number of seconds
+        :raises ValueError: if delay is not a number of seconds below 2**31
         """
         if self.answer is not None:
             self._late("requeue")

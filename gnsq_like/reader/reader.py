@@ -32,7 +32,7 @@ from gnsq_like.reader.message import Message
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_exit, at_fork
-from gnsq_like.runtime.hook_runner import HookRunner
+from gnsq_like.runtime.hook_runner import HookRunner, check_callables
 from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
@@ -107,8 +107,7 @@ class Reader:
     ) -> None:
         encode_topic(topic)
         encode_channel(channel)
-        if handler is not None and not isinstance(handler, Batch) and not callable(handler):
-            raise InvalidOption("handler", handler, "it must be callable")
+        check_callables(handler=None if isinstance(handler, Batch) else handler, on_giving_up=on_giving_up)
         self.topic = topic
         self.channel = channel
         self._name = f"{topic}/{channel}"

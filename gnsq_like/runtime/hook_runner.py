@@ -9,18 +9,28 @@ from typing import Any
 
 import gevent
 
+from gnsq_like.errors import InvalidOption
 from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
+
+
+def check_callables(**functions: object) -> None:
+    """Raise InvalidOption for one that is neither None nor callable."""
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise InvalidOption(name, function, "it must be callable")
 
 
 class HookRunner:
     """Calls hooks one after the other, in a greenlet that ends when no calls are left.
 
     :param hooks: functions by name; None where the user gave none
+    :raises InvalidOption: if one is not callable
     """
 
     def __init__(self, **hooks: Callable[..., object] | None) -> None:
+        check_callables(**hooks)
         self._hooks = hooks
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._greenlet: Any = None

@@ -85,7 +85,7 @@ def test_a_wrong_delay_is_refused_and_answers_nothing(message, source, delay):
     assert source.answers == []
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 2**31])
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 2**31, 1e12, "x", True])
 def test_a_requeue_with_a_wrong_delay_cannot_be_made(delay):
     """Met at the answer, it would leave the message without one."""
     with pytest.raises(ValueError, match="seconds"):

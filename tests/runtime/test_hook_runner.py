@@ -10,6 +10,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from gnsq_like.errors import InvalidOption
 from gnsq_like.runtime.hook_runner import HookRunner
 from tests.support.daemons import wait_for
 
@@ -81,3 +82,9 @@ def test_the_greenlet_lives_only_while_there_are_calls():
         hooks.call("note", number)
         wait_for(partial(seen.__contains__, number))
         wait_for(lambda: hooks._greenlet is None)
+
+
+@pytest.mark.parametrize("hook", [3, "text", 0, False])
+def test_what_is_not_callable_is_no_hook(hook):
+    with pytest.raises(InvalidOption, match="on_error"):
+        HookRunner(on_connect=None, on_error=hook)
