@@ -11,6 +11,7 @@ import pytest
 from gnsq_like.runtime.timer import Timer
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
+from tests.support.scripts import run_script
 
 
 class Calls(list[float]):
@@ -115,3 +116,32 @@ def test_work_that_kept_the_hub_does_not_count_as_time_gone_by(timer: Timer, cal
     gevent.spawn(work).join()
     wait_for(lambda: calls)
     assert calls[0] >= began + 0.1
+
+
+def test_libuv_fires_no_timer_early_and_warns_of_none() -> None:
+    """libuv counts whole milliseconds, and gevent warns of less; -W error makes that an error."""
+    [line] = run_script(
+        """
+        import os, time, warnings
+        os.environ["GEVENT_LOOP"] = "libuv"
+        warnings.simplefilter("error")
+        import gevent
+        from gnsq_like.runtime.pending_reply import PendingReply
+        from gnsq_like.runtime.timer import Timer
+
+        assert type(gevent.get_hub().loop).__module__ == "gevent.libuv.loop"
+        early = []
+        for delay in [0.0, 0.0001, 0.0005, 0.0011, 0.0019, 0.029, 0.057]:
+            fired = gevent.event.Event()
+            timer = Timer(fired.set)
+            due = time.monotonic() + delay
+            timer.set_at(due)
+            assert fired.wait(10)
+            early.append(due - time.monotonic())
+            due = time.monotonic() + delay
+            assert not PendingReply().wait(delay)
+            early.append(due - time.monotonic())
+        print(max(early) <= 0)
+        """
+    )
+    assert line == "True"
