@@ -42,7 +42,13 @@ def text(path: str, data: bytes) -> bytes:
     if path.endswith(".zst"):
         import zstandard
 
-        return bytes(zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read())
+        found = b""
+        while data:
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            found += frame.decompress(data)
+            assert frame.eof, "the last frame is incomplete"
+            data = frame.unused_data
+        return found
     return data
 
 
@@ -80,6 +86,25 @@ def test_every_message_is_a_line_and_finished_after_its_sync(kind: Any, more: li
             assert sorted(lines_of(tmp_path)) == bodies
             assert tool.end() == 0
         assert sorted(lines_of(tmp_path / "out")) == bodies
+
+
+@pytest.mark.parametrize("compression", ["", "--gzip"])
+def test_what_is_not_synced_is_not_finished(compression: str, tmp_path: Path) -> None:
+    """The first message of a file is synced at once, and the next ones with their SIGHUP."""
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [b"first"], "nsq_to_file")
+        arguments = flags(nsqd, tmp_path, *filter(None, [compression]), "--sync-interval=1h")
+        with running_tool("to-file", "--topic=t", *arguments) as tool:
+            wait_until_finished(nsqd, "t")
+            fill(nsqd, "t", numbered(10))
+            wait_until(lambda: counts(nsqd, "t", "nsq_to_file")["in_flight"] == 10, PATIENCE)
+            if not compression:
+                wait_until(lambda: len(lines_of(tmp_path)) == 11, PATIENCE)
+            assert counts(nsqd, "t", "nsq_to_file")["in_flight"] == 10
+            tool.process.send_signal(signal.SIGHUP)
+            wait_until_finished(nsqd, "t")
+            assert sorted(lines_of(tmp_path)) == [b"first", *numbered(10)]
+            assert tool.end() == 0
 
 
 @both
