@@ -269,7 +269,7 @@ class Campaign:
             self._peaks,
         )
 
-    def _history(self, found: int | tuple[int, float]) -> list[str]:
+    def _history(self, found: int | tuple[int, object]) -> list[str]:
         """What happened to a message."""
         number = found[0] if isinstance(found, tuple) else found
         return self._wire.trace.history(number, sorted(self._stage.directory.glob("*.notes")))
