@@ -18,7 +18,7 @@ from typing import Any, Literal
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.runtime.hub_calls import HubHandle
-from gnsq_like.server.daemon_process import DaemonProcess
+from gnsq_like.server.daemon_process import START_TIMEOUT, DaemonProcess
 from gnsq_like.testing.hub import kit_hub
 
 #: "thread": ours, in a thread of its own; "hub": ours, in the caller's hub; "process": ours, as a process;
@@ -183,7 +183,11 @@ class Process(Daemon):
         """What it has logged since its last start."""
         return "" if self.process is None else self.process.log
 
-    def start(self) -> None:
+    def start(self, timeout: float = START_TIMEOUT) -> None:
+        """Start it; it listens when this returns. May switch.
+
+        :param timeout: seconds until it must listen
+        """
         if self._has_data_path:
             self._options["data_path"] = str(self._make_directory())
         listens = ["TCP", *(["HTTP"] if self._options["http_address"] else [])]
@@ -193,7 +197,7 @@ class Process(Daemon):
         self.process = DaemonProcess(self.name, arguments, program=program, listens=listens)
         self.process.start()
         try:
-            self.process.wait_until_listening()
+            self.process.wait_until_listening(timeout)
         except BaseException as exc:
             exc.add_note(self.log)
             self.kill()

@@ -21,7 +21,7 @@ from tests.support.scripts import ROOT
 #: Clients' numbers are this far apart.
 _NUMBERS = 1_000_000_000
 #: Seconds for a client to end.
-END_TIMEOUT = 60.0
+END_TIMEOUT = 180.0
 
 #: What the clients of a run do, in turn: the way they wait, options of their Producers, options of their Readers, and
 #: the most messages of a batch.

@@ -26,9 +26,9 @@ from tests.faults.window import Window
 COUNTS = {"nsqd": 3, "link": 3, "lookupd": 1, "liar": 1, "client": len(WAYS)}
 #: Seconds after which nsqds take a message back; handlers hang for up to one and a half of it.
 MSG_TIMEOUT = 2.0
-#: Seconds for clients to begin, and for all that is left to be handled in the end.
-START_TIMEOUT = 60.0
-DRAIN_TIMEOUT = 90.0
+#: Seconds for clients to begin, and for all that is left to be handled in the end; on a machine that does much else.
+START_TIMEOUT = 300.0
+DRAIN_TIMEOUT = 300.0
 #: Seconds that a killed connection's or nsqd's effects may last.
 _AFTERMATH = 1.0
 #: Seconds by which this process may be late before what it saw is in doubt.
@@ -269,7 +269,7 @@ class Campaign:
             self._peaks,
         )
 
-    def _history(self, found: int | tuple[int, float]) -> list[str]:
+    def _history(self, found: int | tuple[int, object]) -> list[str]:
         """What happened to a message."""
         number = found[0] if isinstance(found, tuple) else found
         return self._wire.trace.history(number, sorted(self._stage.directory.glob("*.notes")))

@@ -204,10 +204,12 @@ class Client:
         begin = time.monotonic()
         for number in numbers:
             notes.publishing(number, begin, begin + timeout, self._may_repeat, defer)
+        code = ""
         try:
             publish()
         except PublishError as exc:
             outcome = _OUTCOMES[type(exc)]
+            code = exc.error.code if isinstance(exc, PublishRefused) else ""
         except BaseException as exc:
             notes.unexpected(f"publish raised {exc!r}")
             raise
@@ -215,7 +217,7 @@ class Client:
             outcome = CONFIRMED
         end = time.monotonic()
         for number in numbers:
-            notes.ended(number, outcome, end)
+            notes.ended(number, outcome, end, code)
 
     # -- forks ---------------------------------------------------------------------------------------
 

@@ -33,6 +33,9 @@ _BETWEEN_QUEUES = 2
 CONFIRMED, NOT_SENT, REFUSED, UNKNOWN = "confirmed", "not sent", "refused", "unknown"
 OUTCOMES = (CONFIRMED, NOT_SENT, REFUSED, UNKNOWN)
 
+#: nsqd's codes for what it cannot store; nothing else in a run is a reason to refuse a publish.
+STORING_FAILED = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
+
 STOPPED = "its Reader was stopped"
 LOST_CONNECTION = "the connection was lost"
 KILLED = "nsqd was killed"
@@ -63,6 +66,8 @@ class _Publish:
     begun_at: float
     outcome: str = ""
     ended_at: float = 0.0
+    #: nsqd's code, if it was refused.
+    code: str = ""
 
 
 @dataclass
@@ -77,10 +82,14 @@ class Verdict:
     duplicates: Counter[str] = field(default_factory=Counter)
     #: Confirmed and not handled, because a kill took them from memory, by where they were.
     killed: Counter[str] = field(default_factory=Counter)
+    #: Refused publishes by nsqd's code.
+    refusals: Counter[str] = field(default_factory=Counter)
     #: From here on: violations.
     lost: list[int] = field(default_factory=list)
     arrived_unsent: list[int] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
+    #: (message, nsqd's code)
+    wrongly_refused: list[tuple[int, str]] = field(default_factory=list)
     unexplained: list[int] = field(default_factory=list)
     #: (message, seconds after the deadline)
     late: list[tuple[int, float]] = field(default_factory=list)
@@ -92,6 +101,7 @@ class Verdict:
             "lost": self.lost,
             "arrived although not sent": self.arrived_unsent,
             "taken twice": self.repeated,
+            "refused without a cause": self.wrongly_refused,
             "handled again without a cause": self.unexplained,
             "publish after its deadline": self.late,
         }
@@ -145,9 +155,9 @@ class Ledger:
         self._publishes[number] = _Publish(deadline, may_repeat, defer, at)
         self._clients[number] = client
 
-    def ended(self, number: int, outcome: str, at: float) -> None:
+    def ended(self, number: int, outcome: str, at: float, code: str = "") -> None:
         publish = self._publishes[number]
-        publish.outcome, publish.ended_at = outcome, at
+        publish.outcome, publish.ended_at, publish.code = outcome, at, code
 
     def handled(self, number: int) -> None:
         self._handled[number] += 1
@@ -235,6 +245,10 @@ class Ledger:
                 self._missing(number, publish, verdict)
             if publish.outcome in (NOT_SENT, REFUSED) and (self._handled[number] or number in self._keys):
                 verdict.arrived_unsent.append(number)
+            if publish.outcome == REFUSED:
+                verdict.refusals[publish.code] += 1
+                if publish.code not in STORING_FAILED:
+                    verdict.wrongly_refused.append((number, publish.code))
             if len(self._keys.get(number, ())) > 1 and not publish.may_repeat:
                 verdict.repeated.append(number)
             if publish.outcome:

@@ -31,9 +31,9 @@ class Notes:
     def publishing(self, number: int, at: float, deadline: float, may_repeat: bool, defer: float) -> None:
         self.write("P", number, at, deadline, int(may_repeat), defer)
 
-    def ended(self, number: int, outcome: str, at: float) -> None:
+    def ended(self, number: int, outcome: str, at: float, code: str = "") -> None:
         [letter] = [each for each, name in _LETTERS.items() if name == outcome]
-        self.write(letter, number, at)
+        self.write(letter, number, at, code)
 
     def handled(self, number: int) -> None:
         self.write("H", number)
@@ -71,7 +71,7 @@ def read_into(path: Path, client: str, ledger: Ledger) -> tuple[list[str], dict[
             at, deadline, may_repeat, defer = map(float, words[1:])
             ledger.publishing(client, int(words[0]), at, deadline, may_repeat=bool(may_repeat), defer=defer)
         elif letter in _LETTERS:
-            ledger.ended(int(words[0]), _LETTERS[letter], float(words[1]))
+            ledger.ended(int(words[0]), _LETTERS[letter], float(words[1]), words[2])
         elif letter == "H":
             ledger.handled(int(words[0]))
         elif letter == "S":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.faults.campaign import Result
-from tests.faults.ledger import OUTCOMES
+from tests.faults.ledger import OUTCOMES, REFUSED
 
 #: Numbers of messages that are shown of each violation.
 _SHOWN = 10
@@ -45,7 +45,10 @@ def as_text(result: Result) -> str:
     rows = [
         f"seed {result.seed}, {result.seconds:g} s of faults, {result.nsq} daemons",
         _row("published", verdict.published),
-        *[_row(f"  {name}", verdict.outcomes[name]) for name in (*OUTCOMES, "killed")],
+        *[
+            _row(f"  {name}", verdict.outcomes[name], _causes(verdict.refusals) if name == REFUSED else "")
+            for name in (*OUTCOMES, "killed")
+        ],
         _row("delivered at the wire", verdict.delivered),
         _row("handled to the end", verdict.handled),
         _row("  of these again", verdict.duplicates.total(), _causes(verdict.duplicates)),

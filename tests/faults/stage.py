@@ -31,22 +31,23 @@ import gevent
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPError
-from gnsq_like.server.daemon_process import DaemonFailed
+from gnsq_like.server import Nsqd, NsqdOptions
 from gnsq_like.testing import Clock, FaultProxy, RunningNsqlookupd, running_nsqlookupd
+from gnsq_like.testing.daemons import make_daemon
 from tests.faults.client_run import CHANNEL, TOPIC
 from tests.faults.liar import Liar
 from tests.faults.resources import sockets
 from tests.faults.schedule import Fault
 from tests.faults.tap import Tap, Wire
-from tests.support.daemons import Process, Running, running_nsqd
+from tests.support.daemons import Process, Running
 from tests.support.processes import limited, no_descriptors, stopped
 
 #: Seconds by which nsqlookupd's clock is moved at most: beyond what makes an nsqd inactive.
 _CLOCK_JUMP = 1000.0
 #: Seconds for an nsqd to end after SIGTERM, on a busy machine.
-_END_TIMEOUT = 20.0
-#: How often it is started until it listens in time.
-_STARTS = 3
+_END_TIMEOUT = 60.0
+#: Seconds for one to start, on a machine that does much else: Python needs a second of its time.
+_START_TIMEOUT = 120.0
 
 
 class _JumpingClock(Clock):
@@ -129,8 +130,10 @@ class Stage:
         }
         if self._nsq == "real":
             options["sync_every"] = 1  # what its metadata does not list is lost by a kill
-        nsqd = cleanup.enter_context(running_nsqd("process" if self._nsq == "ours" else "real", **options))
+        nsqd = make_daemon("process" if self._nsq == "ours" else "real", Nsqd, NsqdOptions, options)
         assert isinstance(nsqd, Process)
+        cleanup.callback(nsqd.close)
+        nsqd.start(_START_TIMEOUT)
         link.target = nsqd.tcp_address
         with NsqdHTTPClient(nsqd.http_address) as http:
             http.create_topic(TOPIC)
@@ -202,7 +205,7 @@ class Stage:
                 self._terminate(nsqd)
             self.look_at_log(nsqd)
             yield
-            self._start(nsqd)
+            nsqd.start(_START_TIMEOUT)
         elif fault.kind == "stop":
             with stopped(_pid(nsqd)):
                 yield
@@ -214,19 +217,6 @@ class Stage:
             largest = max((path.stat().st_size for path in data.glob("*.dat")), default=0)
             with limited(_pid(nsqd), resource.RLIMIT_FSIZE, largest + int(fault.draw * 5000)):
                 yield
-
-    @staticmethod
-    def _start(nsqd: Process) -> None:
-        """Start it again; a machine with much else to do may need more time than it has."""
-        for _ in range(_STARTS - 1):
-            try:
-                nsqd.start()
-            except DaemonFailed as exc:
-                if "did not listen" not in str(exc):
-                    raise
-            else:
-                return
-        nsqd.start()
 
     @staticmethod
     def _terminate(nsqd: Process) -> None:

@@ -34,7 +34,7 @@ def ledger() -> Ledger:
 def publish(ledger: Ledger, number: int, outcome: str = CONFIRMED, *, at: float = 1.0, **options: object) -> None:
     ledger.publishing("c", number, at, at + 3, **options)  # type: ignore[arg-type]
     ledger.published(0, number)
-    ledger.ended(number, outcome, at + 0.1)
+    ledger.ended(number, outcome, at + 0.1, "E_PUB_FAILED" if outcome == REFUSED else "")
 
 
 def deliver(
@@ -71,6 +71,15 @@ def test_an_arrival_of_what_was_not_sent_is_found(ledger: Ledger, outcome: str) 
     publish(ledger, 1, outcome)
     deliver(ledger, 1)
     assert ledger.judge().violations == {"arrived although not sent": [1]}
+
+
+def test_a_refusal_for_another_reason_than_the_disk_is_found(ledger: Ledger) -> None:
+    publish(ledger, 1, REFUSED)
+    ledger.publishing("c", 2, 1.0, 4.0)
+    ledger.ended(2, REFUSED, 1.1, "E_BAD_MESSAGE")
+    verdict = ledger.judge()
+    assert verdict.refusals == {"E_PUB_FAILED": 1, "E_BAD_MESSAGE": 1}
+    assert verdict.violations == {"refused without a cause": [(2, "E_BAD_MESSAGE")]}
 
 
 def test_what_two_nsqds_took_is_found_unless_it_may_be(ledger: Ledger) -> None:

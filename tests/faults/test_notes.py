@@ -15,7 +15,7 @@ def test_every_note_arrives(tmp_path: Path) -> None:
     notes = Notes(str(path))
     for number, outcome in enumerate((CONFIRMED, NOT_SENT, REFUSED, UNKNOWN)):
         notes.publishing(number, 1.0, 2.0, may_repeat=False, defer=0.0)
-        notes.ended(number, outcome, 1.5)
+        notes.ended(number, outcome, 1.5, "E_PUB_FAILED" if outcome == REFUSED else "")
     notes.handled(0)
     notes.publishing(4, 1.0, 2.0, may_repeat=False, defer=0.0)
     notes.ended(4, NOT_SENT, 9.0)
@@ -27,6 +27,7 @@ def test_every_note_arrives(tmp_path: Path) -> None:
     verdict = ledger.judge()
     assert verdict.violations == {"publish after its deadline": [(4, 7.0)]}
     assert verdict.outcomes == {CONFIRMED: 1, NOT_SENT: 2, REFUSED: 1, UNKNOWN: 1, "killed": 1}
+    assert verdict.refusals == {"E_PUB_FAILED": 1}
     assert verdict.handled == 1
     notes.stalled(2.0, 9.0)
     notes.close()

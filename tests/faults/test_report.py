@@ -28,7 +28,16 @@ def test_a_run_without_faults_of_ours() -> None:
 
 
 def test_every_violation_is_named() -> None:
-    bad = result(Verdict(lost=[1], arrived_unsent=[2], repeated=[3], unexplained=[4], late=[(5, 1.5)]))
+    bad = result(
+        Verdict(
+            lost=[1],
+            arrived_unsent=[2],
+            repeated=[3],
+            wrongly_refused=[(6, "E_INVALID")],
+            unexplained=[4],
+            late=[(5, 1.5)],
+        )
+    )
     bad.window.excesses.append(Excess("c", 1.0, 3, 2, 0))
     bad.window.beyond_rdy.append((0, 1.0, 1))
     bad.errors.append("something else")
@@ -37,6 +46,7 @@ def test_every_violation_is_named() -> None:
         "1 lost",
         "1 arrived although not sent",
         "1 taken twice",
+        "1 refused without a cause",
         "1 handled again without a cause",
         "1 publish after its deadline",
         "1 above max_in_flight",

@@ -18,6 +18,8 @@ class Trace:
         self._file = path.open("w")
 
     def write(self, what: str, *words: object) -> None:
+        if self._file.closed:
+            return  # the connections end after it
         text = " ".join(word.decode() if isinstance(word, bytes) else str(word) for word in words)
         self._file.write(f"{time.monotonic():.3f} {what} {text}\n")
 
