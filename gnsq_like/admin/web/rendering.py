@@ -24,6 +24,8 @@ from gnsq_like.server.options import VERSION
 _HERE = Path(__file__).parent
 #: In place of the token, until the page is sent.
 _TOKEN = "(the token of this browser)"
+#: In place of the overview's time, which alone makes no new page.
+_AS_OF = "(the time of the overview)"
 #: Seconds between two refreshes of a page.
 EVERY = 5
 #: Files that browsers get, with their types.
@@ -112,6 +114,7 @@ class Renderer:
             "here": request.path,
             "q": request.args.get("q", ""),
             "token": _TOKEN,
+            "as_of": _AS_OF,
             "every": EVERY,
             "note": None,
             "graphite": [],
@@ -120,10 +123,12 @@ class Renderer:
         }
         return self._templates.get_template(page.template).render({**base, **common})
 
-    def response(self, html: str, token: str, status: int = 200) -> Response:
-        """The response for the page's HTML; 304 if the browser has it."""
+    def response(self, html: str, token: str, at: float, status: int = 200) -> Response:
+        """The response for the page's HTML, of an overview of this time; 304 if the browser has it."""
         digest = hashlib.blake2b(html.encode(), digest_size=12).hexdigest()
-        response = Response(html.replace(_TOKEN, str(escape(token))), status)
+        as_of = words.clock(at)
+        response = Response(html.replace(_TOKEN, str(escape(token))).replace(_AS_OF, as_of), status)
+        response.headers["X-As-Of"] = as_of
         response.headers["Cache-Control"] = "private, no-cache"
         if status == 200:
             response.set_etag(digest, weak=True)

@@ -123,7 +123,7 @@ class Screens:
             if kept:
                 self._kept.put(kept_by, view.overview.taken, html)
         token = site.guard.token(request)
-        response = self.renderer.response(html, token, status)
+        response = self.renderer.response(html, token, view.overview.at, status)
         if request.headers.get("X-Requested-With") != "refresh":
             path = request.script_root + "/"
             site.guard.set_token(response, token, path, secure=request.is_secure)

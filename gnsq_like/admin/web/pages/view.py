@@ -63,7 +63,6 @@ class View:
             "nodes": len(overview.nodes),
             "nodes_up": sum(not total.problem for total in overview.nodes),
             "sparks": self.sparks(),
-            "at": overview.at,
         }
 
 

@@ -73,7 +73,8 @@ async function ask(url = location.href) {
       enliven();
     }
     failures = 0;
-    state("live");
+    const asOf = answer.headers.get("X-As-Of");
+    state("live", asOf && `as of ${asOf}`);
   } catch {
     failures += 1;
     state("lost", "no answer; trying again");
