@@ -13,7 +13,7 @@ import logging
 import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,12 @@ from gnsq_like.reader.batch import Batch
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.running import NOT_STARTED, Running
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_exit, at_fork
 from gnsq_like.runtime.hook_runner import HookRunner, check_callables
-from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
+from gnsq_like.runtime.hub_calls import forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -43,22 +44,6 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Running:
-    """The parts of a started Reader; kept after the stop for its statistics."""
-
-    hub_handle: HubHandle
-    flow: FlowControl
-    handlers: Handlers
-    redialer: Redialer
-    watchdog: Watchdog
-    poller: LookupdPoller | None
-    #: Settled when the Reader has stopped.
-    stopped: PendingReply
-    #: Set when the stop begins.
-    stop: Stop | None = None
 
 
 class Reader:
@@ -139,7 +124,7 @@ class Reader:
         #: Over all starts of this Reader.
         self._counts = MessageCounts()
         #: Set by start().
-        self._running: _Running | None = None
+        self._running: Running | None = None
 
     def __repr__(self) -> str:
         return (
@@ -185,7 +170,7 @@ class Reader:
             surveyed=poller is None,
         )
         watchdog = Watchdog(self._name)
-        self._running = _Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
+        self._running = Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
         self._state = "running"
         self._fatal = None
         self._were_connected.clear()
@@ -282,7 +267,7 @@ class Reader:
         running.hub_handle.call(self._begin_to_stop, timeout)
         return True
 
-    def _end(self, running: _Running, stop: Stop) -> None:
+    def _end(self, running: Running, stop: Stop) -> None:
         try:
             stop.end_delivery()
             if running.poller is not None:
@@ -452,7 +437,7 @@ class Reader:
         else:
             running.hub_handle.call(self._follow, running)
 
-    def _follow(self, running: _Running) -> None:
+    def _follow(self, running: Running) -> None:
         running.flow.max_in_flight = self._max_in_flight
         running.flow.paused = self._paused
         running.flow.plan_soon()
@@ -472,15 +457,10 @@ class Reader:
         return {
             "state": self._state,
             **asdict(self._counts),
-            "in_flight": 0 if running is None else running.flow.in_flight,
-            "waiting": 0 if running is None else running.handlers.waiting,
-            "busy": _busy(self),
             "max_in_flight": self._max_in_flight,
             "paused": self._paused,
-            "backoff_level": 0 if running is None else running.flow.backoff.level,
             "reconnects": self._reconnect_count,
-            "known": [] if running is None else sorted(map(str, running.redialer.known)),
-            "surveyed": running is not None and running.redialer.surveyed,
+            **(NOT_STARTED if running is None else running.stats()),
             "connections": {
                 str(address): subscription.stats() for address, subscription in list(self._subscriptions.items())
             },
