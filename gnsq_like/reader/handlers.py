@@ -17,6 +17,7 @@ import gevent
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.reader.batch import Batch, BatchCollector
 from gnsq_like.reader.message import Message, Source
+from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -26,6 +27,12 @@ logger = logging.getLogger(__name__)
 
 #: A Reader's handler; None if it is iterated over.
 Handler = Callable[[Message], object] | Batch | None
+
+
+def check_handler(handler: Handler) -> None:
+    """Refuse a handler that could not handle a message. Raises InvalidOption."""
+    if handler is not None and not isinstance(handler, Batch):  # which has checked its own
+        check_callable("handler", handler, 1)
 
 
 def _call(function: Callable[[Any], Any], argument: Any) -> Any:
@@ -211,7 +218,11 @@ class Handlers:
         try:
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._give_up(message)
-            elif self._handle(message) is False:  # type: ignore[misc]
+                return
+            result = self._handle(message)  # type: ignore[misc]
+            if result is not None and (fault := undone(result)) is not None:
+                raise NSQError(f"the handler did nothing: {fault}")
+            if result is False:
                 if message.answer is None:
                     message.requeue()
                 logger.error("the handler of %s returned False: message requeued", self._name)
@@ -232,7 +243,8 @@ class Handlers:
     def _give_up(self, message: Message) -> None:
         if self._on_giving_up is not None:
             try:
-                self._on_giving_up(message)
+                if (fault := undone(self._on_giving_up(message))) is not None:
+                    raise NSQError(f"on_giving_up did nothing: {fault}")
             except ENDS:
                 raise
             except BaseException as exc:

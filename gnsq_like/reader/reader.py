@@ -25,15 +25,15 @@ from gnsq_like.discovery.redial import Redialer
 from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options
-from gnsq_like.reader.batch import Batch
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
-from gnsq_like.reader.handlers import Handler, Handlers
+from gnsq_like.reader.handlers import Handler, Handlers, check_handler
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.running import NOT_STARTED, Running
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_exit, at_fork
-from gnsq_like.runtime.hook_runner import HookRunner, check_callables
+from gnsq_like.runtime.callables import check_callable
+from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import forget_here, handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
+
+
+#: With how many arguments each hook is called.
+_HOOK_ARGUMENTS = {"on_connect": 1, "on_disconnect": 2, "on_error": 2, "on_auth": 2, "on_backoff": 2}
 
 
 class Reader:
@@ -69,7 +73,8 @@ class Reader:
     :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
         it returns, the message is finished; when it raises, the message is requeued without backoff
     :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
-    :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid
+    :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid; a handler or hook that is ``async``,
+        a generator function, or takes other arguments is
 
     Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block, or iteration.
     """
@@ -92,24 +97,25 @@ class Reader:
     ) -> None:
         encode_topic(topic)
         encode_channel(channel)
-        check_callables(handler=None if isinstance(handler, Batch) else handler, on_giving_up=on_giving_up)
         self.topic = topic
         self.channel = channel
         self._name = f"{topic}/{channel}"
         self.options = make_options(ReaderOptions, options)
-        #: May be replaced while it is not running, for instance by a function that calls it.
         self.handler = handler
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._hooks = HookRunner(
+            _HOOK_ARGUMENTS,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
             on_error=on_error,
             on_auth=on_auth,
             on_backoff=on_backoff,
         )
+        if on_giving_up is not None:
+            check_callable("on_giving_up", on_giving_up, 1)
         self._on_giving_up = on_giving_up
         self._max_in_flight = self.options.max_in_flight
         #: "new", "running", "stopping" or "stopped".
@@ -131,6 +137,16 @@ class Reader:
             f"<Reader {self._name} {self._state} connections={len(self._subscriptions)} "
             f"max_in_flight={self._max_in_flight}>"
         )
+
+    @property
+    def handler(self) -> Handler:
+        """The handler; may be replaced while it is not running, for instance by a function that calls it."""
+        return self._handler
+
+    @handler.setter
+    def handler(self, handler: Handler) -> None:
+        check_handler(handler)
+        self._handler = handler
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -196,7 +212,10 @@ class Reader:
         :param stop_timeout: seconds for running handlers after a signal
         :raises ConnectionFailed: if all nsqds refuse in a way that a retry cannot cure (AUTH, TLS, a name); its cause
             is nsqd's error, a TLSError or a NegotiationFailed
+        :raises InvalidOption: if it has no handler
         """
+        if self.handler is None:
+            raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
         self.start()
         handlers: list[Any] = []
         if self._running is not None and self._running.hub_handle.hub.main_hub:
