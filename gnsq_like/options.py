@@ -347,9 +347,14 @@ class ReaderOptions(DiscoveryOptions):
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
 
 
+def option_names(cls: type) -> list[str]:
+    """The names of a class's options."""
+    return [option.name for option in fields(cls)]
+
+
 def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
     """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name."""
-    known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
+    known = option_names(cls)
     for name in given:
         if name not in known:
             # The value may be that of a misspelt auth_secret.

@@ -24,7 +24,7 @@ from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Redialer
 from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ReaderOptions, make_options
+from gnsq_like.options import ReaderOptions, make_options, option_names
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
 from gnsq_like.reader.message import Message
@@ -35,6 +35,7 @@ from gnsq_like.runtime import at_exit, at_fork
 from gnsq_like.runtime.callables import check_callable
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import forget_here, handle_here
+from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 _HOOK_ARGUMENTS = {"on_connect": 1, "on_disconnect": 2, "on_error": 2, "on_auth": 2, "on_backoff": 2}
 
 
-class Reader:
+class Reader(KnownAttributes):
     """Consumes a topic through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
@@ -131,6 +132,7 @@ class Reader:
         self._counts = MessageCounts()
         #: Set by start().
         self._running: Running | None = None
+        self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
         return (
