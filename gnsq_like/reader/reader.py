@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from gnsq_like.addresses import Address, parse_addresses
-from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Redialer
-from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
+from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options, option_names
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
@@ -350,32 +349,19 @@ class Reader(KnownAttributes):
         subscription = Subscription(
             address, self.topic, self.channel, running.flow, running.handlers.put, adaptive=self.options.adaptive_rdy
         )
-        connection = Connection(
-            address,
+        error = subscription.connect(
             self.options,
-            on_messages=subscription.receive,
-            on_error=lambda connection, error: self._report(connection.address, error),
-            on_close=lambda connection, error: self._connection_ended(subscription, error),
-            on_auth=lambda connection, authorized: self._hooks.call("on_auth", connection.address, authorized),
+            on_error=self._report,
+            on_close=self._connection_ended,
+            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
         )
-        try:
-            connection.connect()
-            subscription.begin(connection)
-            connection.subscribe(self.topic, self.channel)
-        except NSQError as exc:
-            connection.close()
-            return exc
-        except BaseException:
-            connection.close()
-            raise
-        if not connection.alive:
-            # nsqd's OK to SUB and the end of the connection came in one read.
-            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
+        if error is not None:
+            return error
         self._subscriptions[address] = subscription
         self._reconnect_count += address in self._were_connected
         self._were_connected.add(address)
         running.flow.add(subscription)
-        self._hooks.call("on_connect", connection.address)
+        self._hooks.call("on_connect", subscription.address)
         logger.info("subscribed to %s at %s", self._name, address)
         return None
 

@@ -21,12 +21,15 @@ from typing import Any, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.errors import ConnectionLost, NSQError
+from gnsq_like.options import ConnectionOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class SubscriptionFlow(Protocol):
 
 
 class Subscription:
-    """One connection of a Reader with its messages; made before the connection. Next: :meth:`begin`.
+    """One connection of a Reader with its messages; made before the connection. Next: :meth:`connect`.
 
     :param flow: decides RDY; every answer is reported to it
     :param deliver: called with the messages of each read; must not switch
@@ -100,6 +103,43 @@ class Subscription:
     def alive(self) -> bool:
         """Whether answers still reach nsqd."""
         return self.connection.alive
+
+    def connect(
+        self,
+        options: ConnectionOptions,
+        *,
+        on_error: Callable[[str, NSQError], object],
+        on_close: Callable[[Subscription, NSQError | None], object],
+        on_auth: Callable[[str, Authorized], object],
+    ) -> NSQError | None:
+        """Connect and subscribe once; returns the error, or None. May switch.
+
+        :param on_error: called with (address, error) when nsqd refused an answer
+        :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
+        :param on_auth: called with (address, authorized) when nsqd accepted the secret
+        """
+        connection = Connection(
+            self.target,
+            options,
+            on_messages=self.receive,
+            on_error=lambda connection, error: on_error(connection.address, error),
+            on_close=lambda connection, error: on_close(self, error),
+            on_auth=lambda connection, authorized: on_auth(connection.address, authorized),
+        )
+        try:
+            connection.connect()
+            self.begin(connection)
+            connection.subscribe(self.topic, self.channel)
+        except NSQError as exc:
+            connection.close()
+            return exc
+        except BaseException:
+            connection.close()
+            raise
+        if not connection.alive:
+            # nsqd's OK to SUB and the end of the connection came in one read.
+            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
+        return None
 
     def begin(self, connection: Connection) -> None:
         """Use this connection, which is connected and not subscribed yet. Never switches."""
