@@ -345,6 +345,10 @@ class ReaderOptions(DiscoveryOptions):
     max_redial_delay: float = _option(5.0, above=0)
     #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
+    #: Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if bodies stay bytes.
+    decoder: str | Callable[[bytes], Any] | None = _option(
+        None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
+    )
 
 
 def option_names(cls: type) -> list[str]:

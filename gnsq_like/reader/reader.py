@@ -24,6 +24,7 @@ from gnsq_like.discovery.redial import Redialer
 from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options, option_names
+from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
 from gnsq_like.reader.message import Message
@@ -102,6 +103,7 @@ class Reader(KnownAttributes):
         self._name = f"{topic}/{channel}"
         self.options = make_options(ReaderOptions, options)
         self.handler = handler
+        make_decoder(self.options.decoder)  # checks it
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
@@ -171,8 +173,7 @@ class Reader(KnownAttributes):
             self.handler,
             self._name,
             self._concurrency(),
-            in_threads=options.spawn == "thread",
-            max_attempts=options.max_attempts,
+            options,
             on_giving_up=self._on_giving_up,
             on_error=self._report,
             is_starved=lambda: flow.is_starved,
@@ -347,7 +348,7 @@ class Reader(KnownAttributes):
         running = self._running
         assert running is not None
         subscription = Subscription(
-            address, self.topic, self.channel, running.flow, running.handlers.put, adaptive=self.options.adaptive_rdy
+            address, self.topic, self.channel, running.flow, running.handlers, adaptive=self.options.adaptive_rdy
         )
         error = subscription.connect(
             self.options,

@@ -53,11 +53,21 @@ class SubscriptionFlow(Protocol):
     def plan_soon(self) -> None: ...
 
 
+class MessageHandlers(Protocol):
+    """The part of the Reader's handlers that subscriptions use."""
+
+    #: See ``Message.data``.
+    decode: Callable[[bytes], Any] | None
+
+    def put(self, messages: list[Message]) -> None:
+        """Never switches."""
+
+
 class Subscription:
     """One connection of a Reader with its messages; made before the connection. Next: :meth:`connect`.
 
     :param flow: decides RDY; every answer is reported to it
-    :param deliver: called with the messages of each read; must not switch
+    :param handlers: gets the messages of each read
     :param adaptive: the option ``adaptive_rdy``
     """
 
@@ -67,7 +77,7 @@ class Subscription:
         topic: str,
         channel: str,
         flow: SubscriptionFlow,
-        deliver: Callable[[list[Message]], None],
+        handlers: MessageHandlers,
         *,
         adaptive: bool,
     ) -> None:
@@ -77,6 +87,7 @@ class Subscription:
         self.channel = channel
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
+        self.decode = handlers.decode
         #: Unanswered messages, the oldest first (a dict as an ordered set).
         self.in_flight: dict[Message, None] = {}
         #: The following four are set by begin().
@@ -88,7 +99,7 @@ class Subscription:
         self.renewal: Renewal | None = None
         self._adaptive = adaptive
         self._flow = flow
-        self._deliver = deliver
+        self._deliver = handlers.put
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
