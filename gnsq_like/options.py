@@ -13,7 +13,8 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
-from gnsq_like.errors import InvalidOption, did_you_mean
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress, InvalidOption, did_you_mean
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 from gnsq_like.wire.negotiated import UPGRADES
 
@@ -263,6 +264,22 @@ class DiscoveryOptions(ConnectionOptions):
     lookupd_cert: str | tuple[str, str] | None = _option(None, kind=(str, tuple), also=(None,))
     #: Called with each discovered nsqd (an NsqdNode); returning False excludes it.
     discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
+    #: Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes the listed
+    #: "host:port". What is not in it, or None, is dialled as listed.
+    address_map: Mapping[str, str] | Callable[[str], str | None] | None = _option(
+        None, kind=Mapping, also=(None,), call=True
+    )
+
+    def _check_combinations(self) -> None:
+        # Not super(), as below.
+        ConnectionOptions._check_combinations(self)
+        if isinstance(self.address_map, Mapping):
+            for listed, dialled in self.address_map.items():
+                for address in (listed, dialled):
+                    try:
+                        parse_address(address)
+                    except InvalidAddress as exc:
+                        raise InvalidOption("address_map", self.address_map, str(exc)) from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
