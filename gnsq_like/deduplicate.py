@@ -12,8 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from gnsq_like.errors import InvalidOption, Requeue
+from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.callables import check_callable, undone
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +95,8 @@ class Deduplicate:
         store: Store | None = None,
         busy_delay: float | None = None,
     ) -> None:
-        if not callable(handler):
-            raise InvalidOption("handler", handler, "it must be callable")
-        if not callable(key):
-            raise InvalidOption("key", key, "it must be callable")
+        check_callable("handler", handler, 1)
+        check_callable("key", key, 1)
         if isinstance(window, bool) or not isinstance(window, int | float) or not window > 0:
             raise InvalidOption("window", window, "it must be seconds, above 0")
         try:
@@ -125,6 +124,8 @@ class Deduplicate:
                 self.dropped_count += 1
                 return None
             result = self._handler(message)
+            if (fault := undone(result)) is not None:
+                raise NSQError(f"{self._handler!r} handled nothing: {fault}")
             if result is not False and message.answer != "REQ" and not message.is_async:
                 self._remember(key)
             return result

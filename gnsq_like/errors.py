@@ -8,6 +8,7 @@
     │   ├── InvalidBody                    a message body: empty, too large, or of the wrong type
     │   ├── InvalidAddress                 neither host:port, [ipv6]:port nor unix:/path
     │   └── InvalidOption                  an option: unknown, of the wrong type, or out of range
+    ├── DecodeError (also a ValueError)    a message's body is not what the decoder expects (decoder, body, reason)
     ├── NotRunning                         the Reader, Producer or Connection is stopped, or was never started
     ├── ProtocolError                      the peer violated the protocol
     │   └── TLSError                       TLS failed (kind, detail)
@@ -39,6 +40,7 @@ __all__ = [
     "ERROR_CODES",
     "ConnectionFailed",
     "ConnectionLost",
+    "DecodeError",
     "HTTPError",
     "HTTPRequestFailed",
     "HTTPStatusError",
@@ -177,6 +179,28 @@ class InvalidOption(UsageError):
 
     def __str__(self) -> str:
         return f"invalid option {self.option}={self.value!r}: {self.reason}"
+
+
+class DecodeError(NSQError, ValueError):
+    """A message's body cannot be decoded; ``__cause__`` is the decoder's exception, if it raised one.
+
+    :ivar decoder: ``"JSON"``, ``"msgpack"``, or ``"for NAME"`` with the name of the Reader's decoder
+    :ivar body: the whole body
+    :ivar reason: what the decoder says
+    """
+
+    #: How much of the body the text shows.
+    SHOWN_BYTES: ClassVar[int] = 80
+
+    def __init__(self, decoder: str, body: bytes, reason: str) -> None:
+        super().__init__(decoder, body, reason)
+        self.decoder = decoder
+        self.body = body
+        self.reason = reason
+
+    def __str__(self) -> str:
+        begins = "it is" if len(self.body) <= self.SHOWN_BYTES else f"it has {len(self.body)} bytes and begins with"
+        return f"the body is not {self.decoder}: {self.reason}; {begins} {self.body[: self.SHOWN_BYTES]!r}"
 
 
 class NotRunning(NSQError):

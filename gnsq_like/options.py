@@ -13,7 +13,8 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
-from gnsq_like.errors import InvalidOption, did_you_mean
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress, InvalidOption, did_you_mean
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 from gnsq_like.wire.negotiated import UPGRADES
 
@@ -263,6 +264,22 @@ class DiscoveryOptions(ConnectionOptions):
     lookupd_cert: str | tuple[str, str] | None = _option(None, kind=(str, tuple), also=(None,))
     #: Called with each discovered nsqd (an NsqdNode); returning False excludes it.
     discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
+    #: Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes the listed
+    #: "host:port". What is not in it, or None, is dialled as listed.
+    address_map: Mapping[str, str] | Callable[[str], str | None] | None = _option(
+        None, kind=Mapping, also=(None,), call=True
+    )
+
+    def _check_combinations(self) -> None:
+        # Not super(), as below.
+        ConnectionOptions._check_combinations(self)
+        if isinstance(self.address_map, Mapping):
+            for listed, dialled in self.address_map.items():
+                for address in (listed, dialled):
+                    try:
+                        parse_address(address)
+                    except InvalidAddress as exc:
+                        raise InvalidOption("address_map", self.address_map, str(exc)) from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,11 +362,20 @@ class ReaderOptions(DiscoveryOptions):
     max_redial_delay: float = _option(5.0, above=0)
     #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
+    #: Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if bodies stay bytes.
+    decoder: str | Callable[[bytes], Any] | None = _option(
+        None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
+    )
+
+
+def option_names(cls: type) -> list[str]:
+    """The names of a class's options."""
+    return [option.name for option in fields(cls)]
 
 
 def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
     """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name."""
-    known = [option.name for option in fields(cls)]  # type: ignore[arg-type]
+    known = option_names(cls)
     for name in given:
         if name not in known:
             # The value may be that of a misspelt auth_secret.

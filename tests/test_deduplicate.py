@@ -8,7 +8,7 @@ from gevent.event import Event
 
 from gnsq_like import Deduplicate, Message, Producer, Reader, Requeue
 from gnsq_like.deduplicate import MemoryStore
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, NSQError
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.messages import make_message
 
@@ -137,3 +137,14 @@ def test_replicas_and_deduplicate_together():
             wait_for(lambda: reader.stats()["finished"] == 100)
     assert sorted(handled, key=int) == [b"%d" % number for number in range(50)]
     assert it.dropped_count == 50
+
+
+def test_a_handler_that_nothing_runs_has_handled_nothing():
+    async def asynchronous(message: Message) -> None: ...
+
+    with pytest.raises(InvalidOption, match="async def"):
+        Deduplicate(asynchronous, key=body_of, window=60)
+    it = Deduplicate(lambda message: asynchronous(message), key=body_of, window=60)
+    with pytest.raises(NSQError, match="it returned a coroutine"):
+        it(make_message(b"x"))
+    assert not it.store.seen(b"x")

@@ -298,3 +298,11 @@ def test_durations_are_sent_as_whole_milliseconds(heartbeat, msg_timeout, buffer
     assert sent["output_buffer_size"] == size
     assert json.loads(json.dumps(sent)) == sent
     assert "." not in json.dumps({name: value for name, value in sent.items() if not isinstance(value, str)})
+
+
+@pytest.mark.parametrize("wrong", [{"nsqd-1": "127.0.0.1:4150"}, {"nsqd-1:4150": "127.0.0.1"}, {"nsqd-1:4150": 4150}])
+@pytest.mark.parametrize("cls", [ReaderOptions, ProducerOptions])
+def test_an_address_map_has_addresses(cls, wrong):
+    assert make_options(cls, {"address_map": {"nsqd-1:4150": "unix:/run/nsqd.sock"}})
+    with pytest.raises(InvalidOption, match=r"address_map.*invalid address"):
+        make_options(cls, {"address_map": wrong})

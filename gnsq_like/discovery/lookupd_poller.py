@@ -33,11 +33,11 @@ class LookupdPoller:
 
     :param clients: one per nsqlookupd
     :param topic: the topic to look up; None for all nsqds
-    :param options: the interval, its jitter, and the ``discovery_filter``
+    :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
     :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
         so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
-        address or on which the ``discovery_filter`` failed; for the latter when that begins
+        address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
     """
 
@@ -61,8 +61,8 @@ class LookupdPoller:
         self._stopped = False
         self._hurried = Event()
         self._extra = delays.ExtraRounds()
-        #: nsqds on which the filter failed when it was last asked.
-        self._unfiltered: set[str] = set()
+        #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
+        self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
         #: Rounds in a row that found nothing.
@@ -135,36 +135,43 @@ class LookupdPoller:
             self._on_found(self._wanted(nodes), True)
 
     def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
-        addresses = []
+        # Two may be dialled at the same address; a dict as an ordered set.
+        addresses: dict[Address, None] = {}
         for name in sorted(nodes):
-            if not self._passes(nodes[name]):
-                continue
-            try:
-                addresses.append(parse_address(name))
-            except InvalidAddress as exc:
-                self._on_error(name, exc)
-        return addresses
+            address = self._address(nodes[name])
+            if address is not None:
+                addresses[address] = None
+        return list(addresses)
 
-    def _passes(self, node: NsqdNode) -> bool:
-        """Whether the ``discovery_filter`` wants this nsqd; one on which it fails is excluded."""
-        wanted = self._options.discovery_filter
-        if wanted is None:
-            return True
+    def _address(self, node: NsqdNode) -> Address | None:
+        """Where to dial this nsqd; None if the ``discovery_filter`` excludes it or a function of the user fails."""
         name = node.tcp_address
+        option = "discovery_filter"
         try:
-            passes = bool(wanted(node))
+            if self._options.discovery_filter is not None and not self._options.discovery_filter(node):
+                return None
+            option = "address_map"
+            address = parse_address(self._mapped(name))
+        except InvalidAddress as exc:
+            self._on_error(name, exc)
+            return None
         except ENDS:
             raise
         except BaseException as exc:
-            if name not in self._unfiltered:
-                self._unfiltered.add(name)
-                logger.warning("discovery_filter failed on nsqd %s, which is excluded", name, exc_info=exc)
-                error = NSQError(f"nsqd at {name} is excluded: discovery_filter raised {exc!r}")
+            if (name, option) not in self._excluded:
+                self._excluded.add((name, option))
+                logger.warning("%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
+                error = NSQError(f"nsqd at {name} is excluded: {option} raised {exc!r}")
                 error.__cause__ = exc
                 self._on_error(name, error)
-            return False
-        self._unfiltered.discard(name)
-        return passes
+            return None
+        self._excluded -= {(name, "discovery_filter"), (name, "address_map")}
+        return address
+
+    def _mapped(self, name: str) -> str:
+        given = self._options.address_map
+        mapped = given(name) if callable(given) else None if given is None else given.get(name)
+        return name if mapped is None else mapped
 
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         error: HTTPError

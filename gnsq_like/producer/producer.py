@@ -28,7 +28,7 @@ from gevent.event import AsyncResult
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ProducerOptions, make_options
+from gnsq_like.options import ProducerOptions, make_options, option_names
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.outcomes import PublishCounts
@@ -39,6 +39,7 @@ from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, thread_id
 from gnsq_like.runtime.inner_greenlet import may_wait_here
+from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
@@ -179,7 +180,7 @@ class _Running:
             self.pool.close()
 
 
-class Producer:
+class Producer(KnownAttributes):
     """Publishes messages to one or several nsqds; may be shared between greenlets and threads.
 
     Nothing happens before the first publish. Publishes go to the nsqds in turn; one that cannot be reached is skipped
@@ -232,6 +233,7 @@ class Producer:
         self._running: _Running | None = None
         #: The pool of ``_running``; kept after close() for its counts.
         self._pool: Pool | None = None
+        self._seal(Producer, option_names(ProducerOptions))
 
     # -- publishing ---------------------------------------------------------------------------------
 

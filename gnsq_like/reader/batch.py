@@ -25,8 +25,9 @@ from itertools import repeat
 
 from gevent import get_hub
 
-from gnsq_like.errors import InvalidOption, Requeue
+from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
@@ -60,12 +61,12 @@ class Batch:
     :param handler: called with a list of 1 to ``size`` :class:`Message`
     :param size: maximum number of messages in a batch
     :param interval: maximum seconds that a message waits for its batch to fill up
-    :raises InvalidOption: if size is below 1, or interval is not a positive number
+    :raises InvalidOption: if the handler is asynchronous, a generator function, or takes other arguments; if size is
+        below 1, or interval is not a positive number
     """
 
     def __init__(self, handler: Handler, size: int = 100, interval: float = 1.0) -> None:
-        if not callable(handler):
-            raise InvalidOption("handler", handler, "it must be callable")
+        check_callable("handler", handler, 1)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InvalidOption("size", size, "it must be an integer, 1 or more")
         if not isinstance(interval, int | float) or isinstance(interval, bool) or not 0 < interval < float("inf"):
@@ -187,7 +188,10 @@ class BatchCollector:
         """Call the handler and answer its messages."""
         handler = self._batch.handler
         try:
-            if self._call(handler, list(messages)) is False:
+            result = self._call(handler, list(messages))
+            if result is not None and (fault := undone(result)) is not None:
+                raise NSQError(f"the handler did nothing: {fault}")
+            if result is False:
                 for message in messages:
                     if message.answer is None:
                         message.requeue()

@@ -15,8 +15,11 @@ from typing import Any
 import gevent
 
 from gnsq_like.errors import NSQError, Requeue
+from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, BatchCollector
+from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.message import Message, Source
+from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -26,6 +29,22 @@ logger = logging.getLogger(__name__)
 
 #: A Reader's handler; None if it is iterated over.
 Handler = Callable[[Message], object] | Batch | None
+
+
+def check_handler(handler: Handler) -> None:
+    """Refuse a handler that could not handle a message. Raises InvalidOption."""
+    if handler is not None and not isinstance(handler, Batch):  # which has checked its own
+        check_callable("handler", handler, 1)
+
+
+def _decoding(handle: Callable[[Message], object]) -> Callable[[Message], object]:
+    """``handle``, which is called only if the body can be decoded."""
+
+    def decode_and_handle(message: Message) -> object:
+        _ = message.data
+        return handle(message)
+
+    return decode_and_handle
 
 
 def _call(function: Callable[[Any], Any], argument: Any) -> Any:
@@ -38,9 +57,7 @@ class Handlers:
     :param handler: called with each message
     :param name: "topic/channel", for the log
     :param concurrency: maximum number of handlers running at once
-    :param in_threads: whether they run in native threads
-    :param max_attempts: deliveries after which a message is given up; 0 for never
-    :param on_giving_up: called with such a message, instead of the handler
+    :param on_giving_up: called with a message to be given up, instead of the handler
     :param on_error: called with (nsqd's address, error) if ``on_giving_up`` raises
     :param is_starved: whether nsqd sends nothing more until messages are answered
     """
@@ -50,33 +67,36 @@ class Handlers:
         handler: Handler,
         name: str,
         concurrency: int,
+        options: ReaderOptions,
         *,
-        in_threads: bool,
-        max_attempts: int,
         on_giving_up: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
         is_starved: Callable[[], bool],
     ) -> None:
         self._name = name
-        self._max_attempts = max_attempts
+        self._max_attempts = options.max_attempts
+        #: See ``Message.data``.
+        self.decode = make_decoder(options.decoder)
         self._on_error = on_error
         self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
-        self._threads = ThreadPool(concurrency) if in_threads else None
+        self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
         #: Only with a Batch.
         self._collector: BatchCollector | None = None
         #: Called by a worker with each message; None if the Reader is iterated over.
         self._handle: Callable[[Message], object] | None
         if isinstance(handler, Batch):
-            self._collector = self._handle = BatchCollector(
+            # Decoded one by one, so that a body which cannot be decoded fails alone.
+            self._collector = BatchCollector(
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
             )
-        elif handler is None or self._threads is None:
-            self._handle = handler
+            self._handle = self._collector if self.decode is None else _decoding(self._collector)
         else:
-            self._handle = partial(self._threads.call, handler)
+            self._handle = handler if handler is None or self.decode is None else _decoding(handler)
+            if self._handle is not None and self._threads is not None:
+                self._handle = partial(self._threads.call, self._handle)
         # Like the handler, it may block and use thread-locals, so it runs in the same threads.
         self._on_giving_up = on_giving_up
         if on_giving_up is not None and self._threads is not None:
@@ -211,7 +231,11 @@ class Handlers:
         try:
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._give_up(message)
-            elif self._handle(message) is False:  # type: ignore[misc]
+                return
+            result = self._handle(message)  # type: ignore[misc]
+            if result is not None and (fault := undone(result)) is not None:
+                raise NSQError(f"the handler did nothing: {fault}")
+            if result is False:
                 if message.answer is None:
                     message.requeue()
                 logger.error("the handler of %s returned False: message requeued", self._name)
@@ -232,7 +256,8 @@ class Handlers:
     def _give_up(self, message: Message) -> None:
         if self._on_giving_up is not None:
             try:
-                self._on_giving_up(message)
+                if (fault := undone(self._on_giving_up(message))) is not None:
+                    raise NSQError(f"on_giving_up did nothing: {fault}")
             except ENDS:
                 raise
             except BaseException as exc:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from gnsq_like.errors import Requeue, check_delay
+from gnsq_like.reader.decoder import decode_json
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
+
+#: ``Message._data`` before it is decoded.
+_UNDECODED: Any = object()
 
 
 class Source(Protocol):
@@ -23,6 +28,8 @@ class Source(Protocol):
     #: Seconds within which nsqd expects an answer, and up to which TOUCH can extend that (None: without limit).
     msg_timeout: float
     max_msg_timeout: float | None
+    #: The Reader's decoder of bodies; raises DecodeError.
+    decode: Callable[[bytes], Any] | None
 
     @property
     def alive(self) -> bool: ...
@@ -49,6 +56,7 @@ class Message:
     """
 
     __slots__ = (
+        "_data",
         "_id",
         "_is_left",
         "_is_overdue",
@@ -77,6 +85,7 @@ class Message:
         self.is_async = False
         # Attributes that begin with an underscore are for this room only.
         self._source = source
+        self._data = _UNDECODED
         #: Monotonic time of its arrival, and of the last TOUCH.
         self._received_at = received_at
         self._touched_at = received_at
@@ -91,6 +100,24 @@ class Message:
     def id(self) -> str:
         """nsqd's id of the message, 16 characters."""
         return self._id.decode("latin-1")
+
+    @property
+    def data(self) -> Any:
+        """The body as the Reader's ``decoder`` decodes it, once; the body itself if the Reader has none.
+
+        :raises DecodeError: if it cannot be decoded; not in a handler, which is not called then
+        """
+        if self._data is _UNDECODED:
+            decode = self._source.decode
+            self._data = self.body if decode is None else decode(self.body)
+        return self._data
+
+    def json(self) -> Any:
+        """The body, decoded as JSON.
+
+        :raises DecodeError: if it is not JSON; the text shows the beginning of the body
+        """
+        return decode_json(self.body)
 
     @property
     def timestamp(self) -> float:

@@ -13,27 +13,29 @@ import logging
 import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import gevent
 
 from gnsq_like.addresses import Address, parse_addresses
-from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Redialer
-from gnsq_like.errors import ConnectionLost, InvalidOption, NotRunning, NsqdError, NSQError
+from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ReaderOptions, make_options
-from gnsq_like.reader.batch import Batch
+from gnsq_like.options import ReaderOptions, make_options, option_names
+from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
-from gnsq_like.reader.handlers import Handler, Handlers
+from gnsq_like.reader.handlers import Handler, Handlers, check_handler
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.running import NOT_STARTED, Running
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_exit, at_fork
-from gnsq_like.runtime.hook_runner import HookRunner, check_callables
-from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
+from gnsq_like.runtime.callables import check_callable
+from gnsq_like.runtime.hook_runner import HookRunner
+from gnsq_like.runtime.hub_calls import forget_here, handle_here
+from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -45,23 +47,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Running:
-    """The parts of a started Reader; kept after the stop for its statistics."""
-
-    hub_handle: HubHandle
-    flow: FlowControl
-    handlers: Handlers
-    redialer: Redialer
-    watchdog: Watchdog
-    poller: LookupdPoller | None
-    #: Settled when the Reader has stopped.
-    stopped: PendingReply
-    #: Set when the stop begins.
-    stop: Stop | None = None
+#: With how many arguments each hook is called.
+_HOOK_ARGUMENTS = {"on_connect": 1, "on_disconnect": 2, "on_error": 2, "on_auth": 2, "on_backoff": 2}
 
 
-class Reader:
+class Reader(KnownAttributes):
     """Consumes a topic through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
@@ -84,7 +74,8 @@ class Reader:
     :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
         it returns, the message is finished; when it raises, the message is requeued without backoff
     :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
-    :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid
+    :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid; a handler or hook that is ``async``,
+        a generator function, or takes other arguments is
 
     Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block, or iteration.
     """
@@ -107,24 +98,26 @@ class Reader:
     ) -> None:
         encode_topic(topic)
         encode_channel(channel)
-        check_callables(handler=None if isinstance(handler, Batch) else handler, on_giving_up=on_giving_up)
         self.topic = topic
         self.channel = channel
         self._name = f"{topic}/{channel}"
         self.options = make_options(ReaderOptions, options)
-        #: May be replaced while it is not running, for instance by a function that calls it.
         self.handler = handler
+        make_decoder(self.options.decoder)  # checks it
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._hooks = HookRunner(
+            _HOOK_ARGUMENTS,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
             on_error=on_error,
             on_auth=on_auth,
             on_backoff=on_backoff,
         )
+        if on_giving_up is not None:
+            check_callable("on_giving_up", on_giving_up, 1)
         self._on_giving_up = on_giving_up
         self._max_in_flight = self.options.max_in_flight
         #: "new", "running", "stopping" or "stopped".
@@ -139,13 +132,24 @@ class Reader:
         #: Over all starts of this Reader.
         self._counts = MessageCounts()
         #: Set by start().
-        self._running: _Running | None = None
+        self._running: Running | None = None
+        self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
         return (
             f"<Reader {self._name} {self._state} connections={len(self._subscriptions)} "
             f"max_in_flight={self._max_in_flight}>"
         )
+
+    @property
+    def handler(self) -> Handler:
+        """The handler; may be replaced while it is not running, for instance by a function that calls it."""
+        return self._handler
+
+    @handler.setter
+    def handler(self, handler: Handler) -> None:
+        check_handler(handler)
+        self._handler = handler
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -169,8 +173,7 @@ class Reader:
             self.handler,
             self._name,
             self._concurrency(),
-            in_threads=options.spawn == "thread",
-            max_attempts=options.max_attempts,
+            options,
             on_giving_up=self._on_giving_up,
             on_error=self._report,
             is_starved=lambda: flow.is_starved,
@@ -185,7 +188,7 @@ class Reader:
             surveyed=poller is None,
         )
         watchdog = Watchdog(self._name)
-        self._running = _Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
+        self._running = Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
         self._state = "running"
         self._fatal = None
         self._were_connected.clear()
@@ -211,7 +214,10 @@ class Reader:
         :param stop_timeout: seconds for running handlers after a signal
         :raises ConnectionFailed: if all nsqds refuse in a way that a retry cannot cure (AUTH, TLS, a name); its cause
             is nsqd's error, a TLSError or a NegotiationFailed
+        :raises InvalidOption: if it has no handler
         """
+        if self.handler is None:
+            raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
         self.start()
         handlers: list[Any] = []
         if self._running is not None and self._running.hub_handle.hub.main_hub:
@@ -282,7 +288,7 @@ class Reader:
         running.hub_handle.call(self._begin_to_stop, timeout)
         return True
 
-    def _end(self, running: _Running, stop: Stop) -> None:
+    def _end(self, running: Running, stop: Stop) -> None:
         try:
             stop.end_delivery()
             if running.poller is not None:
@@ -342,34 +348,21 @@ class Reader:
         running = self._running
         assert running is not None
         subscription = Subscription(
-            address, self.topic, self.channel, running.flow, running.handlers.put, adaptive=self.options.adaptive_rdy
+            address, self.topic, self.channel, running.flow, running.handlers, adaptive=self.options.adaptive_rdy
         )
-        connection = Connection(
-            address,
+        error = subscription.connect(
             self.options,
-            on_messages=subscription.receive,
-            on_error=lambda connection, error: self._report(connection.address, error),
-            on_close=lambda connection, error: self._connection_ended(subscription, error),
-            on_auth=lambda connection, authorized: self._hooks.call("on_auth", connection.address, authorized),
+            on_error=self._report,
+            on_close=self._connection_ended,
+            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
         )
-        try:
-            connection.connect()
-            subscription.begin(connection)
-            connection.subscribe(self.topic, self.channel)
-        except NSQError as exc:
-            connection.close()
-            return exc
-        except BaseException:
-            connection.close()
-            raise
-        if not connection.alive:
-            # nsqd's OK to SUB and the end of the connection came in one read.
-            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
+        if error is not None:
+            return error
         self._subscriptions[address] = subscription
         self._reconnect_count += address in self._were_connected
         self._were_connected.add(address)
         running.flow.add(subscription)
-        self._hooks.call("on_connect", connection.address)
+        self._hooks.call("on_connect", subscription.address)
         logger.info("subscribed to %s at %s", self._name, address)
         return None
 
@@ -452,7 +445,7 @@ class Reader:
         else:
             running.hub_handle.call(self._follow, running)
 
-    def _follow(self, running: _Running) -> None:
+    def _follow(self, running: Running) -> None:
         running.flow.max_in_flight = self._max_in_flight
         running.flow.paused = self._paused
         running.flow.plan_soon()
@@ -472,15 +465,10 @@ class Reader:
         return {
             "state": self._state,
             **asdict(self._counts),
-            "in_flight": 0 if running is None else running.flow.in_flight,
-            "waiting": 0 if running is None else running.handlers.waiting,
-            "busy": _busy(self),
             "max_in_flight": self._max_in_flight,
             "paused": self._paused,
-            "backoff_level": 0 if running is None else running.flow.backoff.level,
             "reconnects": self._reconnect_count,
-            "known": [] if running is None else sorted(map(str, running.redialer.known)),
-            "surveyed": running is not None and running.redialer.surveyed,
+            **(NOT_STARTED if running is None else running.stats()),
             "connections": {
                 str(address): subscription.stats() for address, subscription in list(self._subscriptions.items())
             },

@@ -21,12 +21,15 @@ from typing import Any, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.errors import ConnectionLost, NSQError
+from gnsq_like.options import ConnectionOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +53,21 @@ class SubscriptionFlow(Protocol):
     def plan_soon(self) -> None: ...
 
 
+class MessageHandlers(Protocol):
+    """The part of the Reader's handlers that subscriptions use."""
+
+    #: See ``Message.data``.
+    decode: Callable[[bytes], Any] | None
+
+    def put(self, messages: list[Message]) -> None:
+        """Never switches."""
+
+
 class Subscription:
-    """One connection of a Reader with its messages; made before the connection. Next: :meth:`begin`.
+    """One connection of a Reader with its messages; made before the connection. Next: :meth:`connect`.
 
     :param flow: decides RDY; every answer is reported to it
-    :param deliver: called with the messages of each read; must not switch
+    :param handlers: gets the messages of each read
     :param adaptive: the option ``adaptive_rdy``
     """
 
@@ -64,7 +77,7 @@ class Subscription:
         topic: str,
         channel: str,
         flow: SubscriptionFlow,
-        deliver: Callable[[list[Message]], None],
+        handlers: MessageHandlers,
         *,
         adaptive: bool,
     ) -> None:
@@ -74,6 +87,7 @@ class Subscription:
         self.channel = channel
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
+        self.decode = handlers.decode
         #: Unanswered messages, the oldest first (a dict as an ordered set).
         self.in_flight: dict[Message, None] = {}
         #: The following four are set by begin().
@@ -85,7 +99,7 @@ class Subscription:
         self.renewal: Renewal | None = None
         self._adaptive = adaptive
         self._flow = flow
-        self._deliver = deliver
+        self._deliver = handlers.put
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
@@ -100,6 +114,43 @@ class Subscription:
     def alive(self) -> bool:
         """Whether answers still reach nsqd."""
         return self.connection.alive
+
+    def connect(
+        self,
+        options: ConnectionOptions,
+        *,
+        on_error: Callable[[str, NSQError], object],
+        on_close: Callable[[Subscription, NSQError | None], object],
+        on_auth: Callable[[str, Authorized], object],
+    ) -> NSQError | None:
+        """Connect and subscribe once; returns the error, or None. May switch.
+
+        :param on_error: called with (address, error) when nsqd refused an answer
+        :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
+        :param on_auth: called with (address, authorized) when nsqd accepted the secret
+        """
+        connection = Connection(
+            self.target,
+            options,
+            on_messages=self.receive,
+            on_error=lambda connection, error: on_error(connection.address, error),
+            on_close=lambda connection, error: on_close(self, error),
+            on_auth=lambda connection, authorized: on_auth(connection.address, authorized),
+        )
+        try:
+            connection.connect()
+            self.begin(connection)
+            connection.subscribe(self.topic, self.channel)
+        except NSQError as exc:
+            connection.close()
+            return exc
+        except BaseException:
+            connection.close()
+            raise
+        if not connection.alive:
+            # nsqd's OK to SUB and the end of the connection came in one read.
+            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
+        return None
 
     def begin(self, connection: Connection) -> None:
         """Use this connection, which is connected and not subscribed yet. Never switches."""

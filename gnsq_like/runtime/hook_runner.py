@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gevent
 
-from gnsq_like.errors import InvalidOption
+from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
 
 
-def check_callables(**functions: object) -> None:
-    """Raise InvalidOption for one that is neither None nor callable."""
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise InvalidOption(name, function, "it must be callable")
-
-
 class HookRunner:
     """Calls hooks one after the other, in a greenlet that ends when no calls are left.
 
+    :param counts: with how many arguments each will be called, to check that; {} to leave it unchecked
     :param hooks: functions by name; None where the user gave none
-    :raises InvalidOption: if one is not callable
+    :raises InvalidOption: for one that is asynchronous, a generator function, or takes other arguments
     """
 
-    def __init__(self, **hooks: Callable[..., object] | None) -> None:
-        check_callables(**hooks)
+    def __init__(self, counts: Mapping[str, int] = MappingProxyType({}), **hooks: Callable[..., object] | None) -> None:
+        for name, hook in hooks.items():
+            if hook is not None:
+                check_callable(name, hook, counts.get(name))
         self._hooks = hooks
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._greenlet: Any = None
@@ -58,7 +55,8 @@ class HookRunner:
             while self._calls:
                 hook, arguments = self._calls.popleft()
                 try:
-                    hook(*arguments)
+                    if (fault := undone(hook(*arguments))) is not None:
+                        logger.error("the hook %r did nothing: %s", hook, fault)
                 except ENDS:
                     raise
                 except BaseException:

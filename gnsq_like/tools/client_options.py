@@ -14,7 +14,7 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, ReaderOptions
 
 #: Options whose values cannot be written as text, or that a tool decides itself.
-NOT_AS_TEXT = frozenset({"ssl_context", "discovery_filter", "encoder", "own_thread", "spawn"})
+NOT_AS_TEXT = frozenset({"address_map", "ssl_context", "discovery_filter", "decoder", "encoder", "own_thread", "spawn"})
 #: go-nsq's names of our options.
 GO_NAMES = {"dial_timeout": "connect_timeout", "lookupd_poll_timeout": "lookupd_timeout"}
 #: Options of go-nsq that have no counterpart because nothing is to be set here.

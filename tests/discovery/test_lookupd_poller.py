@@ -136,6 +136,49 @@ def test_the_filter_leaves_nsqds_out(lookupd, nsqd):
             gevent.spawn(answer_cls, peer)
 
 
+@pytest.mark.parametrize("form", ["mapping", "callable"])
+def test_an_address_that_cannot_be_reached_is_mapped_to_one_that_can(lookupd, nsqd, form):
+    with scripted_nsqd() as listed, scripted_nsqd() as other:
+        lookupd.nsqds = [listed, other]
+        mapping = {listed.address: nsqd.address}
+        seen: list[str] = []
+
+        def wanted(node: NsqdNode) -> bool:
+            seen.append(node.tcp_address)
+            return True
+
+        address_map: Any = mapping if form == "mapping" else mapping.get
+        with reading([lookupd], max_in_flight=2, address_map=address_map, discovery_filter=wanted) as reader:
+            for server in (nsqd, other):
+                gevent.spawn(answer_cls, serve(server))
+            assert reader.stats()["known"] == sorted([nsqd.address, other.address])
+        assert set(seen) == {listed.address, other.address}
+
+
+def test_nsqds_that_are_mapped_to_one_address_are_dialled_once(lookupd, nsqd):
+    with scripted_nsqd() as one, scripted_nsqd() as two:
+        lookupd.nsqds = [one, two]
+        with reading([lookupd], address_map=lambda address: nsqd.address) as reader:
+            gevent.spawn(answer_cls, serve(nsqd))
+            assert reader.stats()["known"] == [nsqd.address]
+
+
+def test_an_nsqd_on_which_the_map_fails_is_left_out_and_reported(lookupd, nsqd):
+    errors: list[tuple[str, NSQError]] = []
+    with scripted_nsqd() as unknown, scripted_nsqd() as senseless:
+        lookupd.nsqds = [nsqd, unknown, senseless]
+        mapped = {nsqd.address: None, senseless.address: "nowhere"}
+        with reading([lookupd], address_map=mapped.__getitem__, on_error=lambda *error: errors.append(error)) as reader:
+            gevent.spawn(answer_cls, serve(nsqd))
+            wait_for(lambda: len(lookupd.asked) >= 3)
+            assert reader.stats()["known"] == [nsqd.address]
+    texts = {address: str(error) for address, error in errors}
+    assert texts.keys() == {unknown.address, senseless.address}
+    assert "address_map raised KeyError" in texts[unknown.address]
+    assert "invalid address 'nowhere'" in texts[senseless.address]
+    assert [address for address, _ in errors].count(unknown.address) == 1
+
+
 @pytest.mark.parametrize("fault", [gevent.Timeout(1), RuntimeError("meant"), asyncio.CancelledError("meant")])
 def test_an_nsqd_on_which_the_filter_fails_is_left_out_and_reported_once(lookupd, nsqd, fault):
     errors: list[tuple[str, NSQError]] = []

@@ -18,6 +18,14 @@ from tests.support.peer import OK, PATIENCE, ScriptedNsqd
 Make = Callable[..., Producer]
 
 
+def test_a_misspelt_attribute_is_refused(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    with pytest.raises(AttributeError, match="'timeout'; it is an option"):
+        producer.timeout = 5  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="did you mean options"):
+        producer.option = 5  # type: ignore[attr-defined]
+
+
 def test_close_waits_for_answers(make: Make, nsqd: ScriptedNsqd) -> None:
     producer = make(nsqd.address)
     results = [producer.publish_async("t", b"x") for _ in range(3)]

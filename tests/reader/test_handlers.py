@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Producer, Reader
-from gnsq_like.errors import NSQError
+from gnsq_like.errors import InvalidOption, NSQError
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.peer import HEARTBEAT, PATIENCE
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -169,3 +169,33 @@ def test_killing_a_handler_ends_its_greenlet_and_not_the_work(nsqd, form):
         peer.messages(ID % 1, attempts=2)
         until(peer, b"FIN " + ID % 1)
         gevent.spawn(answer_cls, peer)
+
+
+async def asynchronous(_: object) -> None: ...
+
+
+def seemingly_blocking(given: object) -> object:
+    return asynchronous(given)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_handler_that_nothing_runs_is_refused(form):
+    def reading_form(function: Callable[[object], object]) -> Reader:
+        handler, options = FORMS[form](function)
+        return reading([], handler, lookupd_http_addresses="127.0.0.1:1", **options)
+
+    reading_form(seemingly_blocking)
+    with pytest.raises(InvalidOption, match="async def"):
+        reading_form(asynchronous)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_handler_that_returns_a_coroutine_has_failed(nsqd, form, caplog):
+    """A decorator may hide that the function below is asynchronous. A coroutine that is not closed gives a warning."""
+    handler, options = FORMS[form](seemingly_blocking)
+    with reading([nsqd], handler, **options):
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 180000"
+        gevent.spawn(answer_cls, peer)
+    assert "it returned a coroutine, asynchronous, which nothing runs" in caplog.text

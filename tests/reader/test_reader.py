@@ -51,6 +51,10 @@ def test_nothing_happens_in_the_constructor(nsqd):
         ({"on_giving_up": 3}, InvalidOption),
         ({"on_error": "text"}, InvalidOption),
         ({"on_backoff": 0}, InvalidOption),
+        ({"handler": lambda: None}, InvalidOption),
+        ({"on_connect": lambda: None}, InvalidOption),
+        ({"on_error": lambda address: None}, InvalidOption),
+        ({"on_giving_up": lambda: None}, InvalidOption),
         ({"max_in_flight": -1}, InvalidOption),
         ({"max_in_flihgt": 3}, InvalidOption),
     ],
@@ -86,6 +90,29 @@ def test_the_handler_may_be_replaced_before_a_start():
         with reader:
             wait_for(lambda: seen, "the message")
     assert seen == [b"one"]
+
+
+def test_a_handler_that_could_not_work_replaces_none():
+    reader = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
+    with pytest.raises(InvalidOption, match="a generator function"):
+        reader.handler = lambda message: (yield)
+    assert reader.handler is print
+
+
+def test_a_misspelt_attribute_is_refused():
+    reader = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
+    with pytest.raises(AttributeError, match="a Reader has no attribute 'max_inflight'; did you mean max_in_flight"):
+        reader.max_inflight = 5  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'msg_timeout'; it is an option"):
+        reader.msg_timeout = 5  # type: ignore[attr-defined]
+    reader.max_in_flight = 5
+
+
+def test_run_needs_a_handler():
+    reader = Reader("t", "c", nsqd_tcp_addresses="127.0.0.1:1")
+    with pytest.raises(InvalidOption, match="iterate over the Reader"):
+        reader.run()
+    assert reader.stats()["state"] == "new"
 
 
 def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):

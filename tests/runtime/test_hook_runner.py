@@ -88,3 +88,22 @@ def test_the_greenlet_lives_only_while_there_are_calls():
 def test_what_is_not_callable_is_no_hook(hook):
     with pytest.raises(InvalidOption, match="on_error"):
         HookRunner(on_connect=None, on_error=hook)
+
+
+def test_a_hook_that_could_not_work_is_refused():
+    async def asynchronous(address: str) -> None: ...
+
+    with pytest.raises(InvalidOption, match=r"on_connect.*async def"):
+        HookRunner(on_connect=asynchronous)
+    HookRunner(on_connect=print, on_error=None)
+    with pytest.raises(InvalidOption, match=r"on_error.*2 positional arguments"):
+        HookRunner({"on_error": 2}, on_error=lambda error: None)
+
+
+def test_a_hook_that_returns_a_coroutine_is_reported(caplog):
+    async def asynchronous() -> None: ...
+
+    hooks = HookRunner(hidden=lambda: asynchronous())
+    hooks.call("hidden")
+    hooks.join(60)
+    assert "it returned a coroutine, " in caplog.text

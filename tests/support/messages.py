@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gnsq_like import Message
@@ -20,6 +21,7 @@ class Source:
         self.address = address
         self.msg_timeout = 60.0
         self.max_msg_timeout: float | None = 900.0
+        self.decode: Callable[[bytes], Any] | None = None
         #: For each answer its name, the message's id and what else was given.
         self.answers: list[tuple[Any, ...]] = []
 
