@@ -6,6 +6,7 @@
 #   make test       lint and pytest
 #   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
+#   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
@@ -38,7 +39,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests faults soak test-spark test-peers test-browser differential test-libuv test-all format clean
+.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser differential test-libuv test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -106,6 +107,9 @@ soak: $(TEST_VENV)/$(STAMP)
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+test-commands: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest tests/cli tests/tools tests/admin -m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)

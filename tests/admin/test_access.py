@@ -19,6 +19,8 @@ from tests.support.admins import client_of, running_admin, site
 from tests.support.daemons import wait_for
 from tests.support.scripted_http import Asked, always, response, scripted
 
+pytestmark = pytest.mark.commands
+
 FAR = {"REMOTE_ADDR": "10.9.8.7"}
 
 

@@ -13,6 +13,8 @@ from gnsq_like.admin.upstream.graphite import key
 from tests.support.admins import client_of, site
 from tests.support.scripted_http import always, response, scripted
 
+pytestmark = pytest.mark.commands
+
 RATE = "/api/graphite?metric=rate&target=stats.x"
 
 

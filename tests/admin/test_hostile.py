@@ -20,6 +20,8 @@ from tests.support.certificates import write_ca
 from tests.support.daemons import running_nsqd
 from tests.support.scripted_http import Asked, Peer, Script, always, once, response, scripted
 
+pytestmark = pytest.mark.commands
+
 EVIL = "<script>alert('x')</script>"
 PAGES = ["/topics", "/nodes", "/counter", "/lookup", "/activity", "/topics/t", "/topics/t/c"]
 

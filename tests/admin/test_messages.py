@@ -17,6 +17,8 @@ from tests.support import raw
 from tests.support.admins import client_of, site
 from tests.support.daemons import Kind, running_nsqd, wait_for
 
+pytestmark = pytest.mark.commands
+
 
 @pytest.fixture
 def daemons(kind: Kind) -> Iterator[Daemons]:

@@ -18,6 +18,8 @@ from tests.support import raw
 from tests.support.admins import AskedAdmin, running_admin
 from tests.support.daemons import wait_for
 
+pytestmark = pytest.mark.commands
+
 needs_nsqadmin = pytest.mark.skipif(shutil.which("nsqadmin") is None, reason="no nsqadmin on PATH")
 
 

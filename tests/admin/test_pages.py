@@ -15,6 +15,8 @@ from tests.support import raw
 from tests.support.admins import client_of, site
 from tests.support.daemons import wait_for
 
+pytestmark = pytest.mark.commands
+
 PATHS = ["/topics", "/nodes", "/counter", "/lookup", "/activity"]
 
 

@@ -24,6 +24,8 @@ from tests.support import raw
 from tests.support.daemons import wait_for
 from tests.support.web import running
 
+pytestmark = pytest.mark.commands
+
 TOPICS, CHANNELS, NODES = 500, 4, 20
 
 

@@ -13,6 +13,8 @@ from tests.support.web import gunicorn
 APP = """
 from gnsq_like.admin import AdminOptions, create_app
 
+pytestmark = pytest.mark.commands
+
 app = create_app(AdminOptions(nsqd_http_addresses=("{address}",)))
 """
 

@@ -18,6 +18,8 @@ from tests.support.commands import gnsq_like
 from tests.support.daemons import running_nsqlookupd
 from tests.support.web import Server, running
 
+pytestmark = pytest.mark.commands
+
 
 @contextmanager
 def admin(directory: Path, *flags: str) -> Iterator[Server]:

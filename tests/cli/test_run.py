@@ -19,6 +19,8 @@ from tests.support.tools import NOBODY, run_tool
 MODULE = """
 from gnsq_like import Batch, Reader
 
+pytestmark = pytest.mark.commands
+
 def archive(message):
     pass
 

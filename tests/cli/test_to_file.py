@@ -31,6 +31,8 @@ from tests.support.tools import (
     unfinished,
 )
 
+pytestmark = pytest.mark.commands
+
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
 #: Messages of the test that kills it; raise it for a longer look.
 MESSAGES = int(os.environ.get("GNSQ_LIKE_KILLED_MESSAGES", "20000"))

@@ -26,6 +26,8 @@ from tests.support.tools import (
     unfinished,
 )
 
+pytestmark = pytest.mark.commands
+
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
 OK = response()
 FAST = ["--default-requeue-delay=50ms", "--max-requeue-delay=50ms", "--max-backoff-duration=100ms"]

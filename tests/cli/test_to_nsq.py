@@ -23,6 +23,8 @@ from tests.support.tools import (
     unfinished,
 )
 
+pytestmark = pytest.mark.commands
+
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
 
 

@@ -16,7 +16,7 @@ from tests.support.daemons import KINDS, Kind, Running, running_nsqd, wait_for
 from tests.support.supervised import Supervised, kill, publish, supervised, wait_until_ended
 from tests.support.web import IS_THOROUGH, wait_until_all_is_finished
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.commands]
 
 MESSAGES = 200_000 if IS_THOROUGH else 10_000
 PROCESSES = 4

@@ -16,7 +16,7 @@ from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.supervised import APP, Supervised, kill, publish, supervised, wait_until_ended
 from tests.support.web import wait_until_all_is_finished
 
-pytestmark = needs_proc
+pytestmark = [needs_proc, pytest.mark.commands]
 
 
 @pytest.fixture(scope="module")
