@@ -114,7 +114,6 @@ def test_a_store_that_fails():
 
 @pytest.mark.parametrize(
     "wrong", [{"key": "id"}, {"window": 0}, {"window": "1"}, {"busy_delay": "1"}, {"busy_delay": -1}]
-
 )
 def test_wrong_arguments(wrong):
     with pytest.raises(InvalidOption):
