@@ -152,15 +152,17 @@ class InvalidAddress(UsageError):
 
     :ivar address: the invalid address
     :ivar reason: what is wrong with it
+    :ivar forms: the valid forms
     """
 
-    def __init__(self, address: object, reason: str) -> None:
-        super().__init__(address, reason)
+    def __init__(self, address: object, reason: str, forms: str = '"host:port", "[ipv6]:port" or "unix:/path"') -> None:
+        super().__init__(address, reason, forms)
         self.address = address
         self.reason = reason
+        self.forms = forms
 
     def __str__(self) -> str:
-        return f'invalid address {self.address!r}: {self.reason}; write "host:port", "[ipv6]:port" or "unix:/path"'
+        return f"invalid address {self.address!r}: {self.reason}; write {self.forms}"
 
 
 class InvalidOption(UsageError):
@@ -239,14 +241,14 @@ class TLSError(ProtocolError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return "TLS: " + self.TEXTS[self.kind].format(self.detail)
+        return "TLS: " + self.TEXTS[self.kind].format(self.detail.rstrip("."))
 
 
 class NegotiationFailed(NSQError):
     """nsqd does not offer a required feature, or requires one that is not set up; a retry would fail again.
 
     :ivar feature: ``"tls_v1"``, ``"snappy"``, ``"deflate"`` or ``"auth"``
-    :ivar reason: what happened, and what to do
+    :ivar reason: the fault, and how to correct it
     """
 
     def __init__(self, feature: str, reason: str) -> None:
@@ -429,9 +431,12 @@ def check_delay(call: str, delay: object) -> None:
 
     :param call: the function that it is an argument of
     """
-    is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
-    if delay is not None and not (is_number and 0 <= delay < 2**31):  # type: ignore[operator]
-        raise ValueError(f"{call}(delay={delay!r}): it must be seconds, 0 or more")
+    if delay is None:
+        return
+    if isinstance(delay, bool) or not isinstance(delay, int | float):
+        raise ValueError(f"{call}(delay={delay!r}): it must be a number of seconds, or None")
+    if not 0 <= delay < 2**31:
+        raise ValueError(f"{call}(delay={delay!r}): it must be at least 0 and below 2**31 seconds")
 
 
 class Requeue(Exception):
@@ -439,7 +444,8 @@ class Requeue(Exception):
 
     :param delay: seconds until nsqd delivers it again; None for the Reader's delay
     :param backoff: whether this counts as a failure for the Reader's backoff
-    :raises ValueError: if delay is not a number of seconds; raised here so that the traceback shows the handler's line
+    :raises ValueError: if delay is not a number of seconds below 2**31; raised here so that the traceback shows the
+        handler's line
     """
 
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:

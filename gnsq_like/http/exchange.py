@@ -156,7 +156,9 @@ def _redirected(method: str, response: requests.Response) -> str:
         raise HTTPRequestFailed(response.url, "redirected to something that is no URL") from None
     status = response.status_code
     if origin != _origin(response.url):
-        raise HTTPRequestFailed(response.url, f"redirected to another host, {origin[1]!r}; not followed")
+        parts = urlsplit(target)
+        elsewhere = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        raise HTTPRequestFailed(response.url, f"redirected to another server, {elsewhere}; not followed")
     if method != "GET" and status not in (307, 308):
         raise HTTPRequestFailed(response.url, f"redirected with status {status}, which would turn it into a GET")
     return target

@@ -18,6 +18,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 #: Characters that would end the address early, or that other parsers read differently.
 _NOT_IN_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f?#\\]")
 
+_FORMS = '"host:port", "[ipv6]:port" or "http(s)://host:port/path"'
+
 
 @dataclass(frozen=True)
 class BaseURL:
@@ -37,29 +39,29 @@ def parse_base_url(address: str) -> BaseURL:
     :raises InvalidAddress: for anything else; its text holds no credentials
     """
     if not isinstance(address, str):
-        raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str")
+        raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str", _FORMS)
     shown = _without_credentials(address)
     scheme, separator, rest = address.partition("://")
     if not separator:
         scheme, rest = "http", address
     scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS:
-        raise InvalidAddress(shown, "the scheme must be http or https")
+        raise InvalidAddress(shown, "the scheme must be http or https", _FORMS)
     if _NOT_IN_AN_ADDRESS.search(rest):
-        raise InvalidAddress(shown, "it must not contain blanks, ?, # or \\")
+        raise InvalidAddress(shown, "it must not contain blanks, ?, # or \\", _FORMS)
     authority, _, path = rest.partition("/")
     # Otherwise the part of a password after a slash would be taken for a path, and shown.
     if "@" in path:
-        raise InvalidAddress(shown, "an @ in the path, and an @ or / in the password, must be percent-encoded")
+        raise InvalidAddress(shown, "an @ in the path, and an @ or / in the password, must be percent-encoded", _FORMS)
     userinfo, at, host_port = authority.rpartition("@")
     if separator and not re.search(r":[^\]]*$", host_port):
         host_port += f":{_DEFAULT_PORTS[scheme]}"
     try:
         where = parse_address(host_port)
     except InvalidAddress as exc:
-        raise InvalidAddress(shown, exc.reason) from None
+        raise InvalidAddress(shown, exc.reason, _FORMS) from None
     if where.path:
-        raise InvalidAddress(shown, "HTTP over a unix socket is not supported")
+        raise InvalidAddress(shown, "HTTP over a unix socket is not supported", _FORMS)
     path = path.rstrip("/")
     return BaseURL(f"{scheme}://{where}" + (f"/{path}" if path else ""), _basic(userinfo) if at else None)
 

@@ -26,7 +26,7 @@ _pack_size = struct.Struct(">i").pack
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _msgpack(value: Any) -> bytes:
@@ -63,6 +63,8 @@ class Encoder:
                 given = self._encode(given)
             except Exception as exc:
                 raise InvalidBody(f"the encoder failed on a body of type {type(given).__name__}: {exc}") from exc
+            if not isinstance(given, bytes | bytearray | memoryview):
+                raise InvalidBody(f"the encoder must return bytes, and returned {type(given).__name__}")
         elif isinstance(given, str):
             raise InvalidBody(
                 "message body must be bytes, not str: encode it yourself, or set the Producer's encoder=, "

@@ -222,7 +222,7 @@ class Producer(KnownAttributes):
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         if self.options.replicas > len(self._addresses) and not self._lookupds:
             raise InvalidOption(
-                "replicas", self.options.replicas, f"there are only {len(self._addresses)} nsqds to publish to"
+                "replicas", self.options.replicas, f"it is above the number of nsqds, {len(self._addresses)}"
             )
         self._hooks = HookRunner(on_connect=on_connect, on_disconnect=on_disconnect, on_error=on_error, on_auth=on_auth)
         self._encoder = Encoder(self.options)

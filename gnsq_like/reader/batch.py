@@ -210,4 +210,4 @@ class BatchCollector:
                 return
             if isinstance(exc, ENDS):
                 raise
-            logger.warning("%r failed with %d messages", handler, len(messages), exc_info=exc)
+            logger.warning("%r failed with a batch of %d", handler, len(messages), exc_info=exc)

@@ -223,6 +223,9 @@ class Message:
         else:
             self.requeue()
 
+    def __reduce__(self) -> str:
+        raise TypeError("a Message belongs to its connection and cannot be pickled or copied; pass on its body")
+
     def __repr__(self) -> str:
         return (
             f"<Message {self.id} {self.topic}/{self.channel} from {self.nsqd_address} "

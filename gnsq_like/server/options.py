@@ -144,6 +144,9 @@ class NsqdOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_level", _log_level(self.log_level))
+        for name in ("lookupd_tcp_addresses", "auth_http_addresses"):
+            if isinstance(given := getattr(self, name), str):
+                object.__setattr__(self, name, (given,))
         self._check_tls()
         if not 1 <= self.max_deflate_level <= 9:
             raise InvalidOption("max_deflate_level", self.max_deflate_level, "--max-deflate-level must be [1,9]")

@@ -292,6 +292,6 @@ def why_no_process() -> str:
 
 def _converted(value: Any, default: Any) -> Any:
     """A value of the option's type: tuples for lists, and floats for durations, by which ``flags`` knows them."""
-    if isinstance(default, tuple) and not isinstance(value, str):
-        return tuple(value)
+    if isinstance(default, tuple):
+        return (value,) if isinstance(value, str) else tuple(value)
     return float(value) if isinstance(default, float) else value

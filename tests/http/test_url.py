@@ -74,6 +74,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidAddress) as caught:
         parse_base_url(address)
     assert caught.value.address == address
+    assert str(caught.value).endswith('write "host:port", "[ipv6]:port" or "http(s)://host:port/path"')
 
 
 @pytest.mark.parametrize("address", [None, b"host:1", 4161, ("host", 4161)])

@@ -99,6 +99,12 @@ def test_json():
     assert encoder(encoder="json").body({"name": "Zoë", "n": [1, 2]}) == '{"name":"Zoë","n":[1,2]}'.encode()
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_have(number):
+    with pytest.raises(InvalidBody, match="the encoder failed"):
+        encoder(encoder="json").body({"n": number})
+
+
 def test_msgpack():
     msgpack = pytest.importorskip("msgpack")
     assert msgpack.unpackb(encoder(encoder="msgpack").body({"n": [1, b"x"]})) == {"n": [1, b"x"]}
@@ -122,7 +128,7 @@ def test_an_encoder_of_ones_own():
     with pytest.raises(InvalidBody, match="the encoder failed on a body of type int") as caught:
         encoder(encoder=str.encode).body(3)
     assert isinstance(caught.value.__cause__, TypeError)
-    with pytest.raises(InvalidBody, match="not str"):
+    with pytest.raises(InvalidBody, match="the encoder must return bytes, and returned str"):
         encoder(encoder=str).body(3)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import pickle
 
 import gevent
 import pytest
@@ -29,6 +30,11 @@ def test_what_it_says_of_itself(message):
     assert not message.has_responded
     assert ID in repr(message)
     assert "t/c from 127.0.0.1:4150" in repr(message)
+
+
+def test_it_cannot_be_pickled(message):
+    with pytest.raises(TypeError, match="pass on its body"):
+        pickle.dumps(message)
 
 
 def test_finish_and_requeue_answer_it(source):

@@ -55,8 +55,8 @@ def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
                 pass
     if str in kinds:
         return text
-    wanted = " or ".join("true or false" if kind is bool else kind.__name__ for kind in kinds)
-    raise InvalidOption(name, text, f"it must be {wanted}")
+    words = {bool: "true or false", int: "a whole number", float: "a number"}
+    raise InvalidOption(name, text, f"it must be {' or '.join(words.get(kind, kind.__name__) for kind in kinds)}")
 
 
 def _addresses(label: str, value: Any) -> list[str]:

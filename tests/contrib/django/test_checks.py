@@ -41,7 +41,7 @@ def test_right_settings_and_readers_pass():
     [
         ({"MAX_IN_FLIGTH": 5}, 'NSQ["MAX_IN_FLIGTH"]: there is no such setting', 'Did you mean NSQ["MAX_IN_FLIGHT"]'),
         ({"zebra": 5}, 'NSQ["zebra"]: there is no such setting', "in capitals"),
-        ({"MAX_IN_FLIGHT": "many"}, 'NSQ["MAX_IN_FLIGHT"]: it must be int', "'many'"),
+        ({"MAX_IN_FLIGHT": "many"}, 'NSQ["MAX_IN_FLIGHT"]: it must be a whole number', "'many'"),
         ({"READER_MAX_ATTEMPTS": -1}, 'NSQ["READER_MAX_ATTEMPTS"]: it must be at least 0', "-1"),
         ({"TIMEOUT": None}, 'NSQ["TIMEOUT"]: it must be of type number', "None"),
         ({"NSQD_TCP_ADDRESSES": 4150}, 'NSQ["NSQD_TCP_ADDRESSES"]: it must be an address', "4150"),

@@ -52,7 +52,7 @@ def test_publish_says_what_is_wrong(project):
         (["boook"], {}, "CommandError: there is no reader 'boook'; there are book, fail, pair, work"),
         (["--health", "nowhere"], {}, "CommandError: invalid address 'nowhere': the host or the port is missing"),
         ([], {"NSQ_NSQD_TCP_ADDRESSES": ""}, "(gnsq_like.E003)"),
-        ([], {"NSQ_MAX_ATTEMPTS": "many"}, "(gnsq_like.E002) NSQ_MAX_ATTEMPTS: it must be int."),
+        ([], {"NSQ_MAX_ATTEMPTS": "many"}, "(gnsq_like.E002) NSQ_MAX_ATTEMPTS: it must be a whole number."),
         ([], {"GREENLETS": "1"}, "(gnsq_like.E006) Reader 'greenlet' would run 2 handlers"),
         (["--skip-checks"], {"GREENLETS": "1"}, "CommandError: Handlers of greenlet would share one database"),
     ],

@@ -91,7 +91,7 @@ def test_one_nsqd_for_all():
     [
         ({"MAX_INFLIGHT": 1}, {}, "NSQ_MAX_INFLIGHT=1: there is no such setting; did you mean NSQ_MAX_IN_FLIGHT"),
         ({"MAX_IN_FLIGHT": -1}, {}, "NSQ_MAX_IN_FLIGHT=-1: it must be at least 0"),
-        ({}, {"NSQ_MAX_IN_FLIGHT": "many"}, "NSQ_MAX_IN_FLIGHT='many': it must be int"),
+        ({}, {"NSQ_MAX_IN_FLIGHT": "many"}, "NSQ_MAX_IN_FLIGHT='many': it must be a whole number"),
         ({}, {"NSQ_BATCHING": "perhaps"}, "NSQ_BATCHING='perhaps': it must be true or false"),
         ({"RECORD": 1}, {}, "NSQ_RECORD=1: it must be of type bool"),
         ({"STOP_TIMEOUT": True}, {}, "NSQ_STOP_TIMEOUT=True: it must be of type float"),

@@ -47,6 +47,13 @@ def test_an_option_is_shown_as_json(nsqd: Running, name: str, value: bytes) -> N
     assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
 
 
+@pytest.mark.parametrize("run_as", ["ours", "process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def test_one_address_is_a_list_of_one(run_as: Kind) -> None:
+    with running_nsqd(run_as, lookupd_tcp_addresses="127.0.0.1:9") as nsqd:
+        answer = get(nsqd.http_address, "/config/nsqlookupd_tcp_addresses")
+        assert answer.json() == ["127.0.0.1:9"]
+
+
 @pytest.mark.parametrize(("name", "value"), [("log_prefix", b"[nsqd] "), ("broadcast_address", b"127.0.0.1")])
 def test_a_text_is_shown_bare(nsqd: Running, name: str, value: bytes) -> None:
     answer = get(nsqd.http_address, f"/config/{name}")
