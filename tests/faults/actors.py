@@ -144,16 +144,15 @@ class Actor:
             self.errors.append(f"{self.spec.name} ended with {process.returncode}: {self.log[-2000:]}")
             return self.start()
         self.peak_mib = max(self.peak_mib, peak_memory(process.pid))
-        if fault.kind != "kill":
-            # Python itself cannot start without descriptors.
-            while not self.is_working:
-                gevent.sleep(0.1)
         if fault.kind == "kill":
             process.kill()
             process.wait()
             process.stdin.close()  # type: ignore[union-attr]
             gevent.sleep(fault.lasts)
             return self.start()
+        # Python itself cannot start without descriptors.
+        while not self.is_working:
+            gevent.sleep(0.1)
         if fault.kind == "fork":
             # It is over before the next fault: libev cannot go on in a child that has no descriptors.
             count = self._path("out").read_bytes().count(b"forked")

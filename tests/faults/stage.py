@@ -23,7 +23,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -182,16 +182,17 @@ class Stage:
 
         :param killed: called when an nsqd has been killed
         """
-        ways: dict[str, Callable[..., Any]] = {"nsqd": self._nsqd, "link": self._link, "lookupd": self._lookupd}
-        if fault.sort == "liar":
-            with self.liar.lying(fault.kind):
-                gevent.sleep(fault.lasts)
-        elif fault.sort == "nsqd":
-            with self._nsqd(fault, killed):
-                gevent.sleep(fault.lasts)
+        during: AbstractContextManager[None]
+        if fault.sort == "nsqd":
+            during = self._nsqd(fault, killed)
+        elif fault.sort == "link":
+            during = self._link(fault)
+        elif fault.sort == "lookupd":
+            during = self._lookupd(fault)
         else:
-            with ways[fault.sort](fault):
-                gevent.sleep(fault.lasts)
+            during = self.liar.lying(fault.kind)
+        with during:
+            gevent.sleep(fault.lasts)
 
     @contextmanager
     def _nsqd(self, fault: Fault, killed: Callable[[int], None]) -> Iterator[None]:
