@@ -10,10 +10,10 @@ from tests.support import raw
 from tests.support.daemons import running_nsqd
 from tests.support.web import gunicorn
 
+pytestmark = pytest.mark.commands
+
 APP = """
 from gnsq_like.admin import AdminOptions, create_app
-
-pytestmark = pytest.mark.commands
 
 app = create_app(AdminOptions(nsqd_http_addresses=("{address}",)))
 """

@@ -16,10 +16,10 @@ from tests.support.commands import PATIENCE, gnsq_like, open_terminal, terminal_
 from tests.support.supervised import APP
 from tests.support.tools import NOBODY, run_tool
 
+pytestmark = pytest.mark.commands
+
 MODULE = """
 from gnsq_like import Batch, Reader
-
-pytestmark = pytest.mark.commands
 
 def archive(message):
     pass
