@@ -10,7 +10,8 @@
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
-#   make test-all   pytest on every supported Python of this machine
+#   make test-libuv the client's tests on libuv, gevent's other event loop
+#   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
 #
@@ -37,7 +38,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests faults soak test-spark test-peers test-browser differential test-all format clean
+.PHONY: help demo pipeline-demo test lint tests faults soak test-spark test-peers test-browser differential test-libuv test-all format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -137,6 +138,11 @@ test: $(TEST_VENV)/$(STAMP)
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 
+# What waits, sets timers and uses sockets. Without GEVENT_LOOP, gevent takes libev.
+test-libuv: $(TEST_VENV)/$(STAMP)
+	GEVENT_LOOP=libuv $(BIN)/python -m pytest tests/runtime tests/transport tests/connection tests/discovery \
+		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.
 test-all:
@@ -152,7 +158,8 @@ test-all:
 		if $(MAKE) --no-print-directory tests TEST_VENV=.venv/$$version PYTHON="$$python"; \
 		then used="$$used $$version"; else used="$$used $$version (failed)"; failed=yes; fi; \
 	done; \
-	echo "make test-all: used$${used:- none}; not found:$${missing:- none}"; \
+	if $(MAKE) --no-print-directory test-libuv; then libuv=; else libuv=' (failed)'; failed=yes; fi; \
+	echo "make test-all: used$${used:- none}, libuv$$libuv; not found:$${missing:- none}"; \
 	[ -n "$$used" ] && [ -z "$$failed" ]
 
 format: $(TEST_VENV)/$(STAMP)

@@ -23,6 +23,7 @@ from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
 from gnsq_like.runtime.ends import ENDS
+from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class LookupdPoller:
             return
         self._hurried.clear()
         extra_due = self._extra.ask(time.monotonic(), self._draw)
-        gevent.sleep(max(0.0, min(due, extra_due) - time.monotonic()))
+        gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - time.monotonic()))
 
     def _round(self) -> None:
         asked = [gevent.spawn(self._ask, client) for client in self._clients]

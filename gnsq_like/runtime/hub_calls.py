@@ -21,6 +21,7 @@ from gevent.hub import Waiter
 
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import make_timer
 
 logger = logging.getLogger(__name__)
 
@@ -153,8 +154,7 @@ class CrossThreadWait:
 
     def _switch(self, hub_handle: HubHandle, timeout: float | None) -> None:
         # Without a timer, the hub would raise LoopExit if nothing else could wake it.
-        limit = 1e6 if timeout is None else max(0.0, timeout)
-        timer = hub_handle.hub.loop.timer(limit)
+        timer = make_timer(hub_handle.hub.loop, 1e6 if timeout is None else timeout)
         timer.start(self._waiter.switch, None)
         try:
             self._waiter.get()

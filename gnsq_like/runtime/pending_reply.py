@@ -9,6 +9,8 @@ from typing import Any
 from gevent import get_hub
 from gevent.hub import Waiter
 
+from gnsq_like.runtime.timer import make_timer
+
 logger = logging.getLogger(__name__)
 
 
@@ -96,7 +98,7 @@ class PendingReply:
             loop.run_callback(waiter.switch, None)
 
         self.link(wake)
-        timer = None if timeout is None else loop.timer(timeout)
+        timer = None if timeout is None else make_timer(loop, timeout)
         try:
             if timer is not None:
                 timer.start(waiter.switch, None)

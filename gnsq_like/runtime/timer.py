@@ -1,12 +1,27 @@
-"""One-shot timers from gevent's event loop, cheaper than a greenlet that sleeps."""
+"""One-shot timers from gevent's event loop, cheaper than a greenlet that sleeps.
+
+libev counts in fractions of a second. libuv counts whole milliseconds, and a timer may fire up to one early; gevent
+warns of a libuv timer below a millisecond.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
+
+#: Seconds; no timeout that is passed to gevent may be above 0 and below this.
+LEAST_TIMEOUT = 0.001
+
+
+def make_timer(loop: Any, seconds: float) -> Any:
+    """A timer of this loop, not started; on libuv, of whole milliseconds, rounded up. Close it at the end."""
+    if seconds > 0 and type(loop).__module__ == "gevent.libuv.loop":
+        seconds = math.ceil(seconds * 1000) / 1000 + 1e-6  # so that its product with 1000 is not rounded down
+    return loop.timer(max(0.0, seconds))
 
 
 class Timer:
@@ -39,7 +54,7 @@ class Timer:
         """Call at ``due`` (monotonic); replaces an earlier setting."""
         self.cancel()
         self.due = due
-        self._timer = gevent.get_hub().loop.timer(max(0.0, due - time.monotonic()))
+        self._timer = make_timer(gevent.get_hub().loop, due - time.monotonic())
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._fire, update=True)
 

@@ -12,6 +12,7 @@ from gevent import monkey, socket
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed
+from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 #: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
 READ_BYTES = 64 * 1024
@@ -53,7 +54,7 @@ class TcpTransport:
             data = self._sock.recv(READ_BYTES)
             self.drained = len(data) < READ_BYTES
             return data
-        self._sock.settimeout(timeout)
+        self._sock.settimeout(max(timeout, LEAST_TIMEOUT))
         try:
             return self._sock.recv(READ_BYTES)
         finally:
@@ -165,7 +166,7 @@ def _connect(family: int, target: Any, address: Address, deadline: float) -> Tcp
     except OSError as exc:  # no file descriptors are left, or the family is switched off
         raise ConnectionFailed(str(address), _reason(exc)) from exc
     try:
-        sock.settimeout(left)
+        sock.settimeout(max(left, LEAST_TIMEOUT))
         sock.connect(target)
         sock.settimeout(None)
         if family != socket.AF_UNIX:

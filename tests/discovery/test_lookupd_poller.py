@@ -68,7 +68,9 @@ def test_one_nsqlookupd_that_fails_holds_up_nobody(lookupd, nsqd, fault):
         broken.answer = answer
         address = f"127.0.0.1:{free_port()}" if fault == "refused" else broken.address
         reader = reading(
-            [address, lookupd], lookupd_timeout=0.5, on_error=lambda where, error: errors.append((where, error))
+            [address, lookupd],
+            lookupd_timeout=0.5 if fault == "mute" else 30,
+            on_error=lambda where, error: errors.append((where, error)),
         )
         with reader:
             peer = serve(nsqd)

@@ -11,6 +11,7 @@ import pytest
 from gnsq_like.runtime.timer import Timer
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
+from tests.support.scripts import run_script
 
 
 class Calls(list[float]):
@@ -115,3 +116,26 @@ def test_work_that_kept_the_hub_does_not_count_as_time_gone_by(timer: Timer, cal
     gevent.spawn(work).join()
     wait_for(lambda: calls)
     assert calls[0] >= began + 0.1
+
+
+def test_no_timer_on_libuv_is_below_a_millisecond() -> None:
+    """gevent warns of those; here warnings are errors."""
+    [line] = run_script(
+        """
+        import os, warnings
+        os.environ["GEVENT_LOOP"] = "libuv"
+        warnings.simplefilter("error")
+        import gevent
+        from gnsq_like.runtime.pending_reply import PendingReply
+        from gnsq_like.runtime.timer import Timer, make_timer
+
+        assert type(gevent.get_hub().loop).__module__ == "gevent.libuv.loop"
+        for delay in [0.0, 1e-9, 0.0001, 0.0009, 0.0011]:
+            fired = gevent.event.Event()
+            Timer(fired.set).set(delay)
+            assert fired.wait(60)
+            assert not PendingReply().wait(delay)
+        print([round(make_timer(gevent.get_hub().loop, delay)._after, 4) for delay in (-1, 0, 0.0001, 0.0011, 0.029)])
+        """
+    )
+    assert line == "[0.0, 0.0, 0.001, 0.002, 0.029]"
