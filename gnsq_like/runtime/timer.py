@@ -1,7 +1,7 @@
 """One-shot timers from gevent's event loop, cheaper than a greenlet that sleeps.
 
-libev counts in fractions of a second. libuv counts whole milliseconds: it rounds down, so that a timer fires before its
-time, and warns of a timer below a millisecond.
+libev counts in fractions of a second. libuv counts whole milliseconds, and a timer may fire up to one early; gevent
+warns of a libuv timer below a millisecond.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST_TIMEOUT = 0.001
 
 
 def make_timer(loop: Any, seconds: float) -> Any:
-    """A timer of this loop, not started, that does not fire before ``seconds`` are over; close it at the end."""
+    """A timer of this loop, not started; on libuv, of whole milliseconds, rounded up. Close it at the end."""
     if seconds > 0 and type(loop).__module__ == "gevent.libuv.loop":
         seconds = math.ceil(seconds * 1000) / 1000 + 1e-6  # so that its product with 1000 is not rounded down
     return loop.timer(max(0.0, seconds))
