@@ -81,7 +81,9 @@ class Connection:
     """One connection to one nsqd, for applications that control RDY themselves.
 
     Nothing happens before :meth:`connect`. Next: :meth:`subscribe` and :meth:`set_rdy`, or :meth:`publish`; at the end,
-    :meth:`close`. All methods must be called in the thread that called ``connect``.
+    :meth:`close`. All methods must be called in the thread that called ``connect``. Of its attributes, ``alive`` is
+    whether commands may be sent, ``error`` why it ended, ``negotiated`` nsqd's reply to IDENTIFY, and ``authorized``
+    that to AUTH.
 
     :param address: "host:port", "[ipv6]:port" or "unix:/path"
     :param options: the connection's options; None for the defaults
@@ -185,7 +187,7 @@ class Connection:
         transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, loop, self._write_failed)
         self.alive = True
-        at_fork.register(self)
+        at_fork.register(self, Connection._forked_child)
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(loop, transport, self._outbox, options, lambda: self.last_received_at, self._died)
@@ -216,7 +218,7 @@ class Connection:
             self._reader.kill(_Stop(error), block=False)
         # If it has not started, it could not catch the exception; it checks _ending first.
 
-    def forked_child(self) -> None:
+    def _forked_child(self) -> None:
         """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
         if self._reader is None or self._inherited:
             return
@@ -463,14 +465,11 @@ class Connection:
         return self._put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:
-        """TOUCH: nsqd's timeout for the message restarts (docs/internals 1.7). Never switches.
-
-        :returns: False if the connection is gone
-        """
+        """TOUCH: nsqd's timeout for the message restarts. Returns False if the connection is gone. Never switches."""
         return self._put(commands.touch(message_id))
 
     def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
-        """Queue a PUB, MPUB or DPUB made by ``wire.commands``. Never switches.
+        """Queue a PUB, MPUB or DPUB, given as its whole bytes. Never switches.
 
         :param reply: settled by nsqd's reply; None for a new one
         :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd does not have the

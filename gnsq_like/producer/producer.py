@@ -411,7 +411,7 @@ class Producer(KnownAttributes):
                 pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 self._pool = pool
                 self._running = _Running(hub_handle, pool, self._encoder)
-                at_fork.register(self)
+                at_fork.register(self, Producer._forked_child)
                 _at_exit.add(self)
             return self._running
 
@@ -439,7 +439,7 @@ class Producer(KnownAttributes):
     ) -> None:
         self.close()
 
-    def forked_child(self) -> None:
+    def _forked_child(self) -> None:
         """For ``at_fork``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
         self._pool = None
@@ -452,7 +452,7 @@ class Producer(KnownAttributes):
             if running.batching is not None:
                 running.batching.forked_child()
 
-    def flush_at_exit(self, timeout: float) -> None:
+    def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""
         running = self._running
         if (
@@ -493,5 +493,5 @@ def _flush_at_exit() -> None:
         if left <= 0:
             break
         with suppress(TimeoutError, NSQError):
-            producer.flush_at_exit(left)
+            producer._flush(left)
     hub_thread.end_background(_EXIT_TIMEOUT)

@@ -47,6 +47,13 @@ class Message:
     once, with :meth:`finish` or :meth:`requeue`; later answers are logged and ignored. All methods may be called from
     any thread.
 
+    :ivar body: the published bytes
+    :ivar attempts: number of deliveries on this channel, including this one
+    :ivar timestamp_ns: time of publishing, in ns since the epoch
+    :ivar answer: None until answered, then "FIN" or "REQ"; "LOST" if nsqd delivers it again, because its connection or
+        its time was over while no handler had it
+    :ivar is_async: whether :meth:`enable_async` was called
+
     As a context manager, it is finished at the end of the block, or requeued if the block raises (unless it was
     answered inside or :meth:`enable_async` was called)::
 
@@ -72,18 +79,14 @@ class Message:
     )
 
     def __init__(self, raw: RawMessage, source: Source, received_at: float, stamp: int = 0) -> None:
-        #: Time of publishing, in ns since the epoch; the same for all deliveries.
+        # Those without underscore: see above.
         self.timestamp_ns: int
-        #: Number of deliveries on this channel, including this one.
         self.attempts: int
-        #: The published bytes.
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
-        #: None until answered, then "FIN" or "REQ"; "LOST" if its connection was lost while no handler had it.
         self.answer: str | None = None
-        #: Whether the handler's return leaves it unanswered; see :meth:`enable_async`.
         self.is_async = False
-        # Attributes that begin with an underscore are for this room only.
+        # The others are for this room only.
         self._source = source
         self._data = _UNDECODED
         #: Monotonic time of its arrival, and of the last TOUCH.

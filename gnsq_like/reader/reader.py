@@ -192,7 +192,7 @@ class Reader(KnownAttributes):
         self._state = "running"
         self._fatal = None
         self._were_connected.clear()
-        at_fork.register(self)
+        at_fork.register(self, Reader._forked_child)
         at_fork.register_busy(self, _busy)
         at_exit.register(self, Reader._begin_to_stop_at_exit, Reader.wait)
         watchdog.start()
@@ -304,7 +304,7 @@ class Reader(KnownAttributes):
             self._state = "stopped"
             running.stopped.settle()
 
-    def forked_child(self) -> None:
+    def _forked_child(self) -> None:
         """For ``at_fork``: in the child, this Reader is stopped until started. Never switches."""
         if self._state not in ("running", "stopping"):
             return

@@ -1,7 +1,7 @@
 """Detaches a forked child from its parent's connections.
 
 A child inherits the parent's sockets, and any byte it wrote to one would land in the middle of the parent's commands.
-Objects that own sockets register here; in the child, ``forked_child()`` of each is called before the application's code
+Objects that own sockets register here; in the child, a function of each is called before the application's code
 continues. It writes nothing, closes descriptors without CLS or TLS close_notify, and never switches.
 
 Objects are held weakly. Python runs these hooks for ``os.fork``, multiprocessing and gunicorn, and for C code that
@@ -16,18 +16,15 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 
-class Inherits(Protocol):
-    """An object with resources that belong to the process that made them."""
+_T = TypeVar("_T")
 
-    def forked_child(self) -> None: ...
-
-
-_registered: weakref.WeakSet[Any] = weakref.WeakSet()
+#: For each object, the function that detaches it in a child.
+_registered: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 #: For each object, a function that counts its running handlers; called before a fork.
 _busy: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDictionary()
 #: In a child: the inherited objects. Their greenlets stay suspended; collecting them would run their ``finally``
@@ -35,9 +32,9 @@ _busy: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDic
 _inherited: list[Any] = []
 
 
-def register(thing: Inherits) -> None:
-    """Call ``thing.forked_child()`` in every forked child, as long as the object lives."""
-    _registered.add(thing)
+def register(thing: _T, detach: Callable[[_T], object]) -> None:
+    """Call ``detach(thing)`` in every forked child, as long as the object lives."""
+    _registered[thing] = detach
 
 
 def register_busy(thing: Any, count: Callable[[Any], int]) -> None:
@@ -57,7 +54,7 @@ def _before() -> None:
 
 
 def _in_child() -> None:
-    things = list(_registered)
+    things = list(_registered.items())
     _registered.clear()
     _inherited.extend(things)
     if things and "gevent" in sys.modules:
@@ -65,9 +62,9 @@ def _in_child() -> None:
         from gevent import reinit
 
         reinit()
-    for thing in things:
+    for thing, detach in things:
         try:
-            thing.forked_child()
+            detach(thing)
         except Exception:
             logger.exception("%r could not be detached from the parent process", thing)
 
