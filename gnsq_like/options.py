@@ -338,6 +338,8 @@ class ReaderOptions(DiscoveryOptions):
     concurrency: int | None = _option(None, kind=int, minimum=1, also=(None,))
     #: Number of deliveries after which a message is given up; 0 for never.
     max_attempts: int = _option(5, kind=int, minimum=0)
+    #: Seconds since its publishing after which a message is finished without being handled; None for never.
+    max_age: float | None = _option(None, above=0, also=(None,))
     #: Requeue delay of a failed message in seconds, multiplied by its attempts.
     default_requeue_delay: float = _option(90.0, minimum=0)
     #: Upper limit of that delay, in seconds.

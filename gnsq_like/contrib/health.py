@@ -29,6 +29,7 @@ _REPORTED = (
     "requeued",
     "failed",
     "given_up",
+    "expired",
     "lost",
 )
 

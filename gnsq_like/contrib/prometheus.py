@@ -11,6 +11,7 @@ nsq_reader_finished_messages_total    counter
 nsq_reader_requeued_messages_total    counter
 nsq_reader_failed_messages_total      counter    requeued so that it counts for backoff
 nsq_reader_given_up_messages_total    counter    delivered more often than max_attempts
+nsq_reader_expired_messages_total     counter    older than max_age
 nsq_reader_lost_messages_total        counter    not answered; nsqd delivers them again
 nsq_reader_reconnects_total           counter
 nsq_reader_in_flight_messages         gauge
@@ -63,6 +64,7 @@ _READER_COUNTERS = {
     "requeued": ("requeued_messages", "Messages requeued by the Reader."),
     "failed": ("failed_messages", "Messages failed by the Reader."),
     "given_up": ("given_up_messages", "Messages given up by the Reader."),
+    "expired": ("expired_messages", "Messages too old to be handled by the Reader."),
     "lost": ("lost_messages", "Messages not answered before their connection was lost or their time was over."),
     "reconnects": ("reconnects", "Times that an nsqd was connected again."),
 }

@@ -84,6 +84,7 @@ class BatchCollector:
 
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
+    :param has_expired: whether a message is too old to be handled, and has been finished; may switch
     """
 
     def __init__(
@@ -92,10 +93,12 @@ class BatchCollector:
         concurrency: int,
         is_starved: Callable[[], bool],
         call: Callable[[Handler, list[Message]], object],
+        has_expired: Callable[[Message], bool] = lambda message: False,
     ) -> None:
         self._batch = batch
         self._is_starved = is_starved
         self._call = call
+        self._has_expired = has_expired
         self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
         self._loop = get_hub().loop
         #: Messages that wait for their batch, the oldest first.
@@ -188,6 +191,9 @@ class BatchCollector:
         """Call the handler and answer its messages."""
         handler = self._batch.handler
         try:
+            messages = [message for message in messages if not self._has_expired(message)]
+            if not messages:
+                return
             result = self._call(handler, list(messages))
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")

@@ -24,7 +24,7 @@ from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter
 from gnsq_like.policy.rdy import Mode, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message
-from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.subscription import Outcome, Subscription
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.timer import Timer
 
@@ -66,6 +66,8 @@ class MessageCounts:
     finished: int = 0
     #: Of the finished ones.
     given_up: int = 0
+    #: Likewise.
+    expired: int = 0
     requeued: int = 0
     #: Of the requeued ones: with backoff.
     failed: int = 0
@@ -157,17 +159,18 @@ class FlowControl:
         if due is None or due > subscription.connection.last_received_at + subscription.msg_timeout:
             self._arm((subscription,))
 
-    def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None:
-        """Messages of one connection are about to be finished; ``handled`` is False if they are given up."""
+    def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None:
+        """Messages of one connection are about to be finished."""
         count = len(messages)
         if not subscription.alive:
             self.counts.lost += count
         else:
             self.counts.finished += count
-            self.counts.given_up += 0 if handled else count
+            self.counts.given_up += count if outcome == "given_up" else 0
+            self.counts.expired += count if outcome == "expired" else 0
         now = time.monotonic()
         if self.backoff.mode is not Mode.FLOWING:
-            judge = self.backoff.success if handled else self.backoff.inconclusive
+            judge = self.backoff.success if outcome == "handled" else self.backoff.inconclusive
             for message in messages:
                 self._changed(judge(message._stamp, now))
         overdue = sum(message._is_overdue for message in messages) if subscription.charge.reserved else 0

@@ -7,6 +7,7 @@ outcome of a handler is dealt with here; no exception of a handler reaches a con
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -58,8 +59,10 @@ class Handlers:
     :param name: "topic/channel", for the log
     :param concurrency: maximum number of handlers running at once
     :param on_giving_up: called with a message to be given up, instead of the handler
-    :param on_error: called with (nsqd's address, error) if ``on_giving_up`` raises
+    :param on_expired: called with a message older than ``max_age``, likewise
+    :param on_error: called with (nsqd's address, error) if one of the two raises
     :param is_starved: whether nsqd sends nothing more until messages are answered
+    :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
     def __init__(
@@ -70,11 +73,15 @@ class Handlers:
         options: ReaderOptions,
         *,
         on_giving_up: Callable[[Message], object] | None,
+        on_expired: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
         is_starved: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._name = name
         self._max_attempts = options.max_attempts
+        self._max_age = options.max_age
+        self._clock = clock
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
         self._on_error = on_error
@@ -91,22 +98,23 @@ class Handlers:
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
+                self._has_expired,
             )
             self._handle = self._collector if self.decode is None else _decoding(self._collector)
         else:
-            self._handle = handler if handler is None or self.decode is None else _decoding(handler)
-            if self._handle is not None and self._threads is not None:
-                self._handle = partial(self._threads.call, self._handle)
-        # Like the handler, it may block and use thread-locals, so it runs in the same threads.
-        self._on_giving_up = on_giving_up
-        if on_giving_up is not None and self._threads is not None:
-            self._on_giving_up = partial(self._threads.call, on_giving_up)
+            self._handle = self._in_thread(handler if handler is None or self.decode is None else _decoding(handler))
+        # Like the handler, they may block and use thread-locals, so they run in the same threads.
+        self._on_giving_up = self._in_thread(on_giving_up)
+        self._on_expired = self._in_thread(on_expired)
         #: Whether the Reader is stopping.
         self._closed = False
         #: For iteration: greenlets inside the body of a loop, messages to hand out, and the loops that wait for one.
         self._loops: set[object] = set()
         self._pulled: deque[Message] = deque()
         self._pulling: deque[PendingReply] = deque()
+
+    def _in_thread(self, function: Callable[[Message], object] | None) -> Callable[[Message], object] | None:
+        return function if function is None or self._threads is None else partial(self._threads.call, function)
 
     # -- waiting messages ---------------------------------------------------------------------------
 
@@ -151,9 +159,10 @@ class Handlers:
         """The next message, or None after waiting for :meth:`wake`. May switch."""
         while self._pulled:
             message = self._pulled.popleft()
-            if not message._is_overdue:
+            if message._is_overdue:
+                message._source.drop(message)
+            elif not self._has_expired(message):
                 return message
-            message._source.drop(message)
         turn = PendingReply()
         self._pulling.append(turn)
         turn.wait()
@@ -232,6 +241,8 @@ class Handlers:
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._give_up(message)
                 return
+            if self._has_expired(message):
+                return
             result = self._handle(message)  # type: ignore[misc]
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
@@ -254,23 +265,46 @@ class Handlers:
             logger.warning("the handler of %s failed with message %s", self._name, message.id, exc_info=exc)
 
     def _give_up(self, message: Message) -> None:
-        if self._on_giving_up is not None:
+        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
+            logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)
+
+    def _has_expired(self, message: Message) -> bool:
+        """Whether the message is too old to be handled; it is finished then. May switch."""
+        if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
+            return False
+        if self._finish_unhandled(message, "on_expired", self._on_expired, message._source.expire):
+            age = self._clock() - message.timestamp
+            logger.info("message %s of %s has expired: it is %.0f s old", message.id, self._name, age)
+        return True
+
+    def _finish_unhandled(
+        self,
+        message: Message,
+        name: str,
+        function: Callable[[Message], object] | None,
+        finish: Callable[[Message], None],
+    ) -> bool:
+        """Call the user's function instead of the handler, and ``finish`` the message.
+
+        :returns: False if that failed; then the message is requeued without backoff, and the failure reported
+        """
+        if function is not None:
             try:
-                if (fault := undone(self._on_giving_up(message))) is not None:
-                    raise NSQError(f"on_giving_up did nothing: {fault}")
+                if (fault := undone(function(message))) is not None:
+                    raise NSQError(f"{name} did nothing: {fault}")
             except ENDS:
                 raise
             except BaseException as exc:
                 if message.answer is None:
                     message.requeue(backoff=False)
-                logger.exception("on_giving_up raised; message %s is requeued, not lost", message.id)
-                error = NSQError(f"on_giving_up failed for message {message.id}: {exc!r}")
+                logger.exception("%s raised; message %s is requeued, not lost", name, message.id)
+                error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
-                return
+                return False
         if message.answer is None and message.is_async:
             message._leave()
         elif message.answer is None:
             message.answer = "FIN"
-            message._source.give_up(message)
-        logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)
+            finish(message)
+        return True

@@ -73,6 +73,7 @@ class Reader(KnownAttributes):
     :param on_backoff: hook, called with (level, seconds) when backoff begins or changes, (0, 0.0) when it ends
     :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
         it returns, the message is finished; when it raises, the message is requeued without backoff
+    :param on_expired: called instead of the handler with a message older than ``max_age``, likewise
     :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
     :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid; a handler or hook that is ``async``,
         a generator function, or takes other arguments is
@@ -94,6 +95,7 @@ class Reader(KnownAttributes):
         on_auth: Callable[[str, Authorized], object] | None = None,
         on_backoff: Callable[[int, float], object] | None = None,
         on_giving_up: Callable[[Message], object] | None = None,
+        on_expired: Callable[[Message], object] | None = None,
         **options: Any,
     ) -> None:
         encode_topic(topic)
@@ -116,9 +118,11 @@ class Reader(KnownAttributes):
             on_auth=on_auth,
             on_backoff=on_backoff,
         )
-        if on_giving_up is not None:
-            check_callable("on_giving_up", on_giving_up, 1)
+        for name, function in (("on_giving_up", on_giving_up), ("on_expired", on_expired)):
+            if function is not None:
+                check_callable(name, function, 1)
         self._on_giving_up = on_giving_up
+        self._on_expired = on_expired
         self._max_in_flight = self.options.max_in_flight
         #: "new", "running", "stopping" or "stopped".
         self._state = "new"
@@ -175,6 +179,7 @@ class Reader(KnownAttributes):
             self._concurrency(),
             options,
             on_giving_up=self._on_giving_up,
+            on_expired=self._on_expired,
             on_error=self._report,
             is_starved=lambda: flow.is_starved,
         )

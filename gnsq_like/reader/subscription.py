@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 _BUFFER_TIMEOUT = 0.25
 
 
+#: Why messages are finished.
+Outcome = Literal["handled", "given_up", "expired"]
+
+
 class SubscriptionFlow(Protocol):
     """The part of the Reader's flow control that subscriptions use."""
 
@@ -45,7 +49,7 @@ class SubscriptionFlow(Protocol):
 
     def stamps(self, subscription: Subscription, count: int) -> Iterable[int]: ...
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
-    def finished(self, subscription: Subscription, messages: list[Message], handled: bool) -> None: ...
+    def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None: ...
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None: ...
     def dropped(self, subscription: Subscription, message: Message) -> None: ...
     def written(self) -> None: ...
@@ -266,7 +270,11 @@ class Subscription:
 
     def give_up(self, message: Message) -> None:
         """FIN for a message that is given up, which is no success for backoff. Never switches."""
-        self._finish([message], handled=False)
+        self._finish([message], "given_up")
+
+    def expire(self, message: Message) -> None:
+        """FIN for a message that is too old, which is no success for backoff. Never switches."""
+        self._finish([message], "expired")
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
@@ -318,16 +326,16 @@ class Subscription:
         # In the hub, once for all messages finished since its last iteration.
         self._write_due = False
         finished, self._finished = self._finished, []
-        self._finish(finished, handled=True)
+        self._finish(finished, "handled")
 
-    def _finish(self, messages: list[Message], *, handled: bool) -> None:
+    def _finish(self, messages: list[Message], outcome: Outcome) -> None:
         take = self.in_flight.pop
         # Two threads may have answered the same message; the first one counts.
         messages = [message for message in messages if take(message, self) is None]
         if not messages:
             return
         # RDY first, as for a requeue.
-        self._flow.finished(self, messages, handled)
+        self._flow.finished(self, messages, outcome)
         if not self.connection.finish_many([message._id for message in messages]):
             self._late(messages)
         self._flow.written()

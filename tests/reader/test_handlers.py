@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,10 @@ from gevent.event import Event
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.options import ReaderOptions
+from gnsq_like.reader.handlers import Handlers
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.messages import Source, make_message
 from tests.support.peer import HEARTBEAT, PATIENCE
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
@@ -199,3 +203,112 @@ def test_a_handler_that_returns_a_coroutine_has_failed(nsqd, form, caplog):
         assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 180000"
         gevent.spawn(answer_cls, peer)
     assert "it returned a coroutine, asynchronous, which nothing runs" in caplog.text
+
+
+#: Forms of a handler that notes what it gets, and iteration.
+TAKERS: dict[str, Callable[[list[Message]], tuple[Any, dict[str, Any]]]] = {
+    "handler": lambda seen: (seen.append, {}),
+    "thread": lambda seen: (seen.append, {"spawn": "thread"}),
+    "batch": lambda seen: (Batch(seen.extend, size=1), {}),
+    "batch in a thread": lambda seen: (Batch(seen.extend, size=1), {"spawn": "thread"}),
+    "pulled": lambda seen: (None, {}),
+}
+
+
+@pytest.mark.parametrize("form", TAKERS)
+def test_a_message_that_is_too_old_is_not_handled(form):
+    handled: list[Message] = []
+    expired: list[Message] = []
+
+    def loop(reader: Reader) -> None:
+        for message in reader:
+            with message:
+                handled.append(message)
+
+    handler, options = TAKERS[form](handled)
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        reader = Reader(
+            "t",
+            "c",
+            handler,
+            nsqd_tcp_addresses=nsqd.tcp_address,
+            max_age=0.001,
+            max_in_flight=10,
+            on_expired=expired.append,
+            **options,
+        )
+        producer.publish("t", b"old", defer=0.01)
+        with reader:
+            looping = gevent.spawn(loop, reader) if handler is None else None
+            wait_for(lambda: reader.stats()["finished"] == 1)
+            stats = reader.stats()
+        if looping is not None:
+            looping.get(timeout=PATIENCE)
+    assert handled == []
+    assert [message.body for message in expired] == [b"old"]
+    assert (stats["expired"], stats["given_up"], stats["requeued"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("form", ["handler", "batch"])
+def test_a_message_that_is_young_enough_is_handled(form):
+    handled: list[Message] = []
+    handler, options = TAKERS[form](handled)
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"new")
+        with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_age=3600.0, **options) as reader:
+            wait_for(lambda: reader.stats()["finished"] == 1)
+    assert [message.body for message in handled] == [b"new"]
+    assert reader.stats()["expired"] == 0
+
+
+def test_a_message_may_become_too_old_while_it_waits_for_its_batch():
+    """The age counts when the handler would begin. The clock is moved by what is handled first."""
+    handled: list[str] = []
+    now = 1_500_000_000.0
+    source = Source()
+    handlers = Handlers(
+        Batch(lambda messages: handled.extend(message.id for message in messages), size=2),
+        "t/c",
+        1,
+        ReaderOptions(max_age=10.0),
+        on_giving_up=None,
+        on_expired=None,
+        on_error=lambda *error: None,
+        is_starved=lambda: False,
+        clock=lambda: now,
+    )
+    handlers.put([make_message(message_id=b"a" * 16, source=source, received_at=time.monotonic())])
+    wait_for(lambda: handlers.waiting == 1 and not handlers._workers.waiting)
+    now += 60.0
+    handlers.put([make_message(message_id=b"b" * 16, source=source, received_at=time.monotonic())])
+    wait_for(lambda: len(source.answers) == 2)
+    assert sorted(source.ids("expire")) == ["a" * 16, "b" * 16]
+    assert handled == []
+    handlers.kill()
+
+
+def test_an_expiry_that_fails_requeues_and_reports(nsqd):
+    errors: list[NSQError] = []
+
+    def on_expired(message: Message) -> None:
+        raise OSError("disk full")
+
+    reader = reading([nsqd], print, max_age=1.0, on_expired=on_expired, on_error=lambda _, error: errors.append(error))
+    with reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 180000"
+        gevent.spawn(answer_cls, peer)
+    assert "on_expired failed" in str(errors[0])
+    assert reader.stats()["backoff_level"] == 0
+
+
+def test_an_old_message_with_too_many_attempts_is_given_up(nsqd):
+    given_up: list[Message] = []
+    with reading([nsqd], print, max_age=1.0, max_attempts=1, on_giving_up=given_up.append) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        until(peer, b"FIN")
+        gevent.spawn(answer_cls, peer)
+    assert len(given_up) == 1
+    assert (reader.stats()["given_up"], reader.stats()["expired"]) == (1, 0)

@@ -35,6 +35,9 @@ class Source:
     def give_up(self, message: Message) -> None:
         self.answers.append(("give_up", message.id))
 
+    def expire(self, message: Message) -> None:
+        self.answers.append(("expire", message.id))
+
     def drop(self, message: Message) -> None:
         message.answer = "LOST"
         self.answers.append(("drop", message.id))
