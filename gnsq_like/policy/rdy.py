@@ -62,6 +62,8 @@ class Plan:
     changes: list[tuple[Hashable, int]] = field(default_factory=list)
     #: monotonic time at which the plan may differ although nothing happened, or None
     next_at: float | None = None
+    #: whether busy connections get more RDY as soon as what was lowered has settled
+    grows: bool = False
     #: turns to carry on with until the next plan, or None
     turns: SilentTurns | None = None
 
@@ -109,6 +111,8 @@ class _Board:
         self._granted: dict[Hashable, int] = {}
         self._increases: set[Hashable] = set()
         self._lacks_room = False
+        #: whether busy connections have less than their goals
+        self.is_short = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
         #: most seats that the silent may keep from the busy; at 0 they have one, and only for a turn in each round
@@ -150,6 +154,7 @@ class _Board:
         """The plan, complete."""
         if self._lacks_room and self.settles_at != FOREVER:
             self.wake(self.settles_at)
+            self.plan.grows = self.is_short
         # Stable: decreases first. They may precede any increase, which counts on no room that they take.
         self.plan.changes.sort(key=lambda change: change[0] in self._increases)
         return self.plan
@@ -232,6 +237,7 @@ def _share(board: _Board, charges: Sequence[Charge], limit: int) -> None:
             wants.append(goal - held[-1])
             lacking.append(charge)
     if lacking and board.room <= 0:
+        board.is_short = True
         board.wait()
         return
     gifts = _lift(board, board.room, lacking, held, wants)
@@ -240,6 +246,7 @@ def _share(board: _Board, charges: Sequence[Charge], limit: int) -> None:
         if have + gift and charge.is_fresh(now):
             board.wake(now + board.settings.settling(charge.round_trip))
     if sum(gifts) < sum(wants):
+        board.is_short = True
         board.wait()
 
 

@@ -117,6 +117,8 @@ class FlowControl:
         #: Fires after the handlers of newly received messages have started.
         self._after_handlers = self.loop.timer(0)
         self._timer = Timer(self._tick)
+        #: Whether some share is to grow when the lowered ones have settled.
+        self._grows = False
         self._turns: SilentTurns | None = None
         self._turns_timer = Timer(self._turn)
 
@@ -232,8 +234,11 @@ class FlowControl:
 
     @property
     def is_starved(self) -> bool:
-        """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
-        return any(
+        """Whether some connection has nearly its whole share in flight; more arrives only after answers.
+
+        Not while shares are about to grow, for instance because a silent connection delivered its first message.
+        """
+        return not (self._plan_due or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -269,6 +274,7 @@ class FlowControl:
             assert isinstance(subscription, Subscription)
             subscription.grant(rdy, now)
         self._arm(self.subscriptions, result.next_at)
+        self._grows = result.grows
         self._turns = result.turns
         self._set_turns_timer(now)
 
