@@ -46,6 +46,7 @@ HELP: Mapping[str, str] = {
     "low_rdy_idle_timeout": "time without messages after which a connection lends its share to others",
     "low_rdy_probe_timeout": "longest turn of a connection without messages, if there are more than max-in-flight",
     "low_rdy_timeout": "longest turn of a busy connection, if there are more than max-in-flight",
+    "max_age": "age at which a message is no longer handled, but finished",
     "max_attempts": "deliveries after which a message is given up; 0: never",
     "max_backoff_duration": "longest pause after failures; 0: none",
     "max_batch_bytes": "largest batch, in bytes",
