@@ -11,12 +11,12 @@ from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.topic import CHANNEL_DISPENSABLE, CHANNEL_HEADINGS, TOPIC, channel_row
+from gnsq_like.cli.topic import CHANNEL_DISPENSABLE, CHANNEL_HEADINGS, TOPIC, channel_row, name_argument
 
 if TYPE_CHECKING:
     from gnsq_like.tools.asking import Daemons
 
-_CHANNEL = click.argument("channel")
+_CHANNEL = name_argument("channel")
 
 
 @click.group("channel", short_help="List, show and change channels.")
@@ -133,7 +133,10 @@ def _size_of(daemons: Daemons, topic: str, channel: str) -> str:
 @yes_switch
 @asks_cluster
 def empty_channel(daemons: Daemons, topic: str, channel: str, yes: bool, verbose: bool) -> None:
-    """Drop all messages of a channel, including those in flight and deferred."""
+    """Drop all messages of a channel.
+
+    Those in flight and deferred too.
+    """
     from gnsq_like.tools.operations import change
 
     if not yes:

@@ -72,7 +72,8 @@ def _information(name: str, callback: Any, text: str) -> click.Option:
 
 def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
     if given:
-        click.echo(f"{ctx.command_path} {__version__}")
+        path = ctx.command_path
+        click.echo(f"{path if path.startswith('gnsq-like') else f'gnsq-like {path}'} {__version__}")
         ctx.exit()
 
 

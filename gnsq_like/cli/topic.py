@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,24 @@ if TYPE_CHECKING:
     from gnsq_like.tools.asking import Daemons
     from gnsq_like.tools.counting import ChannelCount, TopicCount
 
-TOPIC = click.argument("topic")
+
+def name_argument(kind: str) -> Callable[[Any], Any]:
+    """The argument that names a "topic" or "channel"; refused before any daemon is asked, if it cannot be one."""
+
+    def check(ctx: click.Context, param: click.Parameter, name: str) -> str:
+        from gnsq_like.errors import InvalidName
+        from gnsq_like.tools.operations import check_name
+
+        try:
+            check_name(kind, name)
+        except InvalidName as exc:
+            raise click.BadParameter(str(exc), ctx, param) from exc
+        return name
+
+    return click.argument(kind, callback=check)
+
+
+TOPIC = name_argument("topic")
 CHANNEL_HEADINGS = (
     "CHANNEL",
     "DEPTH",
@@ -179,7 +197,10 @@ def _size_of(daemons: Daemons, topic: str) -> str:
 @yes_switch
 @asks_cluster
 def empty_topic(daemons: Daemons, topic: str, yes: bool, verbose: bool) -> None:
-    """Drop the messages that a topic has not passed to its channels; the channels keep theirs."""
+    """Drop the messages that no channel has yet.
+
+    Those that the topic has not passed to its channels, for instance while it is paused. Channels keep theirs.
+    """
     from gnsq_like.tools.operations import change
 
     confirm(f"Drop all messages that topic {topic} has not passed to a channel?", yes)
@@ -190,7 +211,10 @@ def empty_topic(daemons: Daemons, topic: str, yes: bool, verbose: bool) -> None:
 @TOPIC
 @asks_cluster
 def pause_topic(daemons: Daemons, topic: str, verbose: bool) -> None:
-    """Pass no more of a topic's messages to its channels; the topic keeps them."""
+    """Pass no more messages to the channels.
+
+    The topic keeps them.
+    """
     from gnsq_like.tools.operations import change
 
     report(result_of(lambda: change(daemons, "pause", topic)), f"topic {topic}: paused")

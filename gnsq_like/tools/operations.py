@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.asking import Answers, Daemons, NotFound, check_node
+from gnsq_like.wire.names import encode_channel, encode_topic
 
 #: Changes of a topic on an nsqd, and of a channel.
 TOPIC_CHANGES: dict[str, Callable[[NsqdHTTPClient, str], None]] = {
@@ -33,6 +34,11 @@ class Outcome:
     lookupds: list[str] = field(default_factory=list)
     #: The error of each daemon that did not; those that had nothing to change are left out.
     failures: list[NSQError] = field(default_factory=list)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidName if this cannot be the name of a "topic" or "channel"."""
+    (encode_topic if kind == "topic" else encode_channel)(name)
 
 
 def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:

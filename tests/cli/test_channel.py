@@ -11,6 +11,8 @@ from tests.support.commands import PATIENCE
 from tests.support.daemons import running_nsqd, running_nsqlookupd
 from tests.support.tools import NOBODY, TOOL_KINDS, counts, fill, run_tool
 
+pytestmark = pytest.mark.commands
+
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
 
 
