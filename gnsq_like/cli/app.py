@@ -32,6 +32,8 @@ COMMANDS = {
     "to-http": Entry("gnsq_like.cli.to_http:to_http", "Send a topic to HTTP servers."),
     "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
     "pubsub": Entry("gnsq_like.cli.pubsub:pubsub", "Serve topics over HTTP, as lines or server-sent events."),
+    "topic": Entry("gnsq_like.cli.topic:topic", "List, show, create, delete, empty, pause and unpause topics."),
+    "channel": Entry("gnsq_like.cli.channel:channel", "The same for the channels of a topic."),
     "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),

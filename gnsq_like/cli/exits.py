@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from gevent.event import Event
+
+T = TypeVar("T")
 
 #: The status that a shell gives a program ended by Ctrl-C; SIGTERM gives the same here.
 INTERRUPTED_STATUS = 130
@@ -103,6 +105,21 @@ def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] |
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def result_of(work: Callable[[], T]) -> T:
+    """What ``work`` returns, called in a greenlet; SIGINT or SIGTERM ends the process with status 130 meanwhile."""
+    found: list[T] = []
+
+    def run() -> int:
+        found.append(work())
+        return 0
+
+    try:
+        until_a_signal(run)
+    except Interrupted:
+        raise SystemExit(INTERRUPTED_STATUS) from None
+    return found[0]
 
 
 def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] | None = None) -> NoReturn:

@@ -13,6 +13,7 @@ import click
 
 from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import ClientFlag, print_client_help
+from gnsq_like.cli.stdout import StdoutFailed
 from gnsq_like.cli.tool_file import read_config
 from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption
 from gnsq_like.errors import InvalidOption, NSQError, UsageError
@@ -58,6 +59,8 @@ class ToolCommand(click.Command):
         except UsageError as exc:
             _show_traceback(ctx)
             raise click.UsageError(one_line(exc), ctx) from exc
+        except StdoutFailed:
+            raise
         except (NSQError, OSError) as exc:
             _show_traceback(ctx)
             raise click.ClickException(one_line(exc)) from exc
@@ -69,7 +72,8 @@ def _information(name: str, callback: Any, text: str) -> click.Option:
 
 def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
     if given:
-        click.echo(f"gnsq-like {ctx.info_name} {__version__}")
+        path = ctx.command_path
+        click.echo(f"{path if path.startswith('gnsq-like') else f'gnsq-like {path}'} {__version__}")
         ctx.exit()
 
 

@@ -1,7 +1,7 @@
 """The TOML file of ``--config``: its values become the defaults of a tool's options.
 
 Names are those of the flags, with ``_`` or ``-``. Those at the top are for all tools, those of a table for the tool of
-that name::
+that name, with all of its commands if it has several::
 
     lookupd_http_address = ["10.0.0.1:4161", "10.0.0.2:4161"]
 
@@ -59,7 +59,7 @@ def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[s
     for name in tables:
         if name not in commands:
             raise click.UsageError(f"{path}: there is no tool {name}{did_you_mean(name, commands)}", ctx)
-    own = tables.get(ctx.info_name or "", {})
+    own = tables.get(_tool(ctx).info_name or "", {})
     known = {name: param for param in ctx.command.params if isinstance(param, ToolOption) for name in param.long_names}
     defaults: dict[str, Any] = {}
     for table in (found, own):
@@ -68,6 +68,8 @@ def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[s
             if name in known:
                 param = known[name]
                 defaults[param.name or ""] = _as_text(value, param, f"{path}: {written}", ctx)
+            elif table is own and name in _names_of_siblings(ctx):
+                continue
             elif table is own or not (name in COMMON_NAMES or written in tables):
                 hint = did_you_mean(name, known)
                 what = "option" if table is own else "option of all tools"
@@ -75,9 +77,25 @@ def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[s
     return defaults
 
 
+def _tool(ctx: click.Context) -> click.Context:
+    """The tool: for ``gnsq-like topic list`` that is ``topic``."""
+    while ctx.parent is not None and ctx.parent.parent is not None:
+        ctx = ctx.parent
+    return ctx
+
+
+def _names_of_siblings(ctx: click.Context) -> set[str]:
+    """Names of options of the other commands of a tool that has several."""
+    tool = _tool(ctx).command
+    siblings = tool.commands.values() if isinstance(tool, click.Group) else ()
+    params = [param for each in siblings for param in each.params if isinstance(param, ToolOption)]
+    return {name for param in params for name in param.long_names}
+
+
 def _commands(ctx: click.Context) -> list[str]:
-    group = ctx.parent.command if ctx.parent else None
-    return group.list_commands(ctx) if isinstance(group, click.Group) else [ctx.info_name or ""]
+    tool = _tool(ctx)
+    group = tool.parent.command if tool.parent else None
+    return group.list_commands(ctx) if isinstance(group, click.Group) else [tool.info_name or ""]
 
 
 def _as_text(value: Any, param: click.Option, where: str, ctx: click.Context) -> Any:

@@ -16,7 +16,8 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
-    *("run", "demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pubsub", "pipeline"),
+    *("run", "demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
+    *("topic", "channel", "pipeline"),
     *("nsqd", "nsqlookupd", "admin", "admin-password"),
 ]
 

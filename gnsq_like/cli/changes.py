@@ -1,0 +1,48 @@
+"""What the commands that change a cluster share: the question before they destroy something, and their last line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gnsq_like.cli.tables import warn
+from gnsq_like.cli.tool_options import switch
+
+if TYPE_CHECKING:
+    from gnsq_like.tools.operations import Outcome
+
+#: A decorator: ``--yes`` of a command that destroys something.
+yes_switch = switch("-y", "--yes", help="Do not ask.")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, unless the user has said yes; the process ends here with status 1 if the answer is no."""
+    if yes:
+        return
+    try:
+        if click.confirm(question, err=True):
+            return
+    except click.Abort:
+        click.echo(err=True)
+        raise click.ClickException("not confirmed; --yes does it without asking") from None
+    raise click.ClickException("not confirmed")
+
+
+def report(outcome: Outcome, done: str) -> None:
+    """Say what was done, and by how many daemons; the process ends with status 1 if one failed.
+
+    :param done: such as "topic clicks: paused"
+    """
+    by = [(len(outcome.nsqds), "nsqd"), (len(outcome.lookupds), "nsqlookupd")]
+    places = " and ".join(plural(count, kind) for count, kind in by if count)
+    if places:
+        click.echo(f"{done} at {places}")
+    if outcome.failures:
+        warn(outcome.failures[:-1])
+        raise click.ClickException(" ".join(str(outcome.failures[-1]).split()))
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 nsqd", "2 nsqds"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

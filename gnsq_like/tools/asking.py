@@ -1,0 +1,217 @@
+"""The HTTP APIs of a cluster's daemons: all that these nsqlookupds know, or these nsqds, asked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import gevent
+
+from gnsq_like import LookupdClient, NsqdHTTPClient, NsqdNode
+from gnsq_like.addresses import join_host_port
+from gnsq_like.errors import HTTPStatusError, InvalidAddress, NSQError, UsageError
+from gnsq_like.http.nsqd import NsqdInfo
+from gnsq_like.tools.sources import Unreachable
+
+_C = TypeVar("_C", NsqdHTTPClient, LookupdClient)
+_T = TypeVar("_T")
+
+
+class NotFound(NSQError):
+    """All daemons that answered say that there is no such topic, channel or node.
+
+    :ivar what: the words for it
+    :ivar failures: the errors of those that did not answer
+    """
+
+    def __init__(self, what: str, failures: Iterable[NSQError] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.failures = list(failures)
+
+    def __str__(self) -> str:
+        return "; ".join([f"there is no {self.what}", *map(str, self.failures)])
+
+
+@dataclass
+class Answers(Generic[_T]):
+    """What daemons answered, by address, in the order in which they were asked."""
+
+    values: dict[str, _T] = field(default_factory=dict)
+    #: Those that gave no usable answer, or refused.
+    failures: dict[str, NSQError] = field(default_factory=dict)
+
+    def require_any(self) -> None:
+        """Raise Unreachable if there are failures only."""
+        if self.failures and not self.values:
+            raise Unreachable(self.failures)
+
+    def without(self, message: str) -> Answers[_T]:
+        """The same without the refusals that have this message."""
+        left = {key: error for key, error in self.failures.items() if not _says(error, message)}
+        return Answers(self.values, left)
+
+
+def _says(error: NSQError, message: str) -> bool:
+    return isinstance(error, HTTPStatusError) and error.message == message
+
+
+@dataclass
+class Node:
+    """An nsqd: as nsqlookupds know it, or as it describes itself."""
+
+    #: "host:port" of its HTTP API, which is its name for all commands.
+    http_address: str
+    tcp_address: str
+    hostname: str
+    version: str
+    broadcast_address: str
+    http_port: int
+    #: Its topics, and whether each is tombstoned.
+    topics: dict[str, bool] = field(default_factory=dict)
+    #: The nsqlookupds that know it.
+    lookupds: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """Which daemons to ask, and how. Every method that asks may switch.
+
+    :ivar options: keyword arguments of each client; see :class:`gnsq_like.NsqdHTTPClient`
+    """
+
+    nsqd_http_addresses: tuple[str, ...] = ()
+    lookupd_http_addresses: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def ask_nsqds(self, addresses: Iterable[str], question: Callable[[NsqdHTTPClient], _T]) -> Answers[_T]:
+        """Ask these nsqds at once."""
+        return self._ask(NsqdHTTPClient, addresses, question)
+
+    def ask_lookupds(self, question: Callable[[LookupdClient], _T]) -> Answers[_T]:
+        """Ask all of its nsqlookupds at once."""
+        return self._ask(LookupdClient, self.lookupd_http_addresses, question)
+
+    def _ask(self, kind: type[_C], addresses: Iterable[str], question: Callable[[_C], _T]) -> Answers[_T]:
+        # The clients are made first: an invalid address or certificate is an error of the user's, not of a daemon.
+        clients = {address: kind(address, **self.options) for address in addresses}
+        greenlets: dict[str, Any] = {
+            address: gevent.spawn(self._ask_one, kind, client, address, question) for address, client in clients.items()
+        }
+        try:
+            gevent.joinall([*greenlets.values()])
+        finally:
+            gevent.killall([*greenlets.values()])
+        answers: Answers[_T] = Answers()
+        for address, greenlet in greenlets.items():
+            outcome = greenlet.get()
+            if isinstance(outcome, UsageError):  # an invalid name: nobody was asked
+                raise outcome
+            if isinstance(outcome, NSQError):
+                answers.failures[address] = outcome
+            else:
+                answers.values[address] = outcome
+        return answers
+
+    def _ask_one(self, kind: type[_C], client: _C, address: str, question: Callable[[_C], _T]) -> _T | NSQError:
+        try:
+            with client:
+                return question(client)
+        except HTTPStatusError as exc:
+            if exc.https_port is None:
+                return exc
+            port = exc.https_port
+        except NSQError as exc:
+            return exc
+        try:  # it refuses http
+            with kind(f"https://{address.removeprefix('http://').rpartition(':')[0]}:{port}", **self.options) as client:
+                return question(client)
+        except NSQError as exc:
+            return exc
+
+    # -- which nsqds there are ------------------------------------------------------------------------
+
+    def nodes(self) -> Answers[Node]:
+        """All nsqds, by their HTTP addresses; the failures are those of what was asked for them.
+
+        :raises Unreachable: none of the given daemons answers
+        """
+        if not self.lookupd_http_addresses:
+            found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: (client.info(), _names(client)))
+            found.require_any()
+            nodes = {address: _itself(address, *answer) for address, answer in found.values.items()}
+            return Answers(nodes, found.failures)
+        known = self.ask_lookupds(LookupdClient.nodes)
+        known.require_any()
+        return Answers(_united(known.values), known.failures)
+
+    def nodes_of(self, topic: str) -> Answers[str]:
+        """The HTTP addresses of the nsqds that have a topic.
+
+        :raises NotFound: nobody knows the topic; it may be known where no nsqd has it
+        :raises Unreachable: none of the given daemons answers
+        """
+        missing = f"topic {topic}"
+        if not self.lookupd_http_addresses:
+            found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: _names(client, topic) == {topic})
+            found.require_any()
+            having = [address for address, has_it in found.values.items() if has_it]
+            if not having:
+                raise NotFound(missing, found.failures.values())
+            return Answers({address: address for address in having}, found.failures)
+        known = self.ask_lookupds(lambda client: client.lookup(topic))
+        others = known.without("TOPIC_NOT_FOUND")
+        if not known.values and len(others.failures) < len(known.failures):
+            raise NotFound(missing, others.failures.values())
+        others.require_any()
+        addresses = {node.http_address for result in known.values.values() for node in result.producers}
+        return Answers({address: address for address in sorted(addresses)}, others.failures)
+
+
+def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
+    """The topics of an nsqd, or this one if it has it."""
+    topics = client.stats(topic, include_clients=False, include_mem=False)["topics"]
+    return {each["topic_name"] for each in topics}
+
+
+def _itself(address: str, info: NsqdInfo, names: Iterable[str]) -> Node:
+    """An nsqd as it describes itself; one before 0.2.20 leaves out its address."""
+    bare = address.partition("://")[2] or address
+    host = (info.broadcast_address or bare.rpartition(":")[0]).removeprefix("[").removesuffix("]")
+    topics = dict.fromkeys(sorted(names), False)
+    http_port = info.http_port or 0
+    return Node(
+        address, join_host_port(host, info.tcp_port or 0), info.hostname or host, info.version, host, http_port, topics
+    )
+
+
+def _united(answers: Mapping[str, Iterable[NsqdNode]]) -> dict[str, Node]:
+    """The nsqds that nsqlookupds know, each once, by host name and address."""
+    found: dict[str, Node] = {}
+    for lookupd, nodes in answers.items():
+        for each in nodes:
+            new = Node(
+                each.http_address,
+                each.tcp_address,
+                each.hostname,
+                each.version,
+                each.broadcast_address,
+                each.http_port,
+            )
+            node = found.setdefault(each.http_address, new)
+            node.lookupds.append(lookupd)
+            tombstones = (*each.tombstones, *[False] * len(each.topics))
+            for topic, is_tombstoned in zip(each.topics, tombstones, strict=False):
+                node.topics[topic] = node.topics.get(topic, False) or is_tombstoned
+    for node in found.values():
+        node.topics = dict(sorted(node.topics.items()))
+    return dict(sorted(found.items(), key=lambda item: (item[1].hostname, item[0])))
+
+
+def check_node(node: str) -> str:
+    """A node's name, if it is "host:port"; raises InvalidAddress."""
+    host, _, port = node.rpartition(":")
+    if not host or not port.isdigit():
+        raise InvalidAddress(node, "a node is the host:port of its HTTP API")
+    return node

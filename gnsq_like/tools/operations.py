@@ -1,0 +1,144 @@
+"""What an operator changes in a cluster: topics and channels, on all daemons that have them. Each may switch.
+
+A topic or channel is deleted from nsqlookupds first, so that no Reader finds it again meanwhile, as nsqadmin does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.errors import NSQError
+from gnsq_like.tools.asking import Answers, Daemons, NotFound, check_node
+from gnsq_like.wire.names import encode_channel, encode_topic
+
+#: Changes of a topic on an nsqd, and of a channel.
+TOPIC_CHANGES: dict[str, Callable[[NsqdHTTPClient, str], None]] = {
+    "pause": NsqdHTTPClient.pause_topic,
+    "unpause": NsqdHTTPClient.unpause_topic,
+    "empty": NsqdHTTPClient.empty_topic,
+}
+CHANNEL_CHANGES: dict[str, Callable[[NsqdHTTPClient, str, str], None]] = {
+    "pause": NsqdHTTPClient.pause_channel,
+    "unpause": NsqdHTTPClient.unpause_channel,
+    "empty": NsqdHTTPClient.empty_channel,
+}
+
+
+@dataclass
+class Outcome:
+    """Who carried out a change."""
+
+    nsqds: list[str] = field(default_factory=list)
+    lookupds: list[str] = field(default_factory=list)
+    #: The error of each daemon that did not; those that had nothing to change are left out.
+    failures: list[NSQError] = field(default_factory=list)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidName if this cannot be the name of a "topic" or "channel"."""
+    (encode_topic if kind == "topic" else encode_channel)(name)
+
+
+def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
+    """Create a topic, or a channel and its topic.
+
+    With nsqlookupds they are registered there, and the channel is made on the nsqds that have the topic; an nsqd gets
+    a registered topic's channels with the topic. Without nsqlookupds, all given nsqds get both.
+    """
+    if not daemons.lookupd_http_addresses:
+        return _outcome(nsqds=daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda each: _make(each, topic, channel)))
+    known = daemons.ask_lookupds(lambda client: _make(client, topic, channel))
+    known.require_any()
+    if channel is None:
+        return _outcome(nsqds=Answers(), lookupds=known)
+    nodes = daemons.nodes_of(topic)
+    return _outcome(
+        lookupds=known, nsqds=daemons.ask_nsqds(nodes.values, lambda client: client.create_channel(topic, channel))
+    )
+
+
+def _make(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str | None) -> None:
+    client.create_topic(topic)
+    if channel is not None:
+        client.create_channel(topic, channel)
+
+
+def change(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
+    """Pause, unpause or empty a topic or channel, wherever it is.
+
+    :param action: one of TOPIC_CHANGES
+    :raises NotFound: there is none
+    """
+
+    def question(client: NsqdHTTPClient) -> None:
+        if channel is None:
+            TOPIC_CHANGES[action](client, topic)
+        else:
+            CHANNEL_CHANGES[action](client, topic, channel)
+
+    nodes = daemons.nodes_of(topic)
+    found = _outcome(nodes, nsqds=_ignoring_missing(daemons.ask_nsqds(nodes.values, question)))
+    return _found_any(found, topic, channel)
+
+
+def delete(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
+    """Delete a topic with its channels, or a channel, from all nsqlookupds and nsqds.
+
+    :raises NotFound: there is none
+    """
+    nodes = daemons.nodes_of(topic)  # first: nsqlookupds forget them
+
+    def question(client: NsqdHTTPClient | LookupdClient) -> None:
+        if channel is None:
+            client.delete_topic(topic)
+        else:
+            client.delete_channel(topic, channel)
+
+    known = _ignoring_missing(daemons.ask_lookupds(question))
+    found = _ignoring_missing(daemons.ask_nsqds(nodes.values, question))
+    return _found_any(_outcome(nodes, lookupds=known, nsqds=found), topic, channel)
+
+
+def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
+    """Hide an nsqd from the topic's lookups for a while, and delete the topic there.
+
+    Without nsqlookupds there is nothing to hide, and the topic is deleted.
+
+    :param node: the host:port of the nsqd's HTTP API
+    :raises NotFound: nsqlookupds do not know the node, or it does not have the topic
+    """
+    check_node(node)
+    nodes = daemons.nodes()
+    known = nodes.values.get(node)
+    if known is None:
+        raise NotFound(f"nsqd {node}", nodes.failures.values())
+    # nsqlookupd compares with its own spelling, which may have no brackets around an IPv6 address.
+    name = f"{known.broadcast_address}:{known.http_port}"
+    hidden = daemons.ask_lookupds(lambda client: client.tombstone(topic, name))
+    hidden.require_any()
+    deleted = _ignoring_missing(daemons.ask_nsqds([node], lambda client: client.delete_topic(topic)))
+    outcome = _outcome(lookupds=hidden, nsqds=deleted)
+    if not outcome.nsqds and not outcome.failures:
+        raise NotFound(f"topic {topic} on {node}")
+    return outcome
+
+
+def _ignoring_missing(answers: Answers[None]) -> Answers[None]:
+    return answers.without("TOPIC_NOT_FOUND").without("CHANNEL_NOT_FOUND")
+
+
+def _outcome(
+    nodes: Answers[str] | None = None, *, nsqds: Answers[None], lookupds: Answers[None] | None = None
+) -> Outcome:
+    lookupds = lookupds or Answers()
+    # An nsqlookupd that did not answer the first time is one failure, not two.
+    failures = {**(nodes.failures if nodes else {}), **lookupds.failures, **nsqds.failures}
+    return Outcome([*nsqds.values], [*lookupds.values], [*failures.values()])
+
+
+def _found_any(outcome: Outcome, topic: str, channel: str | None) -> Outcome:
+    if outcome.nsqds or outcome.lookupds or outcome.failures:
+        return outcome
+    raise NotFound(f"topic {topic} on any nsqd" if channel is None else f"channel {topic}/{channel}")

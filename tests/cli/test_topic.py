@@ -1,0 +1,175 @@
+"""``gnsq-like topic`` as a process, against daemons of both kinds."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool, running_tool
+
+pytestmark = pytest.mark.commands
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+
+
+def backlog_of(nsqd: Running) -> int:
+    with NsqdHTTPClient(nsqd.http_address) as http:
+        return sum(channel["depth"] for channel in http.stats("clicks")["topics"][0]["channels"])
+
+
+@contextmanager
+def cluster(kind: Any) -> Iterator[tuple[list[Running], str]]:
+    """Two nsqds that have the topic "clicks", and the flag that names their nsqlookupd."""
+    with running_nsqlookupd(kind) as lookupd:
+        options = {"lookupd_tcp_addresses": [lookupd.tcp_address], "broadcast_address": "127.0.0.1"}
+        with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
+            fill(one, "clicks", [b"1", b"2"], "archive")
+            # A topic starts when nsqlookupd has named its channels: before the other nsqd has more of them.
+            wait_until(lambda: backlog_of(one) == 2, PATIENCE)
+            fill(two, "clicks", [b"3"], "archive", "mails")
+            with LookupdClient(lookupd.http_address) as client:
+
+                def is_known() -> bool:
+                    found = client.lookup("clicks", missing_ok=True)
+                    return len(found.producers) == 2 and len(found.channels) == 2
+
+                wait_until(is_known, PATIENCE)
+            yield [one, two], f"--lookupd-http-address={lookupd.http_address}"
+
+
+def is_paused(nsqd: Running) -> bool:
+    with NsqdHTTPClient(nsqd.http_address) as http:
+        return bool(http.stats("clicks")["topics"][0]["paused"])
+
+
+def printed(*arguments: str) -> str:
+    done = run_tool("topic", *arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
+    done = run_tool("topic", *arguments, data=data)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
+@both
+def test_a_topic_of_two_nsqds(kind: Any) -> None:
+    with cluster(kind) as (nsqds, where):
+        [listed] = json.loads(printed("list", "--json", where))
+        assert (listed["topic"], listed["message_count"], listed["channels"]) == ("clicks", 3, ["archive", "mails"])
+        assert sorted(listed["nodes"]) == sorted(each.http_address for each in nsqds)
+        heading, row = printed("list", where).splitlines()
+        assert heading.split() == ["TOPIC", "DEPTH", "BACKLOG", "MESSAGES", "CHANNELS", "NSQDS", "PAUSED"]
+        assert row.split() == ["clicks", "0", "4", "3", "2", "2", "no"]
+        shown = json.loads(printed("show", "clicks", "-json", where))
+        assert shown["channels"]["archive"]["depth"] == 3
+        assert shown["nodes"][nsqds[0].http_address]["message_count"] == 2
+        assert "clicks: 3 messages, 0 in no channel yet" in printed("show", "clicks", where)
+
+        assert printed("pause", "clicks", where) == "topic clicks: paused at 2 nsqds\n"
+        assert all(map(is_paused, nsqds))
+        assert printed("unpause", "clicks", where) == "topic clicks: unpaused at 2 nsqds\n"
+        assert not any(map(is_paused, nsqds))
+
+        error = failed("delete", "clicks", where, data=b"n\n")
+        assert "Delete topic clicks with 2 channels and 4 messages on 2 nsqds?" in error
+        assert error.endswith("Error: not confirmed\n")
+        assert "--yes" in failed("delete", "clicks", where)  # stdin is at its end
+        assert json.loads(printed("list", "--json", where)) == [listed]
+        assert printed("delete", "clicks", "--yes", where) == "topic clicks: deleted at 2 nsqds and 1 nsqlookupd\n"
+        assert json.loads(printed("list", "--json", where)) == []
+        assert "there is no topic clicks" in failed("delete", "clicks", "--yes", where)
+        assert printed("create", "new", where) == "topic new: created at 1 nsqlookupd\n"
+        assert [each["topic"] for each in json.loads(printed("list", "--json", where))] == ["new"]
+        assert "there is no topic new on any nsqd" in failed("pause", "new", where)
+
+
+@both
+def test_without_nsqlookupds(kind: Any) -> None:
+    with running_nsqd(kind) as one, running_nsqd(kind) as two:
+        fill(one, "clicks", [b"1", b"2"])
+        where = [f"-nsqd-http-address={each.http_address}" for each in (one, two)]
+        assert printed("empty", "clicks", "-y", *where) == "topic clicks: emptied at 1 nsqd\n"
+        assert json.loads(printed("list", "--json", *where))[0]["depth"] == 0
+        assert printed("create", "clicks", *where) == "topic clicks: created at 2 nsqds\n"
+        done = run_tool("topic", "delete", "clicks", *where, data=b"y\n")
+        assert done.stdout == b"topic clicks: deleted at 2 nsqds\n"
+        assert "there is no topic clicks" in failed("show", "clicks", *where)
+
+
+def test_one_of_two_nsqds_does_not_answer() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [])
+        where = [f"--nsqd-http-address={each}" for each in (nsqd.http_address, NOBODY)]
+        done = run_tool("topic", "list", "--json", *where)
+        assert (done.returncode, len(json.loads(done.stdout))) == (0, 1)
+        assert done.stderr.decode().startswith(f"Warning: http://{NOBODY}/")
+        done = run_tool("topic", "pause", "clicks", *where)
+        assert (done.returncode, done.stdout) == (1, b"topic clicks: paused at 1 nsqd\n")
+        assert done.stderr.decode().startswith(f"Error: http://{NOBODY}/")
+
+
+def test_nobody_answers() -> None:
+    for where in (f"--nsqd-http-address={NOBODY}", f"--lookupd-http-address={NOBODY}"):
+        error = failed("delete", "clicks", "--yes", where)
+        assert error.startswith(f"Error: http://{NOBODY}/")
+        assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_daemon_is_silent(number: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        where = f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}"
+        with running_tool("topic", "list", where, "--http-client-request-timeout=1h") as tool:
+            connection, _ = silent.accept()
+            with connection:
+                assert tool.end(number) == 130
+            assert (tool.out, tool.err) == (b"", "")
+
+
+def test_addresses_from_the_environment_and_a_file(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [])
+        done = run_tool("topic", "show", "clicks", NSQ_NSQD_HTTP_ADDRESS=nsqd.http_address)
+        assert done.returncode == 0, done.stderr
+        config = tmp_path / "nsq.toml"
+        config.write_text(
+            f'nsqd_http_address = "{nsqd.http_address}"\n[topic]\njson = true\nyes = true\n[to-file]\ngzip = true\n'
+        )
+        assert json.loads(printed("list", f"--config={config}"))[0]["topic"] == "clicks"
+        assert printed("delete", "clicks", f"--config={config}") == "topic clicks: deleted at 1 nsqd\n"
+        config.write_text("[topic]\njsn = true\n")
+        assert "there is no option jsn; did you mean json?" in failed("list", f"--config={config}", status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list"], "--nsqd-http-address or --lookupd-http-address required"),
+        (["list", "--nsqd-http-address=a:1", "--lookupd-http-address=b:1"], "not both"),
+        (["list", "--nsqd-http-address=nowhere"], "nowhere"),
+        (["show", "?", f"--nsqd-http-address={NOBODY}"], "invalid topic name"),
+        (["show", f"--nsqd-http-address={NOBODY}"], "Missing argument 'TOPIC'"),
+        (["drop", "x"], "No such command 'drop'"),
+        (["list", "--jsom"], "--jsom"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    assert words in failed(*arguments, status=2)
+
+
+def test_version() -> None:
+    assert printed("list", "--version").startswith("gnsq-like topic list ")
