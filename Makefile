@@ -4,7 +4,7 @@
 #   make pipeline-demo  gnsq-like pipeline demo
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make test       lint and pytest
-#   make faults     a minute of random faults; a part of make test
+#   make faults     a minute of random faults
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
 #   make test-spark all tests of the source and sink on Spark, the long ones too
@@ -126,26 +126,16 @@ test-browser: $(TEST_VENV)/$(STAMP)
 differential: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HTTP_REQUESTS=5000 GNSQ_LIKE_TCP_SEQUENCES=20000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
-# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
-# mostly wait; what they print comes last.
+# Both parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
-	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
+	@failed=; times=; \
 	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
-	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
-	cat "$$said"; rm "$$said"; \
-	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
-
-# What waits, sets timers and uses sockets. Without GEVENT_LOOP, gevent takes libev.
-test-libuv: $(TEST_VENV)/$(STAMP)
-	GEVENT_LOOP=libuv $(BIN)/python -m pytest tests/runtime tests/transport tests/connection tests/discovery \
-		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.
