@@ -137,6 +137,11 @@ test: $(TEST_VENV)/$(STAMP)
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 
+# What waits, sets timers and uses sockets. Without GEVENT_LOOP, gevent takes libev.
+test-libuv: $(TEST_VENV)/$(STAMP)
+	GEVENT_LOOP=libuv $(BIN)/python -m pytest tests/runtime tests/transport tests/connection tests/discovery \
+		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.
 test-all:
