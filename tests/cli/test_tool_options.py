@@ -7,6 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import HELP, all_flag_names, channel, consumes, publishes, topics
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, option, switch
@@ -254,6 +255,5 @@ def test_an_error_is_one_line_and_its_traceback_only_with_verbose() -> None:
 
 
 def test_version() -> None:
-    done = run("-version")
-    assert done.exit_code == 0
-    assert done.output.startswith("gnsq-like copy ")
+    done = CliRunner().invoke(group, ["copy", "-version"], prog_name="gnsq-like")
+    assert (done.exit_code, done.output) == (0, f"gnsq-like copy {__version__}\n")
