@@ -218,7 +218,7 @@ class Connection:
             self._reader.kill(_Stop(error), block=False)
         # If it has not started, it could not catch the exception; it checks _ending first.
 
-    def _forked_child(self) -> None:
+    def _forked_child(self, loop_lives: bool) -> None:
         """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
         if self._reader is None or self._inherited:
             return
@@ -226,9 +226,9 @@ class Connection:
         self._inherited = True
         self.alive = False
         self.error = ConnectionLost(self.address, "it belongs to the parent process")
-        self._outbox.close()
-        self._liveness.close()
-        self._transport.abandon()
+        for watching in (self._outbox, self._liveness) if loop_lives else ():
+            watching.close()
+        self._transport.abandon(loop_lives)
 
     def _read(self) -> None:
         """The reader greenlet: all input, and the end of the connection."""

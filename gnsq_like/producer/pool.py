@@ -264,9 +264,11 @@ class Pool:
             destination.wanted = destination.connected
         return bool(self.pending_count) and any(destination.connected for destination in self.destinations)
 
-    def forked_child(self) -> None:
+    def forked_child(self, loop_lives: bool) -> None:
         """In a forked child: drop the parent's publishes, timers and greenlets. Never switches."""
         self.stopped = True
+        if not loop_lives:
+            return  # nothing of it runs any more
         self._retry.cancel()
         self.deadlines.close()
         self._queue.clear()

@@ -411,7 +411,7 @@ class Producer(KnownAttributes):
                 pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 self._pool = pool
                 self._running = _Running(hub_handle, pool, self._encoder)
-                at_fork.register(self, Producer._forked_child)
+                at_fork.register(self, Producer._forked_child, hub_handle.thread)
                 _at_exit.add(self)
             return self._running
 
@@ -439,7 +439,7 @@ class Producer(KnownAttributes):
     ) -> None:
         self.close()
 
-    def _forked_child(self) -> None:
+    def _forked_child(self, loop_lives: bool) -> None:
         """For ``at_fork``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
         self._pool = None
@@ -447,9 +447,10 @@ class Producer(KnownAttributes):
         global _starting
         _starting = _NativeRLock()  # its holder is the parent's
         if running is not None:
+            at_fork.keep(running)
             self._hooks.forked_child()
-            running.pool.forked_child()
-            if running.batching is not None:
+            running.pool.forked_child(loop_lives)
+            if running.batching is not None and loop_lives:
                 running.batching.forked_child()
 
     def _flush(self, timeout: float) -> None:

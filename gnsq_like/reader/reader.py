@@ -309,20 +309,22 @@ class Reader(KnownAttributes):
             self._state = "stopped"
             running.stopped.settle()
 
-    def _forked_child(self) -> None:
+    def _forked_child(self, loop_lives: bool) -> None:
         """For ``at_fork``: in the child, this Reader is stopped until started. Never switches."""
         if self._state not in ("running", "stopping"):
             return
         self._state = "stopped"
         running, self._running = self._running, None
         assert running is not None
+        at_fork.keep((running, dict(self._subscriptions)))
         forget_here()
-        running.flow.stop()
-        if running.poller is not None:
-            running.poller.forked_child()
-        running.redialer.forked_child()
-        running.handlers.forked_child()
-        running.watchdog.stop()
+        if loop_lives:
+            running.flow.stop()
+            if running.poller is not None:
+                running.poller.forked_child()
+            running.redialer.forked_child()
+            running.handlers.forked_child()
+            running.watchdog.stop()
         self._counts = MessageCounts()
         self._reconnect_count = 0
         self._subscriptions.clear()

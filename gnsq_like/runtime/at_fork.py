@@ -4,6 +4,10 @@ A child inherits the parent's sockets, and any byte it wrote to one would land i
 Objects that own sockets register here; in the child, a function of each is called before the application's code
 continues. It writes nothing, closes descriptors without CLS or TLS close_notify, and never switches.
 
+The child has no other thread than the one that forked. Event loops of the others must be left alone, their watchers
+included: libev may have been changing such a loop at that moment, outside Python's lock, and ends a process whose
+timers are in disorder.
+
 Objects are held weakly. Python runs these hooks for ``os.fork``, multiprocessing and gunicorn, and for C code that
 forks and calls PyOS_AfterFork_Child.
 """
@@ -18,23 +22,36 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gnsq_like.runtime.hub_calls import thread_id
+
 logger = logging.getLogger(__name__)
 
 
 _T = TypeVar("_T")
 
-#: For each object, the function that detaches it in a child.
-_registered: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+#: For each object, the function that detaches it in a child, and the thread of its event loop.
+_registered: weakref.WeakKeyDictionary[Any, tuple[Callable[[Any, bool], object], int]] = weakref.WeakKeyDictionary()
 #: For each object, a function that counts its running handlers; called before a fork.
 _busy: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDictionary()
 #: In a child: the inherited objects. Their greenlets stay suspended; collecting them would run their ``finally``
-#: blocks.
+#: blocks, and stop watchers.
 _inherited: list[Any] = []
 
 
-def register(thing: _T, detach: Callable[[_T], object]) -> None:
-    """Call ``detach(thing)`` in every forked child, as long as the object lives."""
-    _registered[thing] = detach
+def register(thing: _T, detach: Callable[[_T, bool], object], thread: int | None = None) -> None:
+    """Call ``detach(thing, loop_lives)`` in every forked child, as long as the object lives.
+
+    ``loop_lives`` is whether its event loop is that of the thread that forked. If not, no watcher of it may be touched
+    or collected: see :func:`keep`.
+
+    :param thread: the thread of its event loop; None for this one
+    """
+    _registered[thing] = detach, thread_id() if thread is None else thread
+
+
+def keep(thing: object) -> None:
+    """In a child: never collect this, which was the parent's."""
+    _inherited.append(thing)
 
 
 def register_busy(thing: Any, count: Callable[[Any], int]) -> None:
@@ -62,9 +79,9 @@ def _in_child() -> None:
         from gevent import reinit
 
         reinit()
-    for thing, detach in things:
+    for thing, (detach, thread) in things:
         try:
-            detach(thing)
+            detach(thing, thread == thread_id())
         except Exception:
             logger.exception("%r could not be detached from the parent process", thing)
 

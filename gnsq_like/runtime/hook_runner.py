@@ -10,6 +10,7 @@ from typing import Any
 
 import gevent
 
+from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 
@@ -43,6 +44,7 @@ class HookRunner:
 
     def forked_child(self) -> None:
         """In a forked child: drop the scheduled calls, which are the parent's. Never switches."""
+        at_fork.keep(self._greenlet)
         self._calls, self._greenlet = deque(), None
 
     def join(self, timeout: float | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from gevent import monkey
 
 from gnsq_like.errors import NotRunning
+from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock, forget_here, handle_here
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -78,6 +79,7 @@ class HubThread:
 
     def forget(self) -> None:
         """In a forked child: drop the thread, which is the parent's."""
+        at_fork.keep(self.hub_handle)
         self.hub_handle = None
 
     def _live(self, started: Any) -> None:

@@ -111,9 +111,9 @@ class LayeredTransport:
         """As ``TcpTransport.has_input``, also true for bytes read and not yet decoded. Never switches."""
         return self.layers.pending or self._tcp.has_input()
 
-    def abandon(self) -> None:
+    def abandon(self, loop_lives: bool = True) -> None:
         """As ``TcpTransport.abandon``: no close_notify, which would end the parent's connection. Never switches."""
-        self._tcp.abandon()
+        self._tcp.abandon(loop_lives)
 
     def close(self) -> None:
         """Send TLS's close_notify if the kernel accepts it at once, and close the socket; twice is fine."""

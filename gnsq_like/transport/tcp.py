@@ -99,9 +99,12 @@ class TcpTransport:
             self._sock.settimeout(None)
         return True
 
-    def abandon(self) -> None:
-        """In a forked child: close the descriptor; the parent's connection stays open. Never switches."""
-        descriptor = self._sock.detach()
+    def abandon(self, loop_lives: bool = True) -> None:
+        """In a forked child: close the descriptor; the parent's connection stays open. Never switches.
+
+        :param loop_lives: see ``at_fork``; if not, the socket must not be used or collected any more
+        """
+        descriptor = self._sock.detach() if loop_lives else self._sock.fileno()
         if descriptor >= 0:
             os.close(descriptor)
 

@@ -14,6 +14,7 @@ from tests.faults.report import as_text, problems
 
 
 def main() -> int:
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description="Random faults, and what comes of them."
     )
@@ -21,9 +22,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long there are faults (default: 5)")
     parser.add_argument("--nsq", choices=["ours", "real"], default="ours", help="real: the daemons on PATH")
     given = parser.parse_args()
-    gevent.signal_handler(signal.SIGTERM, gevent.getcurrent().throw, SystemExit(143))  # ends the daemons, too
+    campaign = Campaign(given.seed, 60 * given.minutes, given.nsq)
+    main_greenlet = gevent.getcurrent()
+
+    def end() -> None:
+        """The first time the faults; then everything, and the daemons, too."""
+        if not campaign.hurry():
+            main_greenlet.throw(SystemExit(1))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        gevent.signal_handler(number, end)
     print(f"seed {given.seed}", flush=True)
-    result = Campaign(given.seed, 60 * given.minutes, given.nsq).run()
+    result = campaign.run()
     print(as_text(result))
     return 1 if problems(result) else 0
 

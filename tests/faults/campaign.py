@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
+from gevent.event import Event
 
 from tests.faults.actors import WAYS, Actor
 from tests.faults.ledger import Ledger, Verdict
@@ -128,6 +129,8 @@ class Campaign:
         self._wire = _Wire(self._ledger, self._window)
         self._stage = Stage(nsq, self._wire, COUNTS["nsqd"], MSG_TIMEOUT)
         self._actors: list[Actor] = []
+        #: Set when there are to be no more faults.
+        self._over = Event()
 
     def run(self) -> Result:
         """Do it. Switches."""
@@ -153,6 +156,13 @@ class Campaign:
             if not self._wait(are_closed, 10, "nsqds keep sockets, or have ended"):
                 self._errors[-1] += f", {counts} before: {self._stage.sockets()}"
             return self._result()
+
+    def hurry(self) -> bool:
+        """End the faults now; False if they have ended. Never switches."""
+        if self._over.is_set():
+            return False
+        self._over.set()
+        return True
 
     def _begin(self, actor: Actor) -> None:
         spec = actor.start()
@@ -195,14 +205,15 @@ class Campaign:
             # start, and is to work before it is killed again.
             planned = 0.0
             for fault in faults:
-                gevent.sleep(fault.at - planned)
-                if time.monotonic() > began + self._seconds:
+                if self._over.wait(max(0.0, fault.at - planned)) or time.monotonic() > began + self._seconds:
                     return
                 self._do(fault)
                 planned = fault.ends_at
 
         running = [gevent.spawn(do_all, faults) for faults in by_target.values()]
-        gevent.sleep(self._seconds)
+        self._over.wait(self._seconds)
+        self._seconds = time.monotonic() - began
+        self._over.set()
         gevent.joinall(running)
 
     def _do(self, fault: Fault) -> None:

@@ -17,6 +17,32 @@ from gnsq_like.http.client import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
 from tests.support.places import Place, in_plain_thread
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
+from tests.support.scripts import run_script
+
+
+def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
+    """It imports requests."""
+    lines = run_script(
+        """
+        import os
+        from gnsq_like import NsqdHTTPClient
+        from gnsq_like.errors import HTTPRequestFailed
+        from tests.support.processes import no_descriptors
+
+        def ping():
+            try:
+                client.ping()
+            except HTTPRequestFailed as exc:
+                print(exc.reason)
+
+        with NsqdHTTPClient("127.0.0.1:1") as client:
+            with no_descriptors(os.getpid()):
+                ping()
+            ping()
+        """
+    )
+    assert lines == ["Too many open files", "Connection refused"]
+
 
 # --- arguments ---
 

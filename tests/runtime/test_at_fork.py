@@ -331,3 +331,37 @@ print(producer.stats()["connections"][sys.argv[1]]["failures"], lost)
         )
         assert lines == ["0 []"]
         assert sorted(bodies(nsqd, 4)) == [b"after 0", b"after 1", b"before", b"child"]
+
+
+def test_a_child_touches_nothing_of_a_thread_that_it_does_not_have(nsqd):
+    """libev may have been changing that thread's timers as the process forked, and ends one that stops them then."""
+    lines = run_script(
+        CHILDREN
+        + """
+import sys
+from gnsq_like import Producer
+
+with Producer(sys.argv[1]) as producer:
+    producer.publish("t", b"x", timeout=60)
+    pool = producer._running.pool
+    [connection] = [each.connection for each in pool.destinations]
+    timers = [pool.deadlines._timer._timer, connection._liveness._timer]
+    sock = connection._transport._sock
+    assert [timer.active for timer in timers] == [True, True]
+
+    def work():
+        print([timer.active for timer in timers], sock._read_event.loop is not None, flush=True)
+        try:
+            os.fstat(sock.fileno())
+        except OSError:
+            print("its descriptor is closed", flush=True)
+        producer.publish("t", b"y")
+
+    ended_well([fork(work)])
+    producer.publish("t", b"z")
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["[True, True] True", "its descriptor is closed"]
+    [topic] = stats(nsqd)["topics"]
+    assert topic["message_count"] == 3

@@ -169,6 +169,22 @@ def test_what_a_forked_child_abandons_stays_open_for_its_parent(pair: Pair) -> N
     parents.close()
 
 
+def test_abandoned_without_its_event_loop_its_watchers_are_left_alone(pair: Pair) -> None:
+    transport, theirs = pair
+    watcher = transport._sock._read_event
+    parents = TcpTransport(socket.socket(fileno=os.dup(transport.fileno())))
+    descriptor = transport.fileno()
+    transport.abandon(loop_lives=False)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    assert transport._sock._read_event is watcher
+    assert transport.fileno() == descriptor
+    assert parents.send_now(b"x") == 1
+    assert theirs.recv(10) == b"x"
+    os.dup2(parents.fileno(), descriptor)  # for the fixture's close
+    parents.close()
+
+
 def test_way_is_given_to_sockets_and_not_only_to_greenlets(pair: Pair) -> None:
     transport, theirs = pair
     reader = gevent.spawn(transport.receive)
