@@ -13,6 +13,8 @@
 #   make differential  random input for our daemons and those on PATH; the answers are compared
 #   make test-libuv the client's tests on libuv, gevent's other event loop
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
+#   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
+#   make bench-compare  what became slower since the commit BASE=main
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
 #
@@ -25,6 +27,8 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # The tests wait more than they compute, for time itself.
 PROCESSES ?= 3
+BENCH_ARGS ?=
+BASE ?= main
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
@@ -39,7 +43,7 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser differential test-libuv test-all format clean
+.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser differential test-libuv test-all bench bench-compare format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -141,6 +145,12 @@ test: $(TEST_VENV)/$(STAMP)
 test-libuv: $(TEST_VENV)/$(STAMP)
 	GEVENT_LOOP=libuv $(BIN)/python -m pytest tests/runtime tests/transport tests/connection tests/discovery \
 		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
+bench: $(TEST_VENV)/$(STAMP)
+	PYTHONPATH=. $(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+bench-compare: $(TEST_VENV)/$(STAMP)
+	PYTHONPATH=. $(BIN)/python benchmarks/compare.py $(BASE) $(BENCH_ARGS)
 
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.

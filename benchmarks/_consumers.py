@@ -1,4 +1,4 @@
-"""The clients that consume.py and latency.py compare, all with the same interface.
+"""The consumers that bench.py and latency.py compare, all with the same interface.
 
 ``CONSUMERS[name](address, topic, max_in_flight, note, pause)`` subscribes and never returns: ``note`` is
 called with each body at the beginning of its handler, and ends the process after enough messages. The handler
@@ -14,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,24 @@ def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: f
 
 def gnsq_like_fixed(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
     gnsq_like(address, topic, max_in_flight, note, pause, adaptive=False)
+
+
+def gnsq_like_batches(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    from gnsq_like import Batch, Reader
+
+    def handler(messages: list[Any]) -> None:
+        for message in messages:
+            note(message.body)
+
+    Reader(topic, CHANNEL, Batch(handler, size=100), nsqd_tcp_addresses=address, max_in_flight=max_in_flight).run()
+
+
+def gnsq_like_pulled(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    from gnsq_like import Reader
+
+    for message in Reader(topic, CHANNEL, nsqd_tcp_addresses=address, max_in_flight=max_in_flight):
+        with message:
+            note(message.body)
 
 
 def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
@@ -138,13 +157,27 @@ def ansq(address: str, topic: str, max_in_flight: int, note: Note, pause: float)
     asyncio.run(main())
 
 
+def nsq_py(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
+    from nsq.reader import Reader  # type: ignore[import-not-found]
+
+    reader = Reader(topic.encode(), CHANNEL.encode(), nsqd_tcp_addresses=[address], max_in_flight=max_in_flight)
+    for message in reader:
+        note(message.body)
+        if pause:
+            time.sleep(pause)
+        message.fin()
+
+
 CONSUMERS: dict[str, Callable[[str, str, int, Note, float], None]] = {
     "gnsq_like": gnsq_like,
     "gnsq_like, adaptive off": gnsq_like_fixed,
+    "gnsq_like, Batch": gnsq_like_batches,
+    "gnsq_like, pulled": gnsq_like_pulled,
     "bare gevent loop": bare,
     "gnsq": gnsq,
     "pynsq": pynsq,
     "ansq": ansq,
+    "nsq-py": nsq_py,
 }
 
 

@@ -21,8 +21,9 @@ from typing import Any
 CHANNEL = "bench"
 #: Seconds for an answer, or for a consumer to subscribe.
 _PATIENCE = 20.0
-#: Messages in one MPUB: with 100 bytes each far below nsqd's limit of 5 MiB.
+#: Messages and bytes in one MPUB, far below nsqd's limit of 5 MiB.
 _BATCH = 1000
+_BATCH_BYTES = 1_000_000
 
 
 class Nsqd:
@@ -50,7 +51,7 @@ class Nsqd:
             for body in bodies:
                 batch.append(body)
                 total += 1
-                if len(batch) == _BATCH:
+                if len(batch) == _BATCH or len(batch) * len(body) >= _BATCH_BYTES:
                     multi_publish(sock, topic, batch)
                     _expect_ok(answers.read(10))
                     batch = []

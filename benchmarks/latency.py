@@ -1,4 +1,4 @@
-"""The time from a message's publish to the beginning of its handler, and its cost in throughput.
+"""The time from a message's publish to the beginning of its handler.
 
 An nsqd is started on free loopback ports. For each cell (a publishing rate and a duration of the handler) every
 client in turn subscribes, in a process of its own, with one connection, default settings and max_in_flight 200;
@@ -10,8 +10,6 @@ other processes: "publisher p99" is the lateness of the publisher itself, the no
 gnsq runs its handler inside its reading loop, one at a time. If rate x handler is 1 or more it cannot keep up, and the
 latency shows only the length of the queue; such cells, and all in which some messages did not arrive within two
 seconds after the last publish, are marked "behind".
-
-At the end, a flood: the throughput of gnsq_like with adaptive RDY on and off, as measured by consume.py.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ import subprocess
 import threading
 import time
 
-import consume
 from _consumers import CONSUMERS, Note, add_python_options, available, start_script
 from _nsqd import Nsqd, connect, publish_command, running_nsqd
 
@@ -35,11 +32,10 @@ _LEAST = 200
 #: Seconds from the publisher's start to its first message, and from its last one to the end of the cell.
 _LEAD = 0.5
 _GRACE = 2.0
-#: The goals for each cell, in ms, and for the flood.
-_P50, _P99, _FLOOD = 2.0, 25.0, 0.95
-_FLOOD_MAX_IN_FLIGHT = 2000
-_FLOOD_COUNT = 300_000
-_ADAPTIVE_OFF = "gnsq_like, adaptive off"
+#: The goals for each cell, in ms.
+_P50, _P99 = 2.0, 25.0
+#: More messages than are ever behind.
+_MEM_QUEUE_SIZE = 100_000
 
 #: p50, p99 and the longest latency in ms, the number of missing messages, and the publisher's own p99 in ms.
 Figures = tuple[float, float, float, int, float]
@@ -170,15 +166,6 @@ def table(nsqd: Nsqd, pythons: dict[str, str], given: argparse.Namespace) -> Non
                 )
 
 
-def flood(nsqd: Nsqd, pythons: dict[str, str], rounds: int) -> None:
-    print(f"\nflood, max_in_flight {_FLOOD_MAX_IN_FLIGHT}, {rounds} rounds interleaved")
-    ours = {client: python for client, python in pythons.items() if client in ("gnsq_like", _ADAPTIVE_OFF)}
-    rates = consume.rounds_of(nsqd, ours, rounds, _FLOOD_COUNT, 100, _FLOOD_MAX_IN_FLIGHT)
-    consume.print_table(rates)
-    reached = statistics.median(rates["gnsq_like"]) / statistics.median(rates[_ADAPTIVE_OFF])
-    print(f"adaptive on reaches {reached:.1%} of off: {'met' if reached >= _FLOOD else 'missed'} ({_FLOOD:.0%})")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_python_options(parser)
@@ -186,7 +173,6 @@ def main() -> None:
         "--seconds", type=float, default=4.0, help=f"of a cell, but {_LEAST} messages at least (default: %(default)s)"
     )
     parser.add_argument("--rounds", type=int, default=1, help="of each cell (default: %(default)s)")
-    parser.add_argument("--flood-rounds", type=int, default=5, help="0 for no flood (default: %(default)s)")
     parser.add_argument("--rate", type=float, action="append", help="messages a second; may be repeated")
     parser.add_argument("--handler-ms", type=float, action="append", help="duration of a handler; may be repeated")
     parser.add_argument("--max-in-flight", type=int, default=200, help="(default: %(default)s)")
@@ -204,10 +190,8 @@ def main() -> None:
         raise SystemExit(f"{client} ended before its last message")
     wanted = given.only or [client for client in CONSUMERS if client != "bare gevent loop"]
     pythons = {client: python for client, python in available(given).items() if client in wanted}
-    with running_nsqd(given.nsqd, 2 * _FLOOD_COUNT) as nsqd:
+    with running_nsqd(given.nsqd, _MEM_QUEUE_SIZE) as nsqd:
         table(nsqd, pythons, given)
-        if given.flood_rounds:
-            flood(nsqd, available(given), given.flood_rounds)
 
 
 if __name__ == "__main__":
