@@ -222,6 +222,11 @@ class Handlers:
         if self._threads is not None:
             self._threads.width = concurrency
 
+    def catch_up(self) -> None:
+        """Let handlers that have returned in their threads answer their messages. May switch."""
+        if self._threads is not None:
+            self._threads.catch_up()
+
     def kill(self) -> None:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
         self._workers.kill()

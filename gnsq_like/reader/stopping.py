@@ -4,7 +4,8 @@
 2. After nsqd's CLOSE_WAIT, messages whose handler has not started are requeued without delay and backoff. Before it,
    nsqd might deliver them to this Reader again.
 3. Running handlers may answer until the deadline.
-4. The remaining messages are requeued, and their handlers are killed.
+4. The remaining messages are requeued, and their handlers are killed. A message that its handler has finished is never
+   requeued, and its FIN is written before the connection is closed.
 
 The Reader closes the connections afterwards.
 """
@@ -87,11 +88,10 @@ class Stop:
             flow.on_drained = woken.settle
             woken.wait(seconds)
         flow.on_drained = None
-        self.left = flow.in_flight
+        # What has been handled is not requeued, even if the hub does not know yet.
+        self._handlers.catch_up()
+        flow.hub_handle.catch_up()
+        self.left = sum(subscription.answer_rest() for subscription in list(flow.subscriptions))
         if self.left:
             logger.warning("stopping %s with %d messages unanswered", self._name, self.left)
-        for subscription in list(flow.subscriptions):
-            for message in list(subscription.in_flight):
-                if message.answer is None:
-                    message.requeue(0, backoff=False)
         self._handlers.kill()

@@ -322,6 +322,23 @@ class Subscription:
             if message._is_left and message.answer is None:
                 self.drop(message)
 
+    def answer_rest(self) -> int:
+        """At the end of a stop: write the answers that were given, and requeue all other messages. Never switches.
+
+        Given answers may be on their way from another thread, or wait for the hub; a closed connection drops them.
+
+        :returns: the number of messages that had no answer
+        """
+        unanswered = 0
+        for message in list(self.in_flight):
+            if message.answer == "FIN":
+                self._finish([message], "handled")
+                continue
+            unanswered += message.answer is None
+            message.answer = "REQ"
+            self.requeue(message, 0, False)
+        return unanswered
+
     def _write_finished(self) -> None:
         # In the hub, once for all messages finished since its last iteration.
         self._write_due = False

@@ -34,6 +34,10 @@ thread_id = monkey.get_original("_thread", "get_ident")
 _block: Callable[[float], Any] = monkey.get_original("time", "sleep")
 
 
+#: Seconds. Without a timer, the hub would raise LoopExit where nothing but a call from another thread can wake it.
+_FOR_EVER = 1e6
+
+
 class HubHandle:
     """One thread's hub, which other threads can call into; made in that thread by :func:`handle_here`."""
 
@@ -83,6 +87,12 @@ class HubHandle:
                 function(*arguments)
             except Exception:
                 logger.exception("%r, called from another thread, failed", function)
+
+    def catch_up(self) -> None:
+        """Wait until all calls scheduled so far have been made. In this thread; may switch."""
+        made = PendingReply()
+        self.call(made.settle)
+        made.wait(_FOR_EVER)
 
     def run(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> Any:
         """Call a function that may switch in this thread, and return its result. May switch, or block.
@@ -153,8 +163,7 @@ class CrossThreadWait:
         return self._reply.done
 
     def _switch(self, hub_handle: HubHandle, timeout: float | None) -> None:
-        # Without a timer, the hub would raise LoopExit if nothing else could wake it.
-        timer = make_timer(hub_handle.hub.loop, 1e6 if timeout is None else timeout)
+        timer = make_timer(hub_handle.hub.loop, _FOR_EVER if timeout is None else timeout)
         timer.start(self._waiter.switch, None)
         try:
             self._waiter.get()

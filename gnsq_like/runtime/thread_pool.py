@@ -36,8 +36,8 @@ BLOCKING_THREADS = 32
 #: that calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
 
-#: Seconds between two looks at the threads that are to end.
-_CLOSE_STEP = 0.01
+#: Seconds between two looks at threads that are to end, or at calls that have returned.
+_LOOK = 0.01
 
 #: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
 _blocking: Any = monkey.get_original("_thread", "_local")()
@@ -52,6 +52,16 @@ class _Raised:
         self.exception = exception
 
 
+class _Call:
+    """A call that a greenlet waits for."""
+
+    __slots__ = ("returned",)
+
+    def __init__(self) -> None:
+        #: Whether its function has returned or raised; set by its thread.
+        self.returned = False
+
+
 class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
@@ -63,8 +73,10 @@ class ThreadPool:
     def __init__(self, width: int, *, idle_timeout: float | None = None) -> None:
         idle = -1 if idle_timeout is None else idle_timeout
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
-        #: A mark for each running call; added and removed by its thread.
-        self._running: set[object] = set()
+        #: Running calls; each is added and removed by its thread.
+        self._running: set[_Call] = set()
+        #: Calls that greenlets wait for.
+        self._awaited: set[_Call] = set()
 
     @property
     def width(self) -> int:
@@ -79,7 +91,12 @@ class ThreadPool:
 
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
         """Call ``function(argument)`` in a thread; returns or raises whatever it does. May switch."""
-        outcome = self._pool.spawn(self._call, function, argument).get()
+        call = _Call()
+        self._awaited.add(call)
+        try:
+            outcome = self._pool.spawn(self._call, call, function, argument).get()
+        finally:
+            self._awaited.discard(call)
         if not isinstance(outcome, _Raised):
             return outcome
         try:
@@ -87,16 +104,24 @@ class ThreadPool:
         finally:
             del outcome  # breaks the reference cycle of traceback and frame
 
-    def _call(self, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
+    def _call(self, call: _Call, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
         # In a thread.
-        mark = object()
-        self._running.add(mark)
+        self._running.add(call)
         try:
             return function(argument)
         except BaseException as exc:
             return _Raised(exc)
         finally:
-            self._running.discard(mark)
+            call.returned = True
+            self._running.discard(call)
+
+    def catch_up(self) -> None:
+        """Wait until the greenlets of all calls that have returned have gone on. May switch.
+
+        The hub may not have looked at its threads for long, if a handler blocked it or the process was stopped.
+        """
+        while any(call.returned for call in self._awaited):
+            gevent.sleep(_LOOK)
 
     def close(self, timeout: float = 1.0, *, calls: bool = True) -> int:
         """End idle threads now, the others when their calls end. May switch.
@@ -110,7 +135,7 @@ class ThreadPool:
         while not end.dead and (left := deadline - monotonic()) > 0:
             if not calls and self._pool.size <= len(self._running):
                 break
-            end.join(min(left, _CLOSE_STEP))
+            end.join(min(left, _LOOK))
         return 0 if end.dead else int(self._pool.size)
 
 

@@ -62,14 +62,21 @@ class _Wire:
         self._ledger.granted(connection, rdy)
         self._window.granted(connection, rdy, at)
 
+    def unsubscribed(self, connection: object, at: float) -> None:
+        self.trace.write("CLS", connection)
+        self._ledger.unsubscribed(connection, at)
+        self._window.granted(connection, 0, at)
+
     def published(self, nsqd: int, number: int, at: float) -> None:
         self.trace.write("published", nsqd, number)
         self._ledger.published(nsqd, number)
 
-    def delivered(self, nsqd: int, connection: object, message_id: bytes, number: int, at: float) -> None:
-        self.trace.write("delivered", connection, message_id, number)
+    def delivered(
+        self, nsqd: int, connection: object, message_id: bytes, number: int, attempts: int, at: float
+    ) -> None:
+        self.trace.write("delivered", connection, f"attempts={attempts}", message_id, number)
         if number >= 0:
-            self._ledger.delivered(nsqd, connection, message_id, number, at)
+            self._ledger.delivered(nsqd, connection, message_id, number, attempts, at)
         self._window.delivered(connection, message_id, at)
 
     def received(self, connection: object, message_id: bytes, at: float) -> None:
@@ -78,17 +85,17 @@ class _Wire:
 
     def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None:
         self.trace.write(how, connection, message_id)
-        self._ledger.answered(nsqd, connection, message_id, how, at)
+        self._ledger.answered(nsqd, connection, message_id, how)
         self._window.answered(connection, message_id)
 
     def client_closed(self, connection: object, at: float) -> None:
         self.trace.write("client-closed", connection)
-        self._ledger.closed(connection)
+        self._ledger.closed(connection, at, by_client=True)
         self._window.client_closed(connection)
 
     def server_closed(self, nsqd: int, connection: object, at: float) -> None:
         self.trace.write("server-closed", connection)
-        self._ledger.closed(connection)
+        self._ledger.closed(connection, at, by_client=False)
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Client:
         _undisturbed(gevent.joinall, forks)
         for each in publishers:
             _undisturbed(each.join)
-        _undisturbed(self._stop, reader, 5.0)
+        _undisturbed(reader.stop, 5.0)
         _undisturbed(producer.close)
         self._is_over = True
         _undisturbed(ticker.join)
@@ -124,13 +124,6 @@ class Client:
             if end - begin > _TICK + _STALL:
                 self._notes.stalled(begin + _TICK, end)
 
-    def _stop(self, reader: Reader, timeout: float) -> None:
-        begin = time.monotonic()
-        try:
-            reader.stop(timeout)
-        finally:
-            self._notes.stopping(begin, time.monotonic())
-
     def _steer(self, reader: Reader) -> None:
         """Pause the Reader, or stop and start it, now and then."""
         draw = random.Random(f"{self._spec.seed} steering")
@@ -139,7 +132,7 @@ class Client:
             if not self._notes.is_mine:
                 return  # a forked child, whose hub resumes the parent's greenlets
             if draw.random() < 0.2:
-                self._stop(reader, draw.uniform(0, 1))
+                reader.stop(draw.uniform(0, 1))
                 if self._notes.is_mine:
                     reader.start()
             else:

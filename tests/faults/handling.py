@@ -76,7 +76,7 @@ class Handler:
 
     def _done(self, message: Message) -> None:
         if self._notes.is_mine:
-            self._notes.handled(number_of(message.body))
+            self._notes.handled(number_of(message.body), message, in_thread=self._is_native)
 
     def _slow(self, message: Message, draw: random.Random) -> None:
         self._sleep(draw.uniform(0, 0.2))

@@ -8,10 +8,12 @@ What must hold:
 - One that was not sent, or refused, never arrives.
 - Without ``retry_unknown`` and replicas, a message is taken by one nsqd only, once.
 - Whatever is handled to the end more than once was delivered again for a reason: a lost connection, a timeout, a
-  killed nsqd.
+  killed nsqd, or a stop of its Reader while the handler still ran.
 - A publish returns by its deadline.
 
-Clients' notes and the wire are told independently of each other; ``judge`` puts them together.
+Clients' notes and the wire are told independently of each other; ``judge`` puts them together. A handling belongs to
+the delivery that has its client, message id and attempts, and it is that delivery's next one which needs a reason. Only
+the order of events on one connection counts for a stop: this process may see them much later than they happened.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 #: Seconds by which a publish may return after its deadline on a machine that has time for it.
 LATE = 0.25
@@ -45,15 +46,47 @@ AGAIN = "published again"
 
 
 @dataclass(slots=True)
+class _Connection:
+    client: str = ""
+    #: When CLS was sent on it.
+    unsubscribed_at: float | None = None
+    #: Whether a side of it has ended; whether the client's was the first, and when.
+    is_dead: bool = False
+    closed_by_client: bool = False
+    closed_at: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
 class _Delivery:
-    """The last delivery of a message by one nsqd."""
+    """One delivery of a message by one nsqd."""
 
     number: int
     connection: object
+    attempts: int
     at: float
-    #: "FIN", "REQ", or empty.
+    #: Whether an earlier one on the same connection was not answered yet. An answer to that one may take this one back.
+    is_second: bool = False
+    #: The last one from its connection: "FIN", "REQ", or empty; and whether that came after CLS.
     answer: str = ""
-    answered_at: float = 0.0
+    after_cls: bool = False
+    #: Whether any was REQ.
+    was_requeued: bool = False
+    #: Why there was another one after it.
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What a client notes when a handler has done its work."""
+
+    client: str
+    number: int
+    message_id: bytes
+    attempts: int
+    #: The message's answer at that time: None; "REQ" if its Reader has given it back, "LOST" if it has dropped it.
+    answer: str | None = None
+    #: Whether the Reader may give it back between this note and the handler's return, because that is in a thread.
+    in_thread: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +124,7 @@ class Verdict:
     #: (message, nsqd's code)
     wrongly_refused: list[tuple[int, str]] = field(default_factory=list)
     unexplained: list[int] = field(default_factory=list)
+    undelivered: list[int] = field(default_factory=list)
     #: (message, seconds after the deadline)
     late: list[tuple[int, float]] = field(default_factory=list)
 
@@ -103,6 +137,7 @@ class Verdict:
             "taken twice": self.repeated,
             "refused without a cause": self.wrongly_refused,
             "handled again without a cause": self.unexplained,
+            "handled without a delivery": self.undelivered,
             "publish after its deadline": self.late,
         }
         return {name: numbers for name, numbers in found.items() if numbers}
@@ -117,18 +152,16 @@ class Ledger:
     def __init__(self, msg_timeout: float) -> None:
         self._msg_timeout = msg_timeout
         self._publishes: dict[int, _Publish] = {}
-        self._handled: Counter[int] = Counter()
+        self._handlings: dict[int, list[Handling]] = {}
         #: By nsqd and message id.
-        self._deliveries: dict[tuple[int, bytes], _Delivery] = {}
+        self._deliveries: dict[tuple[int, bytes], list[_Delivery]] = {}
         #: The ids under which nsqds have delivered it.
         self._keys: dict[int, list[tuple[int, bytes]]] = {}
-        #: Why it was delivered again, each time; for a REQ its client and when.
-        self._redelivered: dict[int, list[str | tuple[str, float]]] = {}
         #: The nsqds to which it was sent.
         self._homes: dict[int, set[int]] = {}
         #: By nsqd: messages delivered and not finished.
         self._open: dict[int, dict[bytes, int]] = {}
-        self._dead_connections: set[object] = set()
+        self._connections: dict[object, _Connection] = {}
         #: RDY of each connection that is open, as last sent.
         self._rdy: dict[object, int] = {}
         self._kills: dict[int, list[float]] = {}
@@ -141,10 +174,8 @@ class Ledger:
         #: By client: (from, until) in which the process did not run.
         self._stalls: dict[str, list[tuple[float, float]]] = {}
         self._clients: dict[int, str] = {}
-        #: By client: (from, until) in which its Reader was stopping.
-        self._stops: dict[str, list[tuple[float, float]]] = {}
-        #: The clients of connections.
-        self._client_of: dict[object, str] = {}
+        #: Clients that were not killed.
+        self._ended: set[str] = set()
         self.delivered_count = 0
 
     # -- notes of the clients ------------------------------------------------------------------------
@@ -159,66 +190,83 @@ class Ledger:
         publish = self._publishes[number]
         publish.outcome, publish.ended_at, publish.code = outcome, at, code
 
-    def handled(self, number: int) -> None:
-        self._handled[number] += 1
+    def handled(self, handling: Handling) -> None:
+        self._handlings.setdefault(handling.number, []).append(handling)
 
     def stalled(self, client: str, begin: float, end: float) -> None:
         """The client's process, or a thread of it, did not run."""
         self._stalls.setdefault(client, []).append((begin, end))
 
-    def stopping(self, client: str, begin: float, end: float) -> None:
-        """The client stopped its Reader, which requeues what is not answered in time."""
-        self._stops.setdefault(client, []).append((begin, end))
+    def came_to_end(self, client: str) -> None:
+        """It was not killed."""
+        self._ended.add(client)
 
     # -- the wire ------------------------------------------------------------------------------------
 
     def identified(self, connection: object, client: str) -> None:
-        self._client_of[connection] = client
+        self._connection(connection).client = client
+
+    def _connection(self, name: object) -> _Connection:
+        return self._connections.setdefault(name, _Connection())
 
     def published(self, nsqd: int, number: int) -> None:
         self._homes.setdefault(number, set()).add(nsqd)
 
     def granted(self, connection: object, rdy: int) -> None:
-        if connection not in self._dead_connections:
+        if not self._connection(connection).is_dead:
             self._rdy[connection] = rdy
 
-    def delivered(self, nsqd: int, connection: object, message_id: bytes, number: int, at: float) -> None:
+    def unsubscribed(self, connection: object, at: float) -> None:
+        """The client has sent CLS."""
+        self._connection(connection).unsubscribed_at = at
+        self.granted(connection, 0)
+
+    def delivered(
+        self, nsqd: int, connection: object, message_id: bytes, number: int, attempts: int, at: float
+    ) -> None:
         self.delivered_count += 1
         key = (nsqd, message_id)
-        before = self._deliveries.get(key)
-        if before is None:
-            self._keys.setdefault(number, []).append(key)
+        earlier = self._deliveries.setdefault(key, [])
+        if earlier:
+            earlier[-1].cause = self._cause(nsqd, earlier[-1], at)
         else:
-            self._redelivered.setdefault(number, []).append(self._cause(nsqd, before, at))
-        self._deliveries[key] = _Delivery(number, connection, at)
+            self._keys.setdefault(number, []).append(key)
+        is_second = any(each.connection == connection and not each.answer for each in earlier)
+        earlier.append(_Delivery(number, connection, attempts, at, is_second))
         self._open.setdefault(nsqd, {})[message_id] = number
 
-    def _cause(self, nsqd: int, before: _Delivery, at: float) -> str | tuple[str, float]:
-        if before.answer == "REQ":
-            return self._client_of.get(before.connection, ""), before.answered_at
+    def _cause(self, nsqd: int, before: _Delivery, at: float) -> str:
+        """Of a delivery after one that was not requeued."""
         if any(kill >= before.at for kill in self._kills.get(nsqd, ())):
             return KILLED
-        if before.connection in self._dead_connections:
+        if self._connection(before.connection).is_dead:
             return LOST_CONNECTION
         if at - before.at >= self._msg_timeout - _TIMEOUT_MARGIN:
             return TIMED_OUT
-        since = before.at - self._msg_timeout
-        if any(begin < at and end > since for begin, end in self._disturbances.get(nsqd, ())):
+        if self._was_disturbed(nsqd, before.at - self._msg_timeout, at):
             return TIMED_OUT
         return UNEXPLAINED
 
-    def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None:
-        delivery = self._deliveries.get((nsqd, message_id))
-        if delivery is None or delivery.connection != connection:
+    def _was_disturbed(self, nsqd: int, begin: float, end: float) -> bool:
+        return any(since < end and until > begin for since, until in self._disturbances.get(nsqd, ()))
+
+    def answered(self, nsqd: int, connection: object, message_id: bytes, how: str) -> None:
+        earlier = self._deliveries.get((nsqd, message_id))
+        if not earlier or earlier[-1].connection != connection:
             return
-        delivery.answer, delivery.answered_at = how, at
+        delivery = earlier[-1]
+        delivery.answer = how
+        delivery.after_cls = self._connection(connection).unsubscribed_at is not None
+        delivery.was_requeued |= how == "REQ"
         if how == "FIN":
             self._open[nsqd].pop(message_id, None)
 
-    def closed(self, connection: object) -> None:
+    def closed(self, name: object, at: float, *, by_client: bool) -> None:
         """One side of it has ended; nsqd delivers again what was in flight."""
-        self._dead_connections.add(connection)
-        self._rdy.pop(connection, None)
+        connection = self._connection(name)
+        if not connection.is_dead:
+            connection.is_dead, connection.closed_by_client, connection.closed_at = True, by_client, at
+        self._rdy.pop(name, None)
 
     # -- the faults ----------------------------------------------------------------------------------
 
@@ -238,12 +286,13 @@ class Ledger:
 
     def judge(self) -> Verdict:
         verdict = Verdict(delivered=self.delivered_count)
+        self._explain_all(verdict)
         for number, publish in self._publishes.items():
             verdict.published += 1
             verdict.outcomes[publish.outcome or "killed"] += 1
-            if publish.outcome == CONFIRMED and not self._handled[number]:
+            if publish.outcome == CONFIRMED and number not in self._handlings:
                 self._missing(number, publish, verdict)
-            if publish.outcome in (NOT_SENT, REFUSED) and (self._handled[number] or number in self._keys):
+            if publish.outcome in (NOT_SENT, REFUSED) and (number in self._handlings or number in self._keys):
                 verdict.arrived_unsent.append(number)
             if publish.outcome == REFUSED:
                 verdict.refusals[publish.code] += 1
@@ -253,9 +302,6 @@ class Ledger:
                 verdict.repeated.append(number)
             if publish.outcome:
                 self._check_deadline(number, publish, verdict)
-        for number, times in self._handled.items():
-            verdict.handled += times
-            self._explain(number, times - 1, verdict)
         if verdict.killed["not seen"] > self._unseen:
             verdict.lost += [number for number in self._never_seen() if number not in self._taken]
         return verdict
@@ -277,7 +323,7 @@ class Ledger:
 
     def _never_seen(self) -> Iterable[int]:
         for number, publish in self._publishes.items():
-            if publish.outcome == CONFIRMED and not self._handled[number] and number not in self._keys:
+            if publish.outcome == CONFIRMED and number not in self._handlings and number not in self._keys:
                 yield number
 
     def _check_deadline(self, number: int, publish: _Publish, verdict: Verdict) -> None:
@@ -289,22 +335,64 @@ class Ledger:
         if over - _STEPS * stood > LATE:
             verdict.late.append((number, over))
 
-    def _explain(self, number: int, times: int, verdict: Verdict) -> None:
-        """The causes of handling it ``times`` more than once."""
-        causes = [AGAIN] * (len(self._keys.get(number, ())) - 1)
-        for cause in self._redelivered.get(number, ()):
-            if isinstance(cause, str):
-                causes.append(cause)
-            elif self._was_stopping(*cause):
-                causes.append(STOPPED)
-        explained = list(islice((cause for cause in causes if cause != UNEXPLAINED), times))
-        verdict.duplicates.update(explained)
-        if len(explained) < times:
-            verdict.duplicates[UNEXPLAINED] += times - len(explained)
+    # -- what was handled again ----------------------------------------------------------------------
+
+    def _explain_all(self, verdict: Verdict) -> None:
+        deliveries: dict[tuple[str, bytes, int], list[_Delivery]] = {}
+        for (_, message_id), of_message in self._deliveries.items():
+            for delivery in of_message:
+                client = self._connection(delivery.connection).client
+                deliveries.setdefault((client, message_id, delivery.attempts), []).append(delivery)
+        for number, handlings in self._handlings.items():
+            verdict.handled += len(handlings)
+            handled: dict[_Delivery, list[Handling]] = {}
+            for each in handlings:
+                found = deliveries.get((each.client, each.message_id, each.attempts))
+                if not found:
+                    verdict.undelivered.append(number)
+                    continue
+                # There are several where a killed nsqd counts attempts anew.
+                delivery = next((one for one in found if one not in handled), found[-1])
+                handled.setdefault(delivery, []).append(each)
+            self._explain(number, handled, verdict)
+
+    def _explain(self, number: int, handled: dict[_Delivery, list[Handling]], verdict: Verdict) -> None:
+        """Count the causes of handling it more than once."""
+        causes: list[str] = []
+        homes = 0
+        for key in self._keys.get(number, ()):
+            in_turn = [delivery for delivery in self._deliveries[key] if delivery in handled]
+            homes += bool(in_turn)
+            causes += [self._why_again(key[0], delivery, handled[delivery][0]) for delivery in in_turn[:-1]]
+            causes += [UNEXPLAINED for delivery in in_turn for _ in handled[delivery][1:]]
+        causes += [AGAIN] * (homes - 1)
+        verdict.duplicates.update(causes)
+        if UNEXPLAINED in causes:
             verdict.unexplained.append(number)
 
-    def _was_stopping(self, client: str, at: float) -> bool:
-        return any(begin <= at <= end for begin, end in self._stops.get(client, ()))
+    def _why_again(self, nsqd: int, delivery: _Delivery, handling: Handling) -> str:
+        """Why this delivery, which was handled to the end, was not the last one."""
+        connection = self._connection(delivery.connection)
+        if delivery.was_requeued and delivery.is_second:
+            return TIMED_OUT
+        if delivery.answer == "REQ":
+            is_late = handling.answer == "REQ" or handling.in_thread
+            return STOPPED if delivery.after_cls and is_late else UNEXPLAINED
+        if delivery.cause == LOST_CONNECTION and self._was_dropped(nsqd, connection, delivery, handling):
+            return UNEXPLAINED
+        return delivery.cause
+
+    def _was_dropped(self, nsqd: int, connection: _Connection, delivery: _Delivery, handling: Handling) -> bool:
+        """Whether a Reader that was stopped has closed the connection without the FIN of a handler that was in time."""
+        return (
+            not delivery.answer
+            and handling.answer is None
+            and not handling.in_thread
+            and connection.unsubscribed_at is not None
+            and connection.closed_by_client
+            and connection.client in self._ended
+            and not self._was_disturbed(nsqd, connection.unsubscribed_at, connection.closed_at)
+        )
 
 
 def _nsqd_of(connection: object) -> int:

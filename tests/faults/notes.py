@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.faults.ledger import OUTCOMES, Ledger
+from gnsq_like import Message
+from tests.faults.ledger import OUTCOMES, Handling, Ledger
 
 _LETTERS = dict(zip("CNRU", OUTCOMES, strict=True))
 
@@ -35,14 +36,11 @@ class Notes:
         [letter] = [each for each, name in _LETTERS.items() if name == outcome]
         self.write(letter, number, at, code)
 
-    def handled(self, number: int) -> None:
-        self.write("H", number)
+    def handled(self, number: int, message: Message, *, in_thread: bool) -> None:
+        self.write("H", number, message.id, message.attempts, message.answer or "-", int(in_thread))
 
     def stalled(self, begin: float, end: float) -> None:
         self.write("S", begin, end)
-
-    def stopping(self, begin: float, end: float) -> None:
-        self.write("T", begin, end)
 
     def unexpected(self, text: str) -> None:
         self.write("E", text.replace("\n", " | "))
@@ -73,13 +71,14 @@ def read_into(path: Path, client: str, ledger: Ledger) -> tuple[list[str], dict[
         elif letter in _LETTERS:
             ledger.ended(int(words[0]), _LETTERS[letter], float(words[1]), words[2])
         elif letter == "H":
-            ledger.handled(int(words[0]))
+            answer = None if words[3] == "-" else words[3]
+            message_id, attempts, in_thread = words[1].encode(), int(words[2]), words[4] == "1"
+            ledger.handled(Handling(client, int(words[0]), message_id, attempts, answer, in_thread))
         elif letter == "S":
             ledger.stalled(client, float(words[0]), float(words[1]))
-        elif letter == "T":
-            ledger.stopping(client, float(words[0]), float(words[1]))
         elif letter == "E":
             errors.append(rest)
         elif letter == "Z":
             resources = json.loads(rest)
+            ledger.came_to_end(client)
     return errors, resources

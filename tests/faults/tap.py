@@ -23,8 +23,11 @@ class Wire(Protocol):
 
     def identified(self, connection: object, client: str) -> None: ...
     def granted(self, connection: object, rdy: int, at: float) -> None: ...
+    def unsubscribed(self, connection: object, at: float) -> None: ...
     def published(self, nsqd: int, number: int, at: float) -> None: ...
-    def delivered(self, nsqd: int, connection: object, message_id: bytes, number: int, at: float) -> None: ...
+    def delivered(
+        self, nsqd: int, connection: object, message_id: bytes, number: int, attempts: int, at: float
+    ) -> None: ...
     def received(self, connection: object, message_id: bytes, at: float) -> None: ...
     def answered(self, nsqd: int, connection: object, message_id: bytes, how: str, at: float) -> None: ...
     def client_closed(self, connection: object, at: float) -> None: ...
@@ -125,8 +128,8 @@ class Tap:
             for line, body in connection.commands.feed(data):
                 self._command(name, line, body, now)
         elif where == "from server":
-            for _, _, message_id, body in _messages(connection.from_server, data):
-                self._wire.delivered(self._nsqd, name, message_id, number_of(body), now)
+            for _, attempts, message_id, body in _messages(connection.from_server, data):
+                self._wire.delivered(self._nsqd, name, message_id, number_of(body), attempts, now)
         elif where == "to client":
             for _, _, message_id, _ in _messages(connection.to_client, data):
                 self._wire.received(name, message_id, now)
@@ -149,7 +152,7 @@ class Tap:
         elif word in (b"FIN", b"REQ"):
             self._wire.answered(self._nsqd, name, line[1], word.decode(), now)
         elif word == b"CLS":
-            self._wire.granted(name, 0, now)
+            self._wire.unsubscribed(name, now)
         elif word == b"IDENTIFY":
             self._wire.identified(name, json.loads(body)["client_id"])
         for each in bodies_of(line, body):

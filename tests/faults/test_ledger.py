@@ -19,6 +19,7 @@ from tests.faults.ledger import (
     TIMED_OUT,
     UNEXPLAINED,
     UNKNOWN,
+    Handling,
     Ledger,
 )
 
@@ -28,7 +29,10 @@ CONNECTION, OTHER = (0, 0), (0, 1)
 
 @pytest.fixture
 def ledger() -> Ledger:
-    return Ledger(MSG_TIMEOUT)
+    ledger = Ledger(MSG_TIMEOUT)
+    for connection in (CONNECTION, OTHER, (1, 0)):
+        ledger.identified(connection, "c")
+    return ledger
 
 
 def publish(ledger: Ledger, number: int, outcome: str = CONFIRMED, *, at: float = 1.0, **options: object) -> None:
@@ -38,14 +42,27 @@ def publish(ledger: Ledger, number: int, outcome: str = CONFIRMED, *, at: float 
 
 
 def deliver(
-    ledger: Ledger, number: int, at: float = 2.0, *, nsqd: int = 0, connection: object = CONNECTION, answer: str = ""
+    ledger: Ledger,
+    number: int,
+    at: float = 2.0,
+    *,
+    nsqd: int = 0,
+    connection: object = CONNECTION,
+    answer: str = "",
+    attempts: int = 1,
 ) -> None:
     message_id = b"%d" % number
-    ledger.delivered(nsqd, connection, message_id, number, at)
-    if answer:
-        ledger.answered(nsqd, connection, message_id, answer, at + 0.01)
+    ledger.delivered(nsqd, connection, message_id, number, attempts, at)
     if answer == "FIN":
-        ledger.handled(number)
+        handle(ledger, number, attempts=attempts)
+    if answer:
+        ledger.answered(nsqd, connection, message_id, answer)
+
+
+def handle(
+    ledger: Ledger, number: int, *, attempts: int = 1, answer: str | None = None, in_thread: bool = False
+) -> None:
+    ledger.handled(Handling("c", number, b"%d" % number, attempts, answer, in_thread))
 
 
 def test_nothing_wrong(ledger: Ledger) -> None:
@@ -114,7 +131,7 @@ def test_unless_the_process_stood_still(ledger: Ledger) -> None:
 def test_a_handling_without_a_cause_is_found(ledger: Ledger) -> None:
     publish(ledger, 1)
     deliver(ledger, 1, 2.0, answer="FIN")
-    deliver(ledger, 1, 2.1, answer="FIN")
+    deliver(ledger, 1, 2.1, answer="FIN", attempts=2)
     verdict = ledger.judge()
     assert verdict.violations == {"handled again without a cause": [1]}
     assert verdict.duplicates == {UNEXPLAINED: 1}
@@ -123,41 +140,106 @@ def test_a_handling_without_a_cause_is_found(ledger: Ledger) -> None:
 def test_a_handler_that_runs_twice_for_one_delivery_is_found(ledger: Ledger) -> None:
     publish(ledger, 1)
     deliver(ledger, 1, answer="FIN")
-    ledger.handled(1)
+    handle(ledger, 1)
     assert ledger.judge().unexplained == [1]
+
+
+def test_a_handling_of_what_did_not_come_is_found(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, answer="FIN")
+    handle(ledger, 1, attempts=2)
+    assert ledger.judge().violations == {"handled without a delivery": [1]}
 
 
 def test_a_requeue_explains_no_second_handling(ledger: Ledger) -> None:
     publish(ledger, 1)
-    ledger.handled(1)
+    handle(ledger, 1)
     deliver(ledger, 1, 2.0, answer="REQ")
-    deliver(ledger, 1, 2.1, answer="FIN")
+    deliver(ledger, 1, 2.1, answer="FIN", attempts=2)
     assert ledger.judge().unexplained == [1]
 
 
-def test_unless_its_reader_was_stopped_before_the_handler_ended(ledger: Ledger) -> None:
+def test_the_cause_of_another_delivery_explains_none(ledger: Ledger) -> None:
+    """The first one timed out and was not handled; the second was, and its Reader gave it back all the same."""
     publish(ledger, 1)
-    ledger.identified(CONNECTION, "c")
-    ledger.handled(1)
-    deliver(ledger, 1, 2.0, answer="REQ")
-    deliver(ledger, 1, 2.1, answer="FIN")
-    ledger.stopping("another", 1.0, 3.0)
-    ledger.stopping("c", 3.0, 4.0)
+    deliver(ledger, 1, 2.0, connection=OTHER)
+    deliver(ledger, 1, 2.0 + MSG_TIMEOUT, answer="REQ", attempts=2)
+    handle(ledger, 1, attempts=2)
+    deliver(ledger, 1, 2.1 + MSG_TIMEOUT, answer="FIN", attempts=3)
     assert ledger.judge().unexplained == [1]
-    ledger.stopping("c", 1.0, 2.05)
-    assert ledger.judge().duplicates == {STOPPED: 1}
-    assert ledger.judge().violations == {}
+
+
+@pytest.mark.parametrize(("answer", "in_thread"), [("REQ", False), ("REQ", True), (None, True)])
+def test_a_stopped_reader_requeues_what_is_still_handled(ledger: Ledger, answer: str | None, in_thread: bool) -> None:
+    """Only the order on the connection counts, and not when this process saw it."""
+    for number, connection in ((1, CONNECTION), (2, OTHER)):
+        publish(ledger, number)
+        deliver(ledger, number, connection=connection)
+        handle(ledger, number, answer=answer, in_thread=in_thread)
+    ledger.unsubscribed(CONNECTION, 2.5)
+    for number, connection in ((1, CONNECTION), (2, OTHER)):
+        ledger.answered(0, connection, b"%d" % number, "REQ")
+        deliver(ledger, number, 2.6, connection=connection, answer="FIN", attempts=2)
+    verdict = ledger.judge()
+    assert verdict.duplicates == {STOPPED: 1, UNEXPLAINED: 1}
+    assert verdict.unexplained == [2]
+
+
+def test_and_not_what_was_handled_before(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1)
+    handle(ledger, 1)
+    ledger.unsubscribed(CONNECTION, 2.5)
+    ledger.answered(0, CONNECTION, b"1", "REQ")
+    deliver(ledger, 1, 2.6, connection=OTHER, answer="FIN", attempts=2)
+    assert ledger.judge().unexplained == [1]
+
+
+@pytest.mark.parametrize("excuse", ["", "killed", "in thread", "dropped", "by nsqd", "no stop", "disturbed"])
+def test_a_stopped_reader_does_not_close_before_it_has_sent_a_fin(ledger: Ledger, excuse: str) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, 20.0)
+    handle(ledger, 1, answer="LOST" if excuse == "dropped" else None, in_thread=excuse == "in thread")
+    if excuse != "no stop":
+        ledger.unsubscribed(CONNECTION, 20.1)
+    if excuse != "killed":
+        ledger.came_to_end("c")
+    if excuse == "disturbed":
+        ledger.disturbed(0, 20.2, 20.3)
+    ledger.closed(CONNECTION, 20.4, by_client=excuse != "by nsqd")
+    ledger.closed(CONNECTION, 20.5, by_client=excuse == "by nsqd")
+    deliver(ledger, 1, 20.6, connection=OTHER, answer="FIN", attempts=2)
+    assert ledger.judge().duplicates == {LOST_CONNECTION if excuse else UNEXPLAINED: 1}
+
+
+def test_a_late_requeue_may_take_back_the_next_delivery_on_its_connection(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, 2.0)
+    deliver(ledger, 1, 2.0 + MSG_TIMEOUT, attempts=2)
+    handle(ledger, 1, attempts=2)
+    for answer in ("REQ", "FIN"):  # the one of the first delivery, and the one of the second, which nsqd refuses
+        ledger.answered(0, CONNECTION, b"1", answer)
+    deliver(ledger, 1, 2.1 + MSG_TIMEOUT, answer="FIN", attempts=3)
+    assert ledger.judge().duplicates == {TIMED_OUT: 1}
+
+
+def test_a_killed_nsqd_may_count_attempts_anew(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    deliver(ledger, 1, 2.0, answer="FIN")
+    ledger.killed(0, 2.1)
+    deliver(ledger, 1, 2.2, connection=OTHER, answer="FIN")
+    assert ledger.judge().duplicates == {KILLED: 1}
 
 
 def test_causes_of_handling_again(ledger: Ledger) -> None:
     for number in (1, 2, 3):
         publish(ledger, number)
         deliver(ledger, number, 2.0, answer="FIN")
-    deliver(ledger, 1, 2.0 + MSG_TIMEOUT, connection=OTHER, answer="FIN")
-    ledger.closed(CONNECTION)
-    deliver(ledger, 2, 2.1, connection=OTHER, answer="FIN")
+    deliver(ledger, 1, 2.0 + MSG_TIMEOUT, connection=OTHER, answer="FIN", attempts=2)
+    ledger.closed(CONNECTION, 2.1, by_client=True)
+    deliver(ledger, 2, 2.1, connection=OTHER, answer="FIN", attempts=2)
     ledger.killed(0, 2.2)
-    deliver(ledger, 3, 2.3, connection=OTHER, answer="FIN")
+    deliver(ledger, 3, 2.3, connection=OTHER, answer="FIN", attempts=2)
     verdict = ledger.judge()
     assert verdict.duplicates == {TIMED_OUT: 1, LOST_CONNECTION: 1, KILLED: 1}
     assert verdict.violations == {}
@@ -167,7 +249,7 @@ def test_a_timeout_may_seem_early_where_nsqd_stood_still(ledger: Ledger) -> None
     publish(ledger, 1)
     deliver(ledger, 1, 3.0, answer="FIN")
     ledger.disturbed(0, 1.5, 2.9)
-    deliver(ledger, 1, 3.1, answer="FIN")
+    deliver(ledger, 1, 3.1, answer="FIN", attempts=2)
     assert ledger.judge().duplicates == {TIMED_OUT: 1}
 
 
@@ -214,7 +296,8 @@ def test_what_was_published_after_a_kill_is_not_excused_by_it(ledger: Ledger) ->
 @given(st.lists(st.sampled_from(["FIN", "REQ", ""]), max_size=6), st.sampled_from(OUTCOMES))
 def test_a_message_is_lost_exactly_if_it_is_confirmed_and_never_handled(answers: list[str], outcome: str) -> None:
     ledger = Ledger(MSG_TIMEOUT)
+    ledger.identified(CONNECTION, "c")
     publish(ledger, 1, outcome)
     for turn, answer in enumerate(answers):
-        deliver(ledger, 1, 2.0 + 10 * turn, answer=answer)
+        deliver(ledger, 1, 2.0 + 10 * turn, answer=answer, attempts=turn + 1)
     assert bool(ledger.judge().lost) == (outcome == CONFIRMED and "FIN" not in answers)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.faults.ledger import CONFIRMED, NOT_SENT, REFUSED, UNKNOWN, Ledger
 from tests.faults.notes import Notes, read_into
 from tests.faults.trace import Trace
+from tests.support.messages import ID, make_message
 from tests.support.scripts import run_script
 
 
@@ -16,13 +17,15 @@ def test_every_note_arrives(tmp_path: Path) -> None:
     for number, outcome in enumerate((CONFIRMED, NOT_SENT, REFUSED, UNKNOWN)):
         notes.publishing(number, 1.0, 2.0, may_repeat=False, defer=0.0)
         notes.ended(number, outcome, 1.5, "E_PUB_FAILED" if outcome == REFUSED else "")
-    notes.handled(0)
+    notes.handled(0, make_message(attempts=3), in_thread=True)
     notes.publishing(4, 1.0, 2.0, may_repeat=False, defer=0.0)
     notes.ended(4, NOT_SENT, 9.0)
     notes.publishing(5, 1.0, 2.0, may_repeat=True, defer=0.5)
     notes.unexpected("two\nlines")
     notes.left({"before": {}, "after": {}})
     ledger = Ledger(2.0)
+    ledger.identified((0, 0), "c")
+    ledger.delivered(0, (0, 0), ID.encode(), 0, 3, 1.5)
     assert read_into(path, "c", ledger) == (["two | lines"], {"before": {}, "after": {}})
     verdict = ledger.judge()
     assert verdict.violations == {"publish after its deadline": [(4, 7.0)]}
@@ -33,7 +36,7 @@ def test_every_note_arrives(tmp_path: Path) -> None:
     notes.close()
     ledger = Ledger(2.0)
     read_into(path, "c", ledger)
-    assert ledger.judge().violations == {}
+    assert ledger.judge().violations == {"handled without a delivery": [0]}
 
 
 def test_half_a_line_of_a_killed_client_is_left_out(tmp_path: Path) -> None:
@@ -53,16 +56,16 @@ def test_a_forked_child_notes_nothing(tmp_path: Path) -> None:
         from tests.faults.notes import Notes
 
         notes = Notes(sys.argv[1])
-        notes.handled(1)
+        notes.stalled(1, 2)
         pid = os.fork()
         if not pid:
-            notes.handled(2)
+            notes.stalled(3, 4)
             os._exit(0)
         os.waitpid(pid, 0)
         """,
         str(path),
     )
-    assert path.read_text() == "H 1\n"
+    assert path.read_text() == "S 1 2\n"
 
 
 def test_a_history_has_what_concerns_the_message(tmp_path: Path) -> None:

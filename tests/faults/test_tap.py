@@ -45,7 +45,7 @@ def test_commands_of_a_client_whole_and_in_pieces(seen: Seen, size: int) -> None
         ("granted", name, 3, 5.0),
         ("answered", 2, name, ID, "FIN", 5.0),
         ("answered", 2, name, ID, "REQ", 5.0),
-        ("granted", name, 0, 5.0),
+        ("unsubscribed", name, 5.0),
         *[("published", 2, number, 5.0) for number in (7, 8, 9, 10)],
     ]
 
@@ -57,7 +57,7 @@ def test_messages_as_nsqd_sends_them_and_as_the_client_gets_them(seen: Seen, siz
     data += encode_frame(ERROR, b"E_FIN_FAILED") + encode_message(1, 2, ID, make_body(8, 100))
     for piece in pieces(data, size):
         tap(1, "from server", piece)
-    assert seen.calls == [("delivered", 0, (0, 1), ID, number, 5.0) for number in (7, 8)]
+    assert seen.calls == [("delivered", 0, (0, 1), ID, number, attempts, 5.0) for number, attempts in ((7, 1), (8, 2))]
     seen.calls.clear()
     for piece in pieces(data, size):
         tap(1, "to client", piece)

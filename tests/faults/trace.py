@@ -34,7 +34,8 @@ class Trace:
         if found:
             begin, end = float(found[0][0]) - 5, float(found[-1][0]) + 5
             nearby = [words for words in lines if begin <= float(words[0]) <= end]
-            found += [words for words in nearby if words[1].endswith("closed") and tuple(words[2:4]) in connections]
+            ends = ("CLS", "client-closed", "server-closed")
+            found += [words for words in nearby if words[1] in ends and tuple(words[2:4]) in connections]
             found += [words for words in nearby if words[1] == "fault"]
         texts = [" ".join(words) for words in sorted(found)]
         for path in notes:

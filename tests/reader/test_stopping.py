@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
+import time
+from types import CodeType
 from typing import Any
 
 import gevent
@@ -12,10 +15,11 @@ from gevent.event import Event
 from gevent.queue import Empty
 
 from gnsq_like import Batch, Message, Producer, Reader
+from gnsq_like.runtime.thread_pool import ThreadPool
 from tests.support.channels import channel_stats
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, free_port, scripted_nsqd
+from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, Peer, free_port, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 from tests.support.scripts import run_script
 
@@ -69,6 +73,68 @@ def test_a_stop_without_time_still_gives_back_what_nsqd_sent_before_it_saw_cls(n
     assert peer.line() == b"REQ " + ID % 1 + b" 0"
     stopping.get(timeout=PATIENCE)
     assert peer.ended()
+
+
+def in_last_step(reader: Reader, peer: Peer) -> gevent.Greenlet:
+    """Stop the Reader, up to where it waits for running handlers."""
+    stopping = gevent.spawn(reader.stop, 1000)
+    answer_cls(peer)
+    peer.send(HEARTBEAT)
+    assert peer.line() == b"NOP"
+    return stopping
+
+
+def test_an_answer_from_another_thread_in_the_last_moment_is_sent(nsqd):
+    """The hub has not seen it when the time is over."""
+    taken: list[Message] = []
+    reader = reading([nsqd], None, adaptive_rdy=False)
+    looping = gevent.spawn(taken.extend, reader)
+    peer = serve(nsqd)
+    peer.messages(ID % 1)
+    wait_for(lambda: bool(taken))
+    stopping = in_last_step(reader, peer)
+    finishing = threading.Thread(target=taken[0].finish)
+    finishing.start()
+    finishing.join()
+    assert reader.stop(0) == 0
+    assert peer.line() == b"FIN " + ID % 1
+    assert peer.ended()
+    stopping.get(timeout=PATIENCE)
+    looping.get(timeout=PATIENCE)
+
+
+def test_a_handler_that_has_returned_in_its_thread_is_not_undone(nsqd):
+    """The hub has not seen that it returned when the time is over."""
+    gate = threading.Event()
+
+    def handler(message: Message) -> None:
+        gate.wait(PATIENCE)
+
+    reader = reading([nsqd], handler, adaptive_rdy=False, spawn="thread", max_in_flight=2)
+    reader.start()
+    peer = serve(nsqd)
+    peer.messages(ID % 1)
+    calling = ThreadPool._call.__code__
+    wait_for(lambda: is_running(calling))
+    stopping = in_last_step(reader, peer)
+    gate.set()
+    while is_running(calling):
+        time.sleep(0.001)  # of the whole process: the hub must not run
+    assert reader.stop(0) == 0
+    assert peer.line() == b"FIN " + ID % 1
+    assert peer.ended()
+    stopping.get(timeout=PATIENCE)
+
+
+def is_running(code: CodeType) -> bool:
+    """Whether a thread runs it."""
+    frames = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_code is code:
+            return True
+        frames += [frame.f_back] if frame.f_back is not None else []
+    return False
 
 
 def test_a_second_stop_can_only_bring_the_end_forward(nsqd):

@@ -192,3 +192,14 @@ def test_calls_into_a_thread_that_is_gone_are_dropped() -> None:
     handle.call(calls.append, 1)
     assert handle.backlog == 1
     assert calls == []
+
+
+def test_catching_up_waits_for_the_calls_scheduled_before() -> None:
+    made: list[int] = []
+    handle = handle_here()
+    thread = threading.Thread(target=handle.call, args=(made.append, 1))
+    thread.start()
+    thread.join()
+    assert not made
+    handle.catch_up()
+    assert made == [1]
