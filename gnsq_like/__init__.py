@@ -8,6 +8,7 @@ it monkey-patches.
 
 from __future__ import annotations
 
+import logging as _logging
 from typing import TYPE_CHECKING
 
 from gnsq_like._lazy import lazy_names
@@ -42,6 +43,9 @@ __all__ = [
     "deadletter",
     "errors",
 ]
+
+# The application decides about the log; without this, Python would write warnings to stderr.
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_names(

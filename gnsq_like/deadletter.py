@@ -218,12 +218,14 @@ def file_name(message: Message) -> str:
 class ToLog:
     """Logs the message and the beginning of its body; the rest of the body is lost.
 
+    The Reader logs an ERROR besides, without the body.
+
     :param log: the logger; ``gnsq_like.deadletter`` by default
     :param level: a level of :mod:`logging`
     :param body_bytes: number of bytes of the body to log
     """
 
-    def __init__(self, log: logging.Logger = logger, level: int = logging.ERROR, body_bytes: int = 1000) -> None:
+    def __init__(self, log: logging.Logger = logger, level: int = logging.WARNING, body_bytes: int = 1000) -> None:
         self._log = log
         self._level = level
         self._body_bytes = body_bytes

@@ -201,7 +201,7 @@ def test_to_the_log(caplog):
     caplog.set_level(logging.INFO)
     ToLog()(message(b"x" * 50))
     [record] = caplog.records
-    assert (record.name, record.levelno) == ("gnsq_like.deadletter", logging.ERROR)
+    assert (record.name, record.levelno) == ("gnsq_like.deadletter", logging.WARNING)
     text = record.getMessage()
     for part in ("0123456789abcdef", "t/c", "127.0.0.1:4150", "after 5 deliveries", "b'" + "x" * 50 + "'"):
         assert part in text

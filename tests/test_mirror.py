@@ -9,7 +9,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The client's rooms; what lies directly in gnsq_like/ belongs to it, too.
-ROOMS = [".", "wire", "policy", "runtime", "transport", "http", "connection", "discovery", "reader", "producer"]
+ROOMS = [
+    *(".", "wire", "policy", "runtime", "options", "transport", "http"),
+    *("connection", "discovery", "reader", "producer"),
+]
 
 #: What runs no code of its own but when it is imported, or is tested where it is used: see test_layering.
 WITHOUT = {"__init__.py", "__main__.py", "_lazy.py", "_version.py"}

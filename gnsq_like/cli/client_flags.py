@@ -37,6 +37,7 @@ HELP: Mapping[str, str] = {
     "heartbeat_interval": "an nsqd that is silent for two of these is dead",
     "hostname": "the client's host in nsqd's statistics",
     "linger": "time that the first message of a batch waits for others",
+    "log_tracebacks": "log failures with their tracebacks",
     "lookupd_authorization": "Authorization header for nsqlookupds",
     "lookupd_cert": "client certificate for nsqlookupds with https: PEM file, or certificate,key",
     "lookupd_poll_interval": "time between two polls of the nsqlookupds",

@@ -29,6 +29,7 @@ from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
+from gnsq_like.runtime.raised import log_raised
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -85,6 +86,7 @@ class BatchCollector:
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
     :param has_expired: whether a message is too old to be handled, and has been finished; may switch
+    :param log_tracebacks: the option of this name
     """
 
     def __init__(
@@ -94,11 +96,14 @@ class BatchCollector:
         is_starved: Callable[[], bool],
         call: Callable[[Handler, list[Message]], object],
         has_expired: Callable[[Message], bool] = lambda message: False,
+        *,
+        log_tracebacks: bool = False,
     ) -> None:
         self._batch = batch
         self._is_starved = is_starved
         self._call = call
         self._has_expired = has_expired
+        self._log_tracebacks = log_tracebacks
         self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
         self._loop = get_hub().loop
         #: Messages that wait for their batch, the oldest first.
@@ -198,10 +203,13 @@ class BatchCollector:
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
             if result is False:
+                error = NSQError("the handler returned False")
                 for message in messages:
+                    message._source.failed(message, error)
                     if message.answer is None:
                         message.requeue()
-                logger.error("%r returned False: %d messages requeued", handler, len(messages))
+                text = "%r returned False: %d messages requeued"
+                logger.error(text, handler, len(messages), extra=_fields(messages))
                 return
             for message in messages:
                 if message.answer is None and message.is_async:
@@ -216,4 +224,11 @@ class BatchCollector:
                 return
             if isinstance(exc, ENDS):
                 raise
-            logger.warning("%r failed with a batch of %d", handler, len(messages), exc_info=exc)
+            text = f"{handler!r} failed with a batch of {len(messages)}"
+            traceback, extra = self._log_tracebacks, _fields(messages)
+            log_raised(logger, logging.WARNING, text, exc, traceback=traceback, extra=extra)
+
+
+def _fields(messages: list[Message]) -> dict[str, object]:
+    """Further fields of log records about a batch: those of its first message, and all ids."""
+    return {**messages[0]._fields(), "message_ids": [message.id for message in messages]}

@@ -23,6 +23,7 @@ from gnsq_like.policy import delays
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.rdy import Mode, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
+from gnsq_like.reader.hooks import Overdue
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Outcome, Subscription
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -80,6 +81,7 @@ class FlowControl:
 
     :param hub_handle: the hub in which all of this runs
     :param on_backoff: called with (level, seconds) when a block begins, and with (0, 0.0) when backoff ends
+    :param overdue: gets the messages that are not answered in time
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class FlowControl:
         counts: MessageCounts,
         *,
         on_backoff: Callable[[int, float], object],
+        overdue: Overdue | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._options = options
@@ -102,6 +105,7 @@ class FlowControl:
         self.counts = counts
         self.loop: Any = hub_handle.hub.loop
         self._on_backoff = on_backoff
+        self._overdue = overdue
         self._draw = draw
         self.max_in_flight = options.max_in_flight
         self.paused = False
@@ -319,6 +323,8 @@ class FlowControl:
         self._timer.cancel()
         self._turns_timer.cancel()
         self._after_handlers.close()
+        if self._overdue is not None:
+            self._overdue.stop()
 
     def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
         if subscription.adaptive_rdy is None and subscription.renewal is None:
@@ -374,12 +380,7 @@ class FlowControl:
             for message in overdue:
                 self.backoff.inconclusive(message._stamp, now)
             if overdue:
-                logger.warning(
-                    "messages of %s/%s were not answered within msg_timeout=%g s; nsqd delivers them again",
-                    subscription.topic,
-                    subscription.channel,
-                    subscription.msg_timeout,
-                )
+                self._report_overdue(subscription, overdue)
             adaptive = subscription.adaptive_rdy
             if adaptive is not None and adaptive.due is not None and now >= adaptive.due:
                 adaptive.quiet(now)
@@ -387,6 +388,21 @@ class FlowControl:
         if self.backoff.time_is_up(now):
             logger.info("backoff: testing with one message")
         self.plan_now()
+
+    def _report_overdue(self, subscription: Subscription, messages: list[Message]) -> None:
+        logger.warning(
+            "%d messages of %s/%s from %s were not answered within msg_timeout=%g s, the first of them %s; "
+            "nsqd delivers them again",
+            len(messages),
+            subscription.topic,
+            subscription.channel,
+            subscription.address,
+            subscription.msg_timeout,
+            messages[0].id,
+            extra=messages[0]._fields(),
+        )
+        if self._overdue is not None:
+            self._overdue.add(messages)
 
     @staticmethod
     def _margin(subscription: Subscription) -> float:

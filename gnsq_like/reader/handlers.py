@@ -23,6 +23,7 @@ from gnsq_like.reader.message import Message, Source
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.raised import log_raised
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -81,6 +82,7 @@ class Handlers:
         self._name = name
         self._max_attempts = options.max_attempts
         self._max_age = options.max_age
+        self._log_tracebacks = options.log_tracebacks
         self._clock = clock
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
@@ -99,6 +101,7 @@ class Handlers:
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
                 self._has_expired,
+                log_tracebacks=options.log_tracebacks,
             )
             self._handle = self._collector if self.decode is None else _decoding(self._collector)
         else:
@@ -254,7 +257,13 @@ class Handlers:
             if result is False:
                 if message.answer is None:
                     message.requeue()
-                logger.error("the handler of %s returned False: message requeued", self._name)
+                message._source.failed(message, NSQError("the handler returned False"))
+                logger.error(
+                    "the handler of %s returned False: message %s requeued",
+                    self._name,
+                    message.id,
+                    extra=message._fields(),
+                )
             elif message.answer is None:
                 if message.is_async:
                     message._leave()
@@ -267,11 +276,18 @@ class Handlers:
                 return
             if isinstance(exc, ENDS):
                 raise  # GreenletExit ends this worker: who killed it may wait for that
-            logger.warning("the handler of %s failed with message %s", self._name, message.id, exc_info=exc)
+            self._log(logging.WARNING, f"the handler of {self._name} failed with message {message.id}", exc, message)
 
     def _give_up(self, message: Message) -> None:
         if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
-            logger.warning("gave up message %s of %s after %d deliveries", message.id, self._name, message.attempts - 1)
+            logger.error(
+                "gave up message %s of %s after %d deliveries%s",
+                message.id,
+                self._name,
+                message.attempts - 1,
+                "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
+                extra=message._fields(),
+            )
 
     def _has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
@@ -279,7 +295,8 @@ class Handlers:
             return False
         if self._finish_unhandled(message, "on_expired", self._on_expired, message._source.expire):
             age = self._clock() - message.timestamp
-            logger.info("message %s of %s has expired: it is %.0f s old", message.id, self._name, age)
+            text = "message %s of %s has expired: it is %.0f s old"
+            logger.info(text, message.id, self._name, age, extra=message._fields())
         return True
 
     def _finish_unhandled(
@@ -302,7 +319,7 @@ class Handlers:
             except BaseException as exc:
                 if message.answer is None:
                     message.requeue(backoff=False)
-                logger.exception("%s raised; message %s is requeued, not lost", name, message.id)
+                self._log(logging.ERROR, f"{name} raised; message {message.id} is requeued, not lost", exc, message)
                 error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
@@ -313,3 +330,6 @@ class Handlers:
             message.answer = "FIN"
             finish(message)
         return True
+
+    def _log(self, level: int, text: str, exc: BaseException, message: Message) -> None:
+        log_raised(logger, level, text, exc, traceback=self._log_tracebacks, extra=message._fields())

@@ -37,6 +37,7 @@ class Source(Protocol):
     def give_up(self, message: Message) -> None: ...
     def expire(self, message: Message) -> None: ...
     def drop(self, message: Message) -> None: ...
+    def failed(self, message: Message, exc: BaseException) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
     def touch(self, message: Message) -> None: ...
 
@@ -218,14 +219,25 @@ class Message:
 
         A Requeue carries its own parameters; those of ENDS requeue without delay; any other counts as a failure.
         """
-        if self.answer is not None:
-            return
         if isinstance(exc, Requeue):
-            self.requeue(exc.delay, exc.backoff)
+            answer: tuple[float | None, bool] = exc.delay, exc.backoff
         elif isinstance(exc, ENDS):
-            self.requeue(0, backoff=False)
+            answer = 0, False
         else:
-            self.requeue()
+            answer = None, True
+            self._source.failed(self, exc)
+        if self.answer is None:
+            self.requeue(*answer)
+
+    def _fields(self) -> dict[str, object]:
+        """Further fields of log records about it."""
+        return {
+            "topic": self.topic,
+            "channel": self.channel,
+            "message_id": self.id,
+            "attempts": self.attempts,
+            "nsqd": self.nsqd_address,
+        }
 
     def __reduce__(self) -> str:
         raise TypeError("a Message belongs to its connection and cannot be pickled or copied; pass on its body")

@@ -14,6 +14,7 @@ import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,10 @@ from gnsq_like.options import ReaderOptions, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
+from gnsq_like.reader.hooks import ARGUMENTS, MessageHooks
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.running import NOT_STARTED, Running
+from gnsq_like.reader.steering import Steering
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime import at_exit, at_fork
@@ -47,11 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: With how many arguments each hook is called.
-_HOOK_ARGUMENTS = {"on_connect": 1, "on_disconnect": 2, "on_error": 2, "on_auth": 2, "on_backoff": 2}
-
-
-class Reader(KnownAttributes):
+class Reader(Steering, KnownAttributes):
     """Consumes a topic through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
@@ -71,6 +70,10 @@ class Reader(KnownAttributes):
     :param on_auth: hook, called with (address, authorized) when nsqd accepted the ``auth_secret``; authorized has
         ``identity``, ``identity_url`` and ``permission_count``
     :param on_backoff: hook, called with (level, seconds) when backoff begins or changes, (0, 0.0) when it ends
+    :param on_finish: hook, called with (message) when its FIN is on its way
+    :param on_requeue: hook, called with (message, delay in seconds) when its REQ is on its way
+    :param on_failure: hook, called with (message, exception) when its handler has failed
+    :param on_timeout: hook, called with (message) when it was not answered within nsqd's msg_timeout
     :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
         it returns, the message is finished; when it raises, the message is requeued without backoff
     :param on_expired: called instead of the handler with a message older than ``max_age``, likewise
@@ -94,16 +97,20 @@ class Reader(KnownAttributes):
         on_error: Callable[[str, NSQError], object] | None = None,
         on_auth: Callable[[str, Authorized], object] | None = None,
         on_backoff: Callable[[int, float], object] | None = None,
+        on_finish: Callable[[Message], object] | None = None,
+        on_requeue: Callable[[Message, float], object] | None = None,
+        on_failure: Callable[[Message, BaseException], object] | None = None,
+        on_timeout: Callable[[Message], object] | None = None,
         on_giving_up: Callable[[Message], object] | None = None,
         on_expired: Callable[[Message], object] | None = None,
         **options: Any,
     ) -> None:
         encode_topic(topic)
         encode_channel(channel)
+        super().__init__(make_options(ReaderOptions, options))
         self.topic = topic
         self.channel = channel
         self._name = f"{topic}/{channel}"
-        self.options = make_options(ReaderOptions, options)
         self.handler = handler
         make_decoder(self.options.decoder)  # checks it
         self._fixed = parse_addresses(nsqd_tcp_addresses)
@@ -111,22 +118,22 @@ class Reader(KnownAttributes):
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         self._hooks = HookRunner(
-            _HOOK_ARGUMENTS,
+            ARGUMENTS,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
             on_error=on_error,
             on_auth=on_auth,
             on_backoff=on_backoff,
+            on_finish=on_finish,
+            on_requeue=on_requeue,
+            on_failure=on_failure,
+            on_timeout=on_timeout,
         )
         for name, function in (("on_giving_up", on_giving_up), ("on_expired", on_expired)):
             if function is not None:
                 check_callable(name, function, 1)
         self._on_giving_up = on_giving_up
         self._on_expired = on_expired
-        self._max_in_flight = self.options.max_in_flight
-        #: "new", "running", "stopping" or "stopped".
-        self._state = "new"
-        self._paused = False
         #: See ``error``.
         self._fatal: NSQError | None = None
         self._subscriptions: dict[Address, Subscription] = {}
@@ -135,8 +142,6 @@ class Reader(KnownAttributes):
         self._reconnect_count = 0
         #: Over all starts of this Reader.
         self._counts = MessageCounts()
-        #: Set by start().
-        self._running: Running | None = None
         self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
@@ -170,7 +175,8 @@ class Reader(KnownAttributes):
         hub_handle = handle_here()
         # Steps that can fail come first, so that a failed start leaves nothing behind.
         poller = self._make_poller() if self._lookupds else None
-        flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed)
+        hooks = MessageHooks(self._hooks)
+        flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)
         flow.max_in_flight = self._max_in_flight
         flow.paused = self._paused
         handlers = Handlers(
@@ -180,7 +186,7 @@ class Reader(KnownAttributes):
             options,
             on_giving_up=self._on_giving_up,
             on_expired=self._on_expired,
-            on_error=self._report,
+            on_error=partial(self._hooks.call, "on_error"),
             is_starved=lambda: flow.is_starved,
         )
         redialer = Redialer(
@@ -193,7 +199,7 @@ class Reader(KnownAttributes):
             surveyed=poller is None,
         )
         watchdog = Watchdog(self._name)
-        self._running = Running(hub_handle, flow, handlers, redialer, watchdog, poller, PendingReply())
+        self._running = Running(hub_handle, flow, handlers, hooks, redialer, watchdog, poller, PendingReply())
         self._state = "running"
         self._fatal = None
         self._were_connected.clear()
@@ -355,7 +361,13 @@ class Reader(KnownAttributes):
         running = self._running
         assert running is not None
         subscription = Subscription(
-            address, self.topic, self.channel, running.flow, running.handlers, adaptive=self.options.adaptive_rdy
+            address,
+            self.topic,
+            self.channel,
+            running.flow,
+            running.handlers,
+            running.hooks,
+            adaptive=self.options.adaptive_rdy,
         )
         error = subscription.connect(
             self.options,
@@ -419,52 +431,7 @@ class Reader(KnownAttributes):
         while self._state == "running" and self._running is not None:
             yield from self._running.handlers.loop()
 
-    # -- steering -----------------------------------------------------------------------------------
-
-    @property
-    def max_in_flight(self) -> int:
-        """The limit of messages in flight on all connections; may be changed at any time, from any thread."""
-        return self._max_in_flight
-
-    @max_in_flight.setter
-    def max_in_flight(self, value: int) -> None:
-        make_options(ReaderOptions, {"max_in_flight": value})
-        self._max_in_flight = value
-        self._steer()
-
-    def pause(self) -> None:
-        """Receive no new messages until :meth:`resume`; those in flight are still handled. From any thread."""
-        self._paused = True
-        self._steer()
-
-    def resume(self) -> None:
-        """End a :meth:`pause`. From any thread."""
-        self._paused = False
-        self._steer()
-
-    def _steer(self) -> None:
-        """Apply the settings in the Reader's hub."""
-        running = self._running
-        if running is None or self._state != "running":
-            return
-        if running.hub_handle.here:
-            self._follow(running)
-        else:
-            running.hub_handle.call(self._follow, running)
-
-    def _follow(self, running: Running) -> None:
-        running.flow.max_in_flight = self._max_in_flight
-        running.flow.paused = self._paused
-        running.flow.plan_soon()
-        running.handlers.set_concurrency(self._concurrency())
-
-    def _concurrency(self) -> int:
-        return self.options.concurrency or max(1, self._max_in_flight)
-
-    @property
-    def is_starved(self) -> bool:
-        """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
-        return self._running is not None and self._running.flow.is_starved
+    # -- looking in ---------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """Counts since this Reader was made, in this process, and the state of each connection. From any thread."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.discovery.redial import Redialer
 from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
+from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -24,6 +25,7 @@ class Running:
     hub_handle: HubHandle
     flow: FlowControl
     handlers: Handlers
+    hooks: MessageHooks
     redialer: Redialer
     watchdog: Watchdog
     poller: LookupdPoller | None

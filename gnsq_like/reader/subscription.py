@@ -26,6 +26,7 @@ from gnsq_like.options import ConnectionOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
+from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 from gnsq_like.wire.frames import RawMessage
@@ -82,6 +83,7 @@ class Subscription:
         channel: str,
         flow: SubscriptionFlow,
         handlers: MessageHandlers,
+        hooks: MessageHooks,
         *,
         adaptive: bool,
     ) -> None:
@@ -103,6 +105,7 @@ class Subscription:
         self.renewal: Renewal | None = None
         self._adaptive = adaptive
         self._flow = flow
+        self._hooks = hooks
         self._deliver = handlers.put
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
@@ -289,7 +292,18 @@ class Subscription:
             delay = self._flow.requeue_delay(message.attempts)
         if not self.connection.requeue(message._id, delay):
             self._late([message])
+        elif self._hooks.requeue is not None:
+            self._hooks.requeue(message, delay)
         self._flow.written()
+
+    def failed(self, message: Message, exc: BaseException) -> None:
+        """Its handler raised ``exc``; only for the hook. Never switches."""
+        if self._hooks.failure is None:
+            return
+        if thread_id() != self._thread:
+            self._flow.hub_handle.call(self.failed, message, exc)
+            return
+        self._hooks.failure(message, exc)
 
     def touch(self, message: Message) -> None:
         """TOUCH. Never switches."""
@@ -355,6 +369,9 @@ class Subscription:
         self._flow.finished(self, messages, outcome)
         if not self.connection.finish_many([message._id for message in messages]):
             self._late(messages)
+        elif self._hooks.finish is not None:
+            for message in messages:
+                self._hooks.finish(message)
         self._flow.written()
 
     def _take(self, message: Message) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ import gevent
 from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
+from gnsq_like.runtime.raised import log_raised
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ class HookRunner:
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
 
+    def caller(self, name: str) -> Callable[..., None] | None:
+        """``call`` for the hook of this name; None if there is none, so that code on a fast path can leave it out."""
+        return None if self._hooks[name] is None else partial(self.call, name)
+
     def forked_child(self) -> None:
         """In a forked child: drop the scheduled calls, which are the parent's. Never switches."""
         at_fork.keep(self._greenlet)
@@ -61,8 +67,8 @@ class HookRunner:
                         logger.error("the hook %r did nothing: %s", hook, fault)
                 except ENDS:
                     raise
-                except BaseException:
-                    logger.exception("the hook %r raised", hook)
+                except BaseException as exc:
+                    log_raised(logger, logging.ERROR, f"the hook {hook!r} raised", exc)
         finally:
             # A hook may have ended this greenlet (SystemExit); make the remaining calls in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None

@@ -55,7 +55,7 @@ def test_a_name_of_a_recipe_exists(name: str) -> None:
 
 
 def test_the_page_names_things() -> None:
-    assert {"gnsq_like/options.py", "tests/conftest.py"} & set(PATHS)
+    assert {"gnsq_like/options/options.py", "tests/conftest.py"} & set(PATHS)
     assert ["peer", "scripted_nsqd"] in SUPPORT
     assert {"test", "lint", "test-all"} <= set(TARGETS)
     assert {"_option", "HELP", "Strike", "stats"} <= set(NAMES)

@@ -24,6 +24,8 @@ class Source:
         self.decode: Callable[[bytes], Any] | None = None
         #: For each answer its name, the message's id and what else was given.
         self.answers: list[tuple[Any, ...]] = []
+        #: What handlers raised.
+        self.failures: list[BaseException] = []
 
     def ids(self, answer: str) -> list[str]:
         """The messages that were answered so, in order."""
@@ -41,6 +43,9 @@ class Source:
     def drop(self, message: Message) -> None:
         message.answer = "LOST"
         self.answers.append(("drop", message.id))
+
+    def failed(self, message: Message, exc: BaseException) -> None:
+        self.failures.append(exc)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         self.answers.append(("requeue", message.id, delay, backoff))

@@ -30,7 +30,9 @@ def run_script(code: str, *arguments: str, timeout: float = 60) -> list[str]:
     """The lines that the program prints; it must end with status 0 and write nothing to stderr."""
     # Python 3.12 and later warn of every fork beside threads, which is what some of these programs are for.
     flags = ["-W", "error::ResourceWarning", "-W", "ignore:This process:DeprecationWarning"]
-    command = [sys.executable, *flags, "-c", textwrap.dedent(code), *arguments]
+    # Warnings in the log count as well.
+    code = "import logging\nlogging.basicConfig()\n" + textwrap.dedent(code)
+    command = [sys.executable, *flags, "-c", code, *arguments]
     done = run_beside(command, timeout=timeout, cwd=ROOT)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.stderr == "", done.stderr

@@ -12,6 +12,7 @@ from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader
 from gnsq_like.contrib.flask.workers import LOADER
+from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.pages import served_pages
 from gnsq_like.contrib.shared.readers import ReaderGroup
 from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
@@ -67,6 +68,7 @@ def make_commands(nsq: Extension) -> AppGroup:
             with _nsq_errors():
                 plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
             supervise(plan)
+        log_to_stderr_unless_configured()
         with _nsq_errors(), served_pages(health, readers, nsq.metrics_app, _report):
             for reader in readers:
                 click.echo(f"consuming {reader.topic}/{reader.channel}", err=True)

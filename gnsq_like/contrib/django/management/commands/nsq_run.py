@@ -21,6 +21,7 @@ from django.utils import autoreload
 from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.contrib.django.workers import LOADER
+from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.supervision import add_arguments, given_options, make_plan
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import Plan, supervise
@@ -66,6 +67,7 @@ class Command(BaseCommand):
         if given_options(options):
             self._make(names, options)  # finds what is wrong
             supervise(self._plan(names, stop_timeout, options, reload=settings.DEBUG and not noreload))
+        log_to_stderr_unless_configured()
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
             return

@@ -364,6 +364,9 @@ class ReaderOptions(DiscoveryOptions):
     max_redial_delay: float = _option(5.0, above=0)
     #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
+    #: Whether the log has tracebacks of failing handlers in any case; otherwise they are one line, and the traceback is
+    #: logged at DEBUG.
+    log_tracebacks: bool = _option(False, kind=bool)
     #: Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if bodies stay bytes.
     decoder: str | Callable[[bytes], Any] | None = _option(
         None, kind=str, choices=("json", "msgpack"), also=(None,), call=True

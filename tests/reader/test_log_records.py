@@ -1,0 +1,126 @@
+"""Failures in the log: one line and one record each, with fields for structured logs, and the traceback if wanted."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Batch, Message, deadletter
+from tests.support.daemons import wait_for
+from tests.support.peer import ScriptedNsqd
+from tests.support.reading import ID, answer_cls, ignore, reading, serve, until
+
+ONE = (ID % 1).decode()
+
+
+def store(_: object) -> None:
+    raise ValueError("no such\nuser")
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno >= level]
+
+
+def consume(nsqd: ScriptedNsqd, handler: Any, *, attempts: int = 1, last: bytes = b"REQ", **options: Any) -> None:
+    with reading([nsqd], handler, max_backoff_duration=0, **options):
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=attempts)
+        until(peer, last)
+        gevent.spawn(answer_cls, peer)
+
+
+def fields(record: logging.LogRecord, nsqd: ScriptedNsqd, attempts: int = 1) -> bool:
+    expected = {"topic": "t", "channel": "c", "message_id": ONE, "attempts": attempts, "nsqd": nsqd.address}
+    return {name: vars(record).get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("spawn", ["greenlet", "thread"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_failure_is_one_line(nsqd: ScriptedNsqd, batch: bool, spawn: str, caplog: pytest.LogCaptureFixture) -> None:
+    consume(nsqd, Batch(store, size=1) if batch else store, spawn=spawn)
+    [record] = logged(caplog)
+    assert record.levelno == logging.WARNING
+    assert not record.exc_info
+    text = record.getMessage()
+    assert "failed with" in text
+    assert re.search(rf": ValueError: no such user \({re.escape(__file__)}:\d+, in store\)$", text)
+    assert fields(record, nsqd)
+    assert vars(record).get("message_ids") == ([ONE] if batch else None)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_the_traceback_by_option_or_at_debug(nsqd: ScriptedNsqd, batch: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "gnsq_like.reader")
+    handler: Any = Batch(store, size=1) if batch else store
+    consume(nsqd, handler)
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["DEBUG"]
+    caplog.clear()
+    consume(nsqd, handler, log_tracebacks=True)
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("on_giving_up", "is_lost"), [(None, True), (ignore, False), (deadletter.ToLog(), False)], ids=str
+)
+def test_giving_up_is_one_error(
+    nsqd: ScriptedNsqd, on_giving_up: Any, is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    consume(nsqd, ignore, attempts=3, max_attempts=2, on_giving_up=on_giving_up, last=b"FIN")
+    [record] = logged(caplog, logging.ERROR)
+    text = record.getMessage()
+    assert f"gave up message {ONE} of t/c after 2 deliveries" in text
+    assert ("it is lost" in text) == is_lost
+    assert fields(record, nsqd, attempts=3)
+
+
+def test_giving_up_that_fails_is_one_error(nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture) -> None:
+    errors: list[object] = []
+    options: dict[str, Any] = {"on_giving_up": store, "on_error": lambda _, error: errors.append(error)}
+    consume(nsqd, ignore, attempts=3, max_attempts=2, **options)
+    [record] = logged(caplog)
+    assert record.levelno == logging.ERROR
+    assert "on_giving_up raised; message" in record.getMessage()
+    assert "in store)" in record.getMessage()
+    assert fields(record, nsqd, attempts=3)
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_false_is_one_error(nsqd: ScriptedNsqd, batch: bool, caplog: pytest.LogCaptureFixture) -> None:
+    refuse: Any = lambda _: False  # noqa: E731
+    consume(nsqd, Batch(refuse, size=1) if batch else refuse)
+    [record] = logged(caplog)
+    assert record.levelno == logging.ERROR
+    assert "returned False" in record.getMessage()
+    assert fields(record, nsqd)
+
+
+def test_a_message_that_is_too_old_is_no_warning(nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gnsq_like.reader")
+    consume(nsqd, ignore, max_age=1, last=b"FIN")
+    assert not logged(caplog)
+    [record] = [record for record in caplog.records if "has expired" in record.getMessage()]
+    assert fields(record, nsqd)
+
+
+def test_messages_that_are_not_answered_in_time(nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture) -> None:
+    held: list[Message] = []
+
+    def hold(message: Message) -> None:
+        message.enable_async()
+        held.append(message)
+
+    with reading([nsqd], hold):
+        peer = serve(nsqd, msg_timeout=1000)
+        peer.messages(ID % 1)
+        wait_for(lambda: logged(caplog))
+        held[0].requeue()
+        until(peer, b"REQ")
+        gevent.spawn(answer_cls, peer)
+    record = logged(caplog)[0]
+    assert "not answered within msg_timeout=1 s" in record.getMessage()
+    assert fields(record, nsqd)

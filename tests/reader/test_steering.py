@@ -1,0 +1,59 @@
+"""Settings of a Reader that may be changed at any time: before the start, while it runs, from another thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+import pytest
+
+from gnsq_like import Reader
+from gnsq_like.errors import InvalidOption
+from tests.support.peer import ScriptedNsqd
+from tests.support.reading import answer_cls, reading, until
+
+
+def here(change: Any) -> None:
+    change()
+
+
+def elsewhere(change: Any) -> None:
+    gevent.get_hub().threadpool.apply(change)
+
+
+def not_started(**options: Any) -> Reader:
+    return Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", **options)
+
+
+@pytest.mark.parametrize("where", [here, elsewhere])
+def test_max_in_flight_and_pauses_reach_nsqd(nsqd: ScriptedNsqd, where: Any) -> None:
+    with reading([nsqd], max_in_flight=3, adaptive_rdy=False) as reader:
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 3")
+        where(lambda: setattr(reader, "max_in_flight", 7))
+        assert peer.line() == b"RDY 7"
+        where(reader.pause)
+        assert peer.line() == b"RDY 0"
+        where(reader.resume)
+        until(peer, b"RDY 7")
+        gevent.spawn(answer_cls, peer)
+
+
+def test_what_is_set_before_the_start_is_kept(nsqd: ScriptedNsqd) -> None:
+    reader = reading([nsqd], adaptive_rdy=False)
+    reader.max_in_flight = 5
+    assert reader.max_in_flight == 5
+    with reader:
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 5")
+        gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, None, "5"])
+def test_a_wrong_max_in_flight_is_refused_and_changes_nothing(value: Any) -> None:
+    reader = not_started(max_in_flight=4)
+    with pytest.raises(InvalidOption, match="max_in_flight"):
+        reader.max_in_flight = value
+    assert reader.max_in_flight == 4
