@@ -37,8 +37,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from gnsq_like import Reader
-from gnsq_like.contrib.shared.readers import ReaderGroup
+from gnsq_like import Reader, ReaderGroup
 from gnsq_like.errors import NSQError
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class WorkerReaders:
         graceful = float(worker.cfg.graceful_timeout)
         self._patience = graceful - min(_MARGIN, _MARGIN_SHARE * graceful)
         self._deadline = None
-        group = ReaderGroup(_readers_of(self._source, worker))
+        group = ReaderGroup(*_readers_of(self._source, worker), own_thread=True)
         group.start()
         self._group, self._pid = group, os.getpid()
         self._sign = os.dup(worker.tmp.fileno())

@@ -40,7 +40,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gnsq_like import Producer, Reader
+from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
 
 try:
@@ -172,6 +172,14 @@ class Metrics:
                 self._seconds.labels(message.topic, message.channel).observe(time.perf_counter() - began)
 
         return timed_handler
+
+    def time_reader(self, reader: Reader) -> None:
+        """Replace the handler of ``reader``, which does not run, by its :meth:`timed` form."""
+        handler = reader.handler
+        if isinstance(handler, Batch):
+            reader.handler = Batch(self.timed(handler.handler), size=handler.size, interval=handler.interval)
+        elif handler is not None:
+            reader.handler = self.timed(handler)
 
     # -- reading ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ Nothing happens in the constructor: no socket, no greenlet, no lock.
 from __future__ import annotations
 
 import logging
-import signal as signals
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
@@ -34,6 +33,7 @@ from gnsq_like.reader.running import NOT_STARTED, Running
 from gnsq_like.reader.steering import Steering
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.until_signal import run_until_signal
 from gnsq_like.runtime import at_exit, at_fork
 from gnsq_like.runtime.callables import check_callable
 from gnsq_like.runtime.hook_runner import HookRunner
@@ -227,26 +227,12 @@ class Reader(Steering, KnownAttributes):
             is nsqd's error, a TLSError or a NegotiationFailed
         :raises InvalidOption: if it has no handler
         """
+        self._check_runnable()
+        run_until_signal(self, stop_timeout)
+
+    def _check_runnable(self) -> None:
         if self.handler is None:
             raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
-        self.start()
-        handlers: list[Any] = []
-        if self._running is not None and self._running.hub_handle.hub.main_hub:
-            handlers = [
-                gevent.signal_handler(number, self._signalled, number, stop_timeout)
-                for number in (signals.SIGTERM, signals.SIGINT)
-            ]
-        try:
-            self.wait()
-        finally:
-            for handler in handlers:
-                handler.cancel()
-            self.stop(stop_timeout)
-        if self._fatal is not None:
-            raise self._fatal
-
-    def _signalled(self, number: int, stop_timeout: float) -> None:
-        self.stop(0.0 if self._state == "stopping" and number == signals.SIGINT else stop_timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
@@ -268,16 +254,35 @@ class Reader(Steering, KnownAttributes):
         :returns: the number of messages unanswered after that time
         """
         running = self._running
-        if running is None:
-            return 0
-        if not running.hub_handle.here:
-            running.hub_handle.call(self._begin_to_stop, timeout)
-            return 0
-        self._begin_to_stop(timeout)
-        if running.handlers.is_worker(gevent.getcurrent()):
+        self._stop_soon(timeout)
+        if running is None or not running.hub_handle.here or self._is_handling(gevent.getcurrent()):
             return 0
         self.wait()
-        return 0 if running.stop is None else running.stop.left
+        return self._left
+
+    def _stop_soon(self, timeout: float) -> None:
+        """Begin to stop, from any thread. Never switches."""
+        running = self._running
+        if running is None:
+            return
+        if running.hub_handle.here:
+            self._begin_to_stop(timeout)
+        else:
+            running.hub_handle.call(self._begin_to_stop, timeout)
+
+    def _is_handling(self, greenlet: object) -> bool:
+        """Whether a handler, or the body of a loop over this Reader, runs in this greenlet."""
+        return self._running is not None and self._running.handlers.is_worker(greenlet)
+
+    @property
+    def _left(self) -> int:
+        """The messages unanswered at the end of the last stop."""
+        return 0 if self._running is None or self._running.stop is None else self._running.stop.left
+
+    def _on_stopped(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when it has stopped, in its hub; it must not switch. Never switches."""
+        if self._running is not None:
+            self._running.stopped.link(callback)
 
     def _begin_to_stop(self, timeout: float) -> None:
         running = self._running

@@ -77,6 +77,25 @@ class HubThread:
         hub_handle.call(self._end.settle)
         return bool(self._running.acquire(True, timeout))
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller is in this thread."""
+        return self.hub_handle is not None and self.hub_handle.here
+
+    def end_soon(self) -> None:
+        """End the thread once its greenlets let it; it cannot be started again. From any thread. Never switches."""
+        if self.hub_handle is not None:
+            self.hub_handle.call(self._end.settle)
+
+    def join(self, timeout: float | None) -> bool:
+        """After :meth:`end_soon`: wait for the end of the thread; False after ``timeout`` seconds. May block."""
+        if self._running is None:
+            return True
+        ended = bool(self._running.acquire(True, -1 if timeout is None else timeout))
+        if ended:
+            self._running.release()
+        return ended
+
     def forget(self) -> None:
         """In a forked child: drop the thread, which is the parent's."""
         at_fork.keep(self.hub_handle)

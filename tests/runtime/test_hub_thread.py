@@ -46,6 +46,18 @@ def test_it_ends_and_starts_again(thread: HubThread) -> None:
     assert second.run(thread_id) == second.thread
 
 
+def test_it_ends_soon_and_its_end_is_waited_for() -> None:
+    thread = HubThread("under test")
+    assert thread.join(0)
+    handle = thread.start()
+    assert handle.run(lambda: thread.here)
+    assert not thread.here
+    assert not thread.join(0)
+    handle.run(thread.end_soon)
+    assert thread.join(10.0)
+    assert "under test" not in {each.name for each in threading.enumerate()}
+
+
 def test_without_descriptors_it_does_not_start_and_may_start_later(thread: HubThread) -> None:
     with no_descriptors(os.getpid()), pytest.raises(OSError, match="Too many open files"):
         thread.start()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from flask.cli import AppGroup, ScriptInfo
 
-from gnsq_like import Reader
+from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
+from gnsq_like.contrib.reader_process import served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
-from gnsq_like.contrib.shared.pages import served_pages
-from gnsq_like.contrib.shared.readers import ReaderGroup
 from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import supervise
+
+if TYPE_CHECKING:
+    from gnsq_like.contrib.prometheus import Metrics
 
 
 class Extension(Protocol):
@@ -27,7 +29,7 @@ class Extension(Protocol):
     def declared_readers(self) -> list[tuple[str, str, str]]: ...
 
     @property
-    def metrics_app(self) -> Callable[..., Iterable[bytes]] | None: ...
+    def metrics(self) -> Metrics | None: ...
 
     @property
     def stop_timeout(self) -> float: ...
@@ -69,10 +71,10 @@ def make_commands(nsq: Extension) -> AppGroup:
                 plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
             supervise(plan)
         log_to_stderr_unless_configured()
-        with _nsq_errors(), served_pages(health, readers, nsq.metrics_app, _report):
+        with _nsq_errors(), served_pages(readers, health, nsq.metrics if health else None, _report):
             for reader in readers:
                 click.echo(f"consuming {reader.topic}/{reader.channel}", err=True)
-            ReaderGroup(readers).run(patience)
+            ReaderGroup(*readers).run(stop_timeout=patience)
 
     @group.command("publish")
     @click.argument("topic")

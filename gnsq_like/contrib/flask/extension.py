@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnsq_like import Batch, Producer, Reader
+from gnsq_like import Batch, Producer, Reader, ReaderGroup
 from gnsq_like.contrib.shared.declared import Declared
 from gnsq_like.contrib.shared.extras import missing
 
@@ -44,7 +44,6 @@ except ModuleNotFoundError as exc:
 
 from gnsq_like.contrib.flask.commands import make_commands
 from gnsq_like.contrib.health import report
-from gnsq_like.contrib.shared.readers import ReaderGroup
 from gnsq_like.contrib.shared.settings import Settings, make_settings
 from gnsq_like.errors import InvalidOption
 
@@ -265,12 +264,9 @@ class NSQ:
         If threading is patched they share the hub; otherwise they have a thread of their own.
         """
         state = self._state(app)
-        group = ReaderGroup(self.make_readers(names, state.app))
-        group.start()
-        try:
+        timeout = state.settings.own["STOP_TIMEOUT"]
+        with ReaderGroup(*self.make_readers(names, state.app), stop_timeout=timeout, own_thread=True) as group:
             yield group
-        finally:
-            group.stop(state.settings.own["STOP_TIMEOUT"])
 
     @property
     def stop_timeout(self) -> float:
@@ -299,6 +295,11 @@ class NSQ:
                 state.settings, state.producer = settings, producer
 
     # -- looking ------------------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The metrics that it was made with."""
+        return self._metrics
 
     @property
     def metrics_app(self) -> Callable[..., Iterable[bytes]] | None:

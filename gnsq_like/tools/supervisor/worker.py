@@ -31,7 +31,7 @@ from gnsq_like.tools.supervisor.process import memory_bytes
 from gnsq_like.tools.supervisor.roster import GRACE
 
 if TYPE_CHECKING:
-    from gnsq_like import Reader
+    from gnsq_like import Reader, ReaderGroup
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +67,15 @@ class Worker:
         self._reports = LineWriter(task["reports"])
         self._formatter = make_formatter(f"worker {self._number}", as_json=self._plan.log_json)
         self._readers: list[Reader] = []
+        #: The same, once they are started.
+        self._group: ReaderGroup | None = None
         #: Commands that the hub has not seen, and what wakes it.
         self._commands: deque[dict[str, Any]] = deque()
         self._wakeup: Any = get_hub().loop.async_()
         #: Set by the command to start or, before that, to stop.
         self._decided = Event()
         self._shares: list[int] = []
-        self._is_started = False
         self._is_stopping = False
-        self._left: dict[Reader, int] = {}
-        #: Why a Reader stopped by itself.
-        self._error: NSQError | None = None
 
     def run(self) -> int:
         """Load, wait for the start, run; returns the exit status."""
@@ -143,31 +141,24 @@ class Worker:
     # -- running ------------------------------------------------------------------------------------
 
     def _work(self) -> int:
-        self._is_started = True
+        from gnsq_like import ReaderGroup
+
+        group = self._group = ReaderGroup(*self._readers, stop_timeout=self._plan.stop_timeout)
         gevent.signal_handler(signal.SIGTERM, self._terminated)
         gevent.signal_handler(signal.SIGINT, self._terminated)
         try:
             self._share(self._shares)
-            for reader in self._readers:
-                reader.start()
+            group.start()
         except NSQError as exc:
-            self._stop(0.0)
             return self._fail(str(exc), exc)
         timer = get_hub().loop.timer(0.0, BEAT)
         timer.start(self._beat)
-        gevent.joinall([gevent.spawn(self._watch, reader) for reader in self._readers])
+        group.wait()
         timer.close()
-        if self._error is not None:
-            return self._fail(str(self._error), self._error)
-        self._reports.send("stopped", left=sum(self._left.values()))
+        if group.error is not None:
+            return self._fail(str(group.error), group.error)
+        self._reports.send("stopped", left=group.left)
         return 0
-
-    def _watch(self, reader: Reader) -> None:
-        """Wait for the end of one Reader; if it gave up by itself, the others end with it."""
-        reader.wait()
-        if reader.error is not None and self._error is None:
-            self._error = reader.error
-            self._stop(self._plan.stop_timeout)
 
     def _share(self, shares: list[int]) -> None:
         for reader, most in zip(self._readers, shares, strict=True):
@@ -198,12 +189,8 @@ class Worker:
         """Stop all Readers; a further call can only shorten the time. Never switches."""
         self._is_stopping = True
         self._decided.set()
-        if self._is_started:
-            for reader in self._readers:
-                gevent.spawn(self._stop_reader, reader, timeout)
-
-    def _stop_reader(self, reader: Reader, timeout: float) -> None:
-        self._left[reader] = reader.stop(timeout)
+        if self._group is not None:
+            self._group.begin_to_stop(timeout)
 
     def _terminated(self) -> None:
         """SIGTERM or SIGINT, from somebody else than the master."""
@@ -219,7 +206,7 @@ class Worker:
                 self._pass_on(command)
                 if command["is"] == "stacks" and not self._is_done_in_hub(command):
                     self._show_stacks()
-        if not self._is_started:
+        if self._group is None:
             os._exit(1)
         self._pass_on({"is": "stop", "timeout": self._plan.stop_timeout})
         _sleep(self._plan.stop_timeout + GRACE)
@@ -248,7 +235,7 @@ class Worker:
             if kind == "start":
                 self._shares = command["shares"]
                 self._decided.set()
-            elif kind == "share" and self._is_started and not self._is_stopping:
+            elif kind == "share" and self._group is not None and not self._is_stopping:
                 self._share(command["shares"])
             elif kind == "stop":
                 self._stop(command["timeout"])

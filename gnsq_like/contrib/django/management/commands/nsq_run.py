@@ -27,7 +27,7 @@ from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import Plan, supervise
 
 if TYPE_CHECKING:
-    from gnsq_like.contrib.shared.readers import ReaderGroup
+    from gnsq_like import ReaderGroup
 
 
 class Command(BaseCommand):
@@ -88,22 +88,21 @@ class Command(BaseCommand):
         group = self._make(names, options)
         try:
             with self._pages(group, options["health"]):
-                group.run(_or_set(stop_timeout))
+                group.run(stop_timeout=_or_set(stop_timeout))
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
 
     def _pages(self, group: ReaderGroup, address: str | None) -> AbstractContextManager[None]:
-        from gnsq_like.contrib.shared.pages import served_pages
+        from gnsq_like.contrib.reader_process import served_pages
 
-        metrics = conf.metrics()
-        return served_pages(address, group.readers, None if metrics is None else metrics.wsgi_app(), self._report)
+        return served_pages(group.readers, address, conf.metrics() if address else None, self._report)
 
     def _report(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
 
-    def _make(self, names: list[str], options: dict[str, Any]) -> ReaderGroup:
-        from gnsq_like.contrib.shared.readers import ReaderGroup
+    def _make(self, names: list[str], options: dict[str, Any], *, own_thread: bool = False) -> ReaderGroup:
+        from gnsq_like import ReaderGroup
 
         if not options["skip_checks"]:
             self.check()
@@ -116,7 +115,7 @@ class Command(BaseCommand):
                     f"Handlers of {', '.join(counts)} would share one database connection and its transaction: run "
                     'each in an nsq_run of its own, or with spawn="thread".'
                 )
-            self._group = ReaderGroup(each.make(conf.metrics()) for each in wanted)
+            self._group = ReaderGroup(*(each.make(conf.metrics()) for each in wanted), own_thread=own_thread)
         except (LookupError, NSQError, ImproperlyConfigured) as exc:
             raise CommandError(str(exc)) from exc
         if options["verbosity"]:
@@ -129,7 +128,7 @@ class Command(BaseCommand):
         from gevent.event import Event
 
         autoreload.raise_last_exception()
-        group = self._make(names, options)
+        group = self._make(names, options, own_thread=True)
         with self._pages(group, options["health"]):
             group.start()
             if options["health"]:

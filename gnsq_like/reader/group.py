@@ -1,0 +1,214 @@
+"""``ReaderGroup``: several Readers as one.
+
+The Readers live in the hub of the caller of ``start``, or with ``own_thread`` in a thread and a hub of their own. The
+group itself keeps nothing about them: each Reader reports its own end, and the last one ends the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import fields
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import gevent
+from gevent import monkey
+
+from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.reader.flow_control import MessageCounts
+from gnsq_like.reader.reader import Reader
+from gnsq_like.reader.until_signal import run_until_signal
+from gnsq_like.runtime import at_fork
+from gnsq_like.runtime.hub_thread import HubThread
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for a thread of their own to start all Readers.
+_START_TIMEOUT = 10.0
+#: Seconds after the timeout of a stop for the steps after the handlers, in a thread that may be blocked.
+_GRACE = 2.0
+
+#: Of each Reader's stats: what the group's has the sum of.
+_SUMMED = (
+    *(field.name for field in fields(MessageCounts)),
+    "max_in_flight",
+    "in_flight",
+    "waiting",
+    "busy",
+    "reconnects",
+)
+#: States of Readers; that of the group is the first that one of them has.
+_STATES = ("running", "stopping", "stopped", "new")
+
+
+class ReaderGroup:
+    """Several Readers that start, run and stop together; a Reader that gives up stops the others.
+
+    ::
+
+        with ReaderGroup(archiving, counting) as group:
+            group.wait()
+
+    :param readers: not started
+    :param stop_timeout: seconds for running handlers at the end of a ``with`` block, or when a Reader gives up
+    :param own_thread: whether the Readers get a thread with a hub of their own, so that the caller's may block; without
+        effect where threading is patched
+    :raises InvalidOption: for anything but Readers, and for one that is given twice
+
+    Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block.
+    """
+
+    def __init__(self, *readers: Reader, stop_timeout: float = 30.0, own_thread: bool = False) -> None:
+        for reader in readers:
+            if not isinstance(reader, Reader):
+                raise InvalidOption("readers", reader, "it must be a Reader; for a list of them write *readers")
+        if len(set(readers)) < len(readers):
+            raise InvalidOption("readers", readers, "each must be another one")
+        self.readers = readers
+        self._stop_timeout = stop_timeout
+        self._own_thread = own_thread
+        #: While the Readers run in a thread of their own.
+        self._thread: HubThread | None = None
+
+    def __repr__(self) -> str:
+        return f"<ReaderGroup {self._state} {', '.join(map(repr, self.readers))}>"
+
+    @property
+    def error(self) -> NSQError | None:
+        """Why a Reader gave up, see ``Reader.error``. Otherwise None."""
+        return next((reader.error for reader in self.readers if reader.error is not None), None)
+
+    @property
+    def _state(self) -> str:
+        states = {reader.stats()["state"] for reader in self.readers}
+        return next((state for state in _STATES if state in states), "stopped")
+
+    def start(self) -> None:
+        """Start all, and return. Next: :meth:`wait`, :meth:`stop`.
+
+        May block for an instant with a thread of their own; otherwise it switches only if it fails.
+
+        :raises NSQError: if one cannot be started, for instance because it already runs; none that this started is left
+        """
+        if not self._own_thread or monkey.is_module_patched("threading"):
+            self._start_here()
+            return
+        thread = HubThread("gnsq_like readers")
+        self._thread = thread
+        at_fork.register(self, ReaderGroup._forked_child)
+        try:
+            thread.start().run(self._start_here, timeout=_START_TIMEOUT)
+        except BaseException:
+            self._thread = None
+            thread.end_soon()
+            raise
+
+    def _start_here(self) -> None:
+        started: list[Reader] = []
+        try:
+            for reader in self.readers:
+                reader.start()
+                started.append(reader)
+        except BaseException:
+            for reader in started:
+                reader._stop_soon(0.0)
+            for reader in started:
+                reader.wait()
+            raise
+        for reader in self.readers:
+            reader._on_stopped(partial(self._one_stopped, reader))
+
+    def _one_stopped(self, reader: Reader) -> None:
+        """In the Readers' hub. Never switches."""
+        if reader.error is not None and self._state == "running":
+            logger.error("%r gave up, and the other Readers of its group are stopped: %s", reader, reader.error)
+            self.begin_to_stop(self._stop_timeout)
+        thread = self._thread
+        if thread is not None and self._state == "stopped":
+            thread.end_soon()
+
+    def run(self, *, stop_timeout: float | None = None) -> None:
+        """Start all, and block until they have stopped: by :meth:`stop`, SIGTERM, SIGINT, or by themselves. May switch.
+
+        Signals are handled only in the main thread. A second SIGINT ends the wait for running handlers.
+
+        :param stop_timeout: seconds for running handlers after a signal, instead of the group's
+        :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have been stopped, too
+        :raises InvalidOption: if a Reader has no handler
+        """
+        for reader in self.readers:
+            reader._check_runnable()
+        run_until_signal(self, self._stop_timeout if stop_timeout is None else stop_timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all have stopped; False after ``timeout`` seconds. May switch, or block.
+
+        It does not raise: see :attr:`error`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+        if not all(reader.wait(left()) for reader in self.readers):
+            return False
+        thread = self._thread
+        return thread is None or thread.here or thread.join(left())
+
+    def begin_to_stop(self, timeout: float | None = None) -> None:
+        """Begin a stop of all: no new messages are taken. From any thread. Never switches. Next: :meth:`wait`.
+
+        :param timeout: seconds for running handlers, instead of the group's; further calls can only shorten them
+        """
+        for reader in self.readers:
+            reader._stop_soon(self._stop_timeout if timeout is None else timeout)
+
+    def stop(self, timeout: float | None = None) -> int:
+        """Stop all in order and at the same time, as ``Reader.stop`` does; twice is fine. May switch, or block.
+
+        Called by a handler, or inside ``for message in reader``, this only begins the stop and returns 0.
+
+        :param timeout: seconds for running handlers, instead of the group's
+        :returns: the number of messages unanswered after that time
+        """
+        seconds = self._stop_timeout if timeout is None else timeout
+        self.begin_to_stop(seconds)
+        if any(reader._is_handling(gevent.getcurrent()) for reader in self.readers):
+            return 0
+        # A hub of their own may be blocked by a handler.
+        self.wait(None if self._thread is None else seconds + _GRACE)
+        return self.left
+
+    @property
+    def left(self) -> int:
+        """The messages unanswered at the end of the last stop."""
+        return sum(reader._left for reader in self.readers)
+
+    def _forked_child(self, loop_lives: bool) -> None:
+        """For ``at_fork``: the thread is the parent's."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.forget()
+
+    def __enter__(self) -> ReaderGroup:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop all.
+
+        :raises NSQError: if a Reader gave up, unless another exception ends the block
+        """
+        self.stop()
+        if exc is None and self.error is not None:
+            raise self.error
+
+    def stats(self) -> dict[str, Any]:
+        """The sums of the Readers' counts, and ``readers``, a list with the statistics of each. From any thread."""
+        each = [{"topic": reader.topic, "channel": reader.channel, **reader.stats()} for reader in self.readers]
+        sums = {name: sum(stats[name] for stats in each) for name in _SUMMED}
+        return {"state": self._state, **sums, "readers": each}
