@@ -34,6 +34,7 @@ HELP: Mapping[str, str] = {
     "default_requeue_delay": "delay of a failed message, times its attempts",
     "deflate": "compress with deflate; =prefer: if nsqd offers it",
     "deflate_level": "1 (fast) to 9 (small)",
+    "fail_fast": "fail publishes at once while every nsqd is away",
     "heartbeat_interval": "an nsqd that is silent for two of these is dead",
     "hostname": "the client's host in nsqd's statistics",
     "linger": "time that the first message of a batch waits for others",

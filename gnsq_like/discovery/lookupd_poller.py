@@ -68,6 +68,11 @@ class LookupdPoller:
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
+    @property
+    def all_failed(self) -> bool:
+        """Whether no nsqlookupd has answered the last time it was asked."""
+        return all(client.url in self.failures for client in self._clients)
+
     def start(self) -> None:
         """Start the poller greenlet. Never switches."""
         self._greenlet = gevent.spawn(self._run)

@@ -288,6 +288,8 @@ class ProducerOptions(DiscoveryOptions):
 
     #: Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.
     timeout: float = _option(10.0, above=0)
+    #: Whether publishes fail at once while every nsqd is away, and do not wait for one until their deadline.
+    fail_fast: bool = _option(False, kind=bool)
     #: Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.
     retry_unknown: bool = _option(False, kind=bool)
     #: Maximum number of unanswered publishes per connection; further ones wait.

@@ -114,6 +114,7 @@ class Batching:
         #: Whether the open batches will leave in the hub's next iteration.
         self._due = False
         pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
+        pool.flush = self.flush
 
     def add(self, member: Member) -> None:
         """Add a message to its topic's batch. Never switches."""

@@ -12,10 +12,12 @@ import random
 import time
 from typing import Any, Protocol
 
+import gevent
+
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Tries
-from gnsq_like.errors import ConnectionFailed, NsqdError, NSQError
+from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
@@ -24,6 +26,13 @@ from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.inner_greenlet import InnerGreenlet
 
 logger = logging.getLogger(__name__)
+
+#: With ``fail_fast``: the longest delay before an unreachable nsqd is redialled, in seconds; half of it is random.
+_REDIAL_MAXIMUM = 0.5
+#: Seconds after which a try that hangs gets another beside it, and how many there may be. (A handshake may need more
+#: time, but a lost packet must not delay the recovery.)
+_HANGING = 1.0
+_MOST_TRIES = 5
 
 
 class DestinationOwner(Protocol):
@@ -48,10 +57,14 @@ class Destination:
         self._pool = pool
         self._options = pool.options
         self.connection: Connection | None = None
-        self._dialling: Any = None
+        #: The greenlets that try to connect, and the monotonic time when the last one began.
+        self._dialling: set[Any] = set()
+        self._dialled_at = 0.0
         self._tries = Tries()
         #: Why it has no connection; None if it has one, or was never tried.
         self.failure: NSQError | None = None
+        #: Whether the last try to connect failed.
+        self._unreachable = False
         #: Whether it had no room when asked; its next answer then makes the pool send queued publishes.
         self.blocked = False
         #: Monotonic time when a publish was last left unanswered; others are preferred until it sends anything.
@@ -72,15 +85,25 @@ class Destination:
     @property
     def retry_at(self) -> float | None:
         """Monotonic time of the next try to connect; None while connected or connecting."""
-        return None if self.connected or self._dialling is not None else self._tries.not_before
+        return None if self.connected or self._dialling else self._tries.not_before
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is connected and not doubted."""
+        return self.connected and not self.doubted
+
+    @property
+    def away(self) -> bool:
+        """Whether it is doubted, or the last try to connect failed; a first try may be under way."""
+        return self.doubted if self.connected else self._unreachable
 
     def ready(self, now: float) -> bool:
         """Whether a publish can be sent now; starts connecting if that is due. Never switches."""
         connection = self.connection
         if connection is None or not connection.alive:
             self.blocked = True
-            if self._dialling is None and now >= self._tries.not_before and self.wanted:
-                self._dialling = InnerGreenlet.spawn(self._dial)
+            if not self._dialling and now >= self._tries.not_before:
+                self._try(now)
             return False
         if now - connection.last_received_at > self._options.heartbeat_interval:
             # This thread has not read for long; nsqd may have closed the connection.
@@ -96,6 +119,23 @@ class Destination:
         self.blocked = True
         return False
 
+    def reconnect(self, now: float) -> None:
+        """Connect again at once if a connection that had lasted is lost. Never switches."""
+        if self.connection is not None:
+            self.ready(now)
+
+    def redial(self, now: float) -> float:
+        """Try to connect if that is due, also beside a doubted connection and tries that hang. Never switches.
+
+        :returns: monotonic time when the next try is due
+        """
+        due = self._dialled_at + _HANGING if self._dialling else self._tries.not_before
+        if now < due:
+            return due
+        if len(self._dialling) < _MOST_TRIES:
+            self._try(now)
+        return now + _HANGING
+
     @property
     def doubted(self) -> bool:
         """Whether a publish was not answered in time, and nothing has been received since."""
@@ -104,6 +144,14 @@ class Destination:
     def doubt(self) -> None:
         """A publish was not answered in time."""
         self._doubted_at = time.monotonic()
+        self.blocked = True
+        if self.connection is not None:
+            self.connection.catch_up()  # this thread may not have read for long
+
+    def _try(self, now: float) -> None:
+        if self.wanted:
+            self._dialled_at = now
+            self._dialling.add(InnerGreenlet.spawn(self._dial))
 
     def _dial(self) -> None:
         pool = self._pool
@@ -125,19 +173,37 @@ class Destination:
             logger.exception("unexpected error while connecting to %s", self.name)
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
-            self.connection = connection
-            self.failure = None
-            self._tries.refused = False
-            pool.hooks.call("on_connect", self.name)
+            self._take(connection)
         finally:
-            self._dialling = None
-            self.blocked = False
+            self._dialling.discard(gevent.getcurrent())
+            self.blocked = self.doubted
             self._pool.changed()
 
+    def _take(self, connection: Connection) -> None:
+        """Use a new connection, also instead of one that is doubted. May switch."""
+        self._unreachable = self._tries.refused = False
+        old = self.connection
+        if old is not None and old.alive:
+            old.catch_up()  # nsqd may have answered on both at the same time
+            if self.usable:
+                connection.close()
+                return
+        self.connection = connection
+        self.failure = None
+        if old is not None and old.alive:
+            lost = ConnectionLost(self.name, "nsqd left publishes unanswered, and answers on a new connection")
+            self._pool.hooks.call("on_disconnect", self.name, lost)
+            old.close()
+        self._pool.hooks.call("on_connect", self.name)
+
     def _failed(self, error: NSQError) -> None:
+        # With fail_fast an nsqd that is away is redialled all the time.
+        again = self._options.fail_fast and self._unreachable and str(error) == str(self.failure)
+        self._unreachable = True
         self.failure = error
-        is_news = self._tries.failed(error)
-        logger.warning("%s; next try in %.1f s", error, self._pause())
+        is_news = self._tries.failed(error) and not again
+        pause = self._pause()
+        logger.log(logging.DEBUG if again else logging.WARNING, "%s; next try in %.1f s", error, pause)
         if is_news:
             self._pool.report(self.name, error)
 
@@ -147,6 +213,8 @@ class Destination:
         if not self._tries.refused:
             # Only publishes make it connect, so there should be a try within the time of each.
             longest = min(longest, self._options.timeout / 2)
+            if self._options.fail_fast:
+                longest = min(longest, _REDIAL_MAXIMUM)
         pause = redial_delay(self._tries.count, random.random, maximum=longest)
         self._tries.not_before = time.monotonic() + pause
         return pause
@@ -162,7 +230,10 @@ class Destination:
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.
-        self.failure = error
+        if connection is self.connection:
+            self.failure = error
+        elif error is None:
+            return  # closed by _take
         if error is not None:
             logger.warning("%s", error)
             self._tries.count += 1
@@ -191,10 +262,12 @@ class Destination:
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""
+        if self.connected:
+            if self.doubted:
+                return f"nsqd at {self.name} left a publish unanswered, and has sent nothing since"
+            return f"nsqd at {self.name} has no room: too many publishes are unanswered"
         if self.failure is not None:
             return str(self.failure)
-        if self.connected:
-            return f"nsqd at {self.name} has no room: too many publishes are unanswered"
         return f"no connection to {self.name} yet"
 
     def stats(self) -> dict[str, object]:
@@ -209,12 +282,10 @@ class Destination:
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""
-        if self._dialling is not None:
-            self._dialling.kill()
+        gevent.killall(list(self._dialling))
         if self.connection is not None:
             self.connection.close()
 
     def forked_child(self) -> None:
         """In a forked child: stop connecting. The connection is registered at ``at_fork`` itself."""
-        if self._dialling is not None:
-            self._dialling.kill(block=False)
+        gevent.killall(list(self._dialling), block=False)

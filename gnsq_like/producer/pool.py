@@ -2,7 +2,7 @@
 
 A publish is sent at once by its caller if a connection has room. Otherwise it is queued, and the hub sends it when
 something changes: a new connection, room on one, the time for another try to connect. The caller is woken only once,
-with the outcome.
+with the outcome. While the circuit is open (``circuit``) nothing is queued: every publish fails.
 
 A publish that nsqd does not have (NotSent) is queued again until its deadline. A refusal is passed to the
 caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of a duplicate.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from gnsq_like.addresses import Address
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
+from gnsq_like.producer.circuit import Circuit
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.outcomes import PublishCounts, Waker
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
+
+_CLOSED = "the Producer was closed before this was sent"
 
 
 class Pool:
@@ -73,18 +76,22 @@ class Pool:
         #: Settled when the queue has room, and when nothing is pending.
         self._room: deque[PendingReply] = deque()
         self._drained: list[PendingReply] = []
-        #: Returns the number of publishes in open batches.
+        #: Returns the number of publishes in open batches, and sends these.
         self.held: Callable[[], int] = int
+        self.flush: Callable[[], object] = int
         self._lookupds = lookupds
         self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
+        #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
+        self.surveyed = not lookupds
+        self.circuit = Circuit(self)
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
-        if not self._queue or publish.is_copy:
+        if self.circuit.reason is None and (not self._queue or publish.is_copy):
             destination = self._choose(publish, now)
             if destination is not None:
                 destination.send(publish)
@@ -92,8 +99,9 @@ class Pool:
         self._enqueue(publish)
 
     def _enqueue(self, publish: Publish) -> None:
-        if self.stopped:
-            publish.complete(publish.doubt or NotSent("the Producer was closed before this was sent"))
+        refusal = _CLOSED if self.stopped else self.circuit.reason
+        if refusal is not None:
+            publish.complete(publish.doubt or NotSent(refusal))
             return
         publish.sent_to = None
         self._queue.append(publish)
@@ -144,6 +152,9 @@ class Pool:
         self._due = False
         if self.stopped:
             return
+        if self.circuit.check():
+            self.flush()
+            self._fail_queued(self.circuit.reason)
         queue = self._queue
         now = time.monotonic()
         stuck: list[Publish] = []
@@ -164,6 +175,11 @@ class Pool:
         while self._room and len(queue) < self.options.max_pending_count:
             self._room.popleft().settle()
         self.check_drained()
+
+    def _fail_queued(self, reason: str | None) -> None:
+        while self._queue:
+            publish = self._queue.popleft()
+            publish.complete(publish.doubt or NotSent(reason))
 
     def _arm_retry(self) -> None:
         """Set the timer to the next time to connect, if publishes are queued. Never switches."""
@@ -244,11 +260,10 @@ class Pool:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
         self._retry.cancel()
+        self.circuit.cancel()
         if self._discovery is not None:
             self._discovery.stop()
-        while self._queue:
-            publish = self._queue.popleft()
-            publish.complete(publish.doubt or NotSent("the Producer was closed before this was sent"))
+        self._fail_queued(_CLOSED)
         for reply in (*self._room, *self._drained):
             reply.settle(NotRunning("the Producer is closed"))
         self._room.clear()
@@ -270,6 +285,7 @@ class Pool:
         if not loop_lives:
             return  # nothing of it runs any more
         self._retry.cancel()
+        self.circuit.cancel()
         self.deadlines.close()
         self._queue.clear()
         if self._discovery is not None:
@@ -288,6 +304,7 @@ class Pool:
 
     def _found(self, addresses: list[Address], complete: bool) -> None:
         self._discovered = True
+        self.surveyed = self.surveyed or complete
         found = dict.fromkeys((*self._fixed, *addresses))
         known = {destination.address for destination in self.destinations}
         for destination in self.destinations:
@@ -302,6 +319,14 @@ class Pool:
     def _lookup_failed(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
         self.report(address, error)
+        if self._discovery is not None and self._discovery.all_failed:
+            self.surveyed = True
+            self.changed()
+
+    def look_again(self) -> None:
+        """Ask the nsqlookupds soon, if there are any: nsqds may be back, or at other addresses. Never switches."""
+        if self._discovery is not None:
+            self._discovery.hurry()
 
     def lost(self, destination: Destination, error: NSQError | None) -> None:
         """A connection has ended; its unanswered publishes are already settled."""
@@ -309,8 +334,7 @@ class Pool:
         if not self.stopped:
             if not destination.wanted:
                 self.destinations = [each for each in self.destinations if each is not destination]
-            if self._discovery is not None:
-                self._discovery.hurry()
+            self.look_again()
         self.changed()
 
     def report(self, address: str, error: NSQError) -> None:

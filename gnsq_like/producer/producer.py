@@ -158,7 +158,7 @@ class _Running:
             return
         self._beginning = True
         try:
-            if type(publish) is Member:
+            if type(publish) is Member and self.pool.circuit.reason is None:
                 self.batching.add(publish)  # type: ignore[union-attr]
             else:
                 self.pool.deadlines.add(publish)
@@ -476,6 +476,7 @@ class Producer(KnownAttributes):
             "state": "closed" if self._closed else "new" if pool is None else "running",
             **asdict(PublishCounts() if pool is None else pool.counts),
             "waiting": 0 if pool is None else pool.waiting_count,
+            "away": None if pool is None or self._closed else pool.circuit.reason,
             "connections": {}
             if pool is None
             else {destination.name: destination.stats() for destination in list(pool.destinations)},

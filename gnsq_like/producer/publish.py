@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+import gevent
 from gevent import getcurrent
 
 from gnsq_like.errors import NotSent, OutcomeUnknown
@@ -149,6 +150,7 @@ class Publish(PendingReply):
     def wait_here(self) -> None:
         """Wait until done, in a greenlet of the pool's thread; an interrupted wait abandons it. May switch."""
         if self.done:
+            gevent.sleep(0)  # it failed at once; a caller that tries again in a loop must not keep the hub from running
             return
         hub = self.owner.hub
         self.greenlet = getcurrent()
