@@ -389,6 +389,7 @@ class Producer(KnownAttributes):
         try:
             answered = wait.wait(publish.deadline - now + _GRACE)
         except BaseException:
+            publish.forget()  # now: its thread may have what it waits for before the call
             running.hub_handle.call(publish.abandon)
             raise
         if not answered:

@@ -4,8 +4,8 @@ A ``Publish`` is also the token that a connection settles. Its owner, the pool, 
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
 changes on the wire.
 
-Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread, and
-``withdraw``. Only ``wait_here`` may switch.
+Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
+``withdraw``, and ``forget``. Only ``wait_here`` may switch.
 """
 
 from __future__ import annotations

@@ -102,6 +102,27 @@ def test_what_waits_for_a_connection_is_not_sent_later_either(
     following.get(timeout=PATIENCE)
 
 
+def test_nor_is_what_a_killed_caller_has_published(producers: Callable[..., Producer], nsqd: ScriptedNsqd) -> None:
+    """Although the thread of the connections may have nsqd's answer before it is told that the caller is gone."""
+    producer = producers(nsqd.address)
+    publish = publisher(producer, "a greenlet")
+    killed = publish("t", b"killed")
+    peer = nsqd.accept()
+    assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")
+    peer.body()
+    with blocked(producer, "C"):
+        pool = producer._pool
+        assert pool is not None
+        [queued] = pool._queue
+        killed.kill()
+        # Which of the two comes first is up to the kernel, so only this shows that it does not matter.
+        assert queued.done
+        peer.send(OK)
+    following = publish("t", b"following")
+    answer_one(peer, b"following")
+    following.get(timeout=PATIENCE)
+
+
 @pytest.mark.parametrize("caller", ["a thread", "a greenlet"])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_sent_is_unknown_and_says_where(
