@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import gevent
 
@@ -201,13 +202,13 @@ def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
 
 def _itself(address: str, info: NsqdInfo, names: Iterable[str]) -> Node:
     """An nsqd as it describes itself; one before 0.2.20 leaves out its address."""
-    bare = address.partition("://")[2] or address
-    host = (info.broadcast_address or bare.rpartition(":")[0]).removeprefix("[").removesuffix("]")
+    own = urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    host = (info.broadcast_address or own).removeprefix("[").removesuffix("]")
     topics = dict.fromkeys(sorted(names), False)
     http_port = info.http_port or 0
-    return Node(
-        address, join_host_port(host, info.tcp_port or 0), info.hostname or host, info.version, host, http_port, topics
-    )
+    # It was reached there just now; its broadcast address may be known to others only.
+    tcp_address = join_host_port(own, info.tcp_port or 0)
+    return Node(address, tcp_address, info.hostname or host, info.version, host, http_port, topics)
 
 
 def _united(answers: Mapping[str, Iterable[NsqdNode]]) -> dict[str, Node]:
