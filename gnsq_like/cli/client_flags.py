@@ -8,7 +8,7 @@ that has two; ``--consumer-opt`` and ``--producer-opt`` are for one, and overrid
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import click
@@ -136,11 +136,11 @@ def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -
     ctx.exit()
 
 
-def _add_flags(function: Any, kind: type[ConnectionOptions]) -> None:
+def _add_flags(function: Any, kind: type[ConnectionOptions], without: Container[str] = ()) -> None:
     """Add the client flags that the function does not have yet."""
     params = function.__dict__.setdefault("__click_params__", [])
     known = {each.name for each in params if isinstance(each, ClientFlag)}
-    params += [ClientFlag(name, kind) for name in _flag_names(kind) if name not in known]
+    params += [ClientFlag(name, kind) for name in _flag_names(kind) if name not in known and name not in without]
 
 
 def _client_options(
@@ -256,6 +256,21 @@ def publishes(function: Any) -> Any:
         help="Any option of the producer; may be repeated.",
     )(command)
     _add_flags(command, ProducerOptions)
+    return command
+
+
+def connects(function: Any) -> Any:
+    """A decorator: the tool finds nsqds over HTTP, and connects to them. Its function gets ``connecting``.
+
+    Those are options of a Connection, for Readers and Producers; but no sample_rate, which has nsqd drop messages.
+    """
+
+    @functools.wraps(function)
+    def command(**values: Any) -> Any:
+        ctx = click.get_current_context()
+        return function(connecting=_client_options(ctx, ConnectionOptions, (), {}), **values)
+
+    _add_flags(command, ConnectionOptions, {"sample_rate"})
     return command
 
 

@@ -43,6 +43,12 @@ def checked_stdout() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except StdoutFailed:
-        # What is buffered would be written again at exit, and fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        discard_stdout(stdout.fileno())
         raise
+
+
+def discard_stdout(descriptor: int = 1) -> None:
+    """After a failure: what is buffered goes nowhere, because it would be written again at exit, and fail again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import gevent
 
@@ -72,6 +73,17 @@ class Node:
     topics: dict[str, bool] = field(default_factory=dict)
     #: The nsqlookupds that know it.
     lookupds: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Found:
+    """A topic as nsqlookupds know it."""
+
+    channels: list[str]
+    #: The nsqds that have it; without those tombstoned for it.
+    nodes: list[Node]
+    #: The nsqlookupds that gave no usable answer.
+    failures: dict[str, NSQError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,27 +158,40 @@ class Daemons:
         known.require_any()
         return Answers(_united(known.values), known.failures)
 
+    def lookup(self, topic: str) -> Found:
+        """What nsqlookupds know of a topic.
+
+        :raises NotFound: those that answer do not know it
+        :raises Unreachable: none of them answers
+        """
+        known = self.ask_lookupds(lambda client: client.lookup(topic))
+        others = known.without("TOPIC_NOT_FOUND")
+        if not known.values and len(others.failures) < len(known.failures):
+            raise NotFound(f"topic {topic}", others.failures.values())
+        others.require_any()
+        results = known.values.values()
+        return Found(
+            sorted({channel for result in results for channel in result.channels}),
+            [*_united({address: result.producers for address, result in known.values.items()}).values()],
+            others.failures,
+        )
+
     def nodes_of(self, topic: str) -> Answers[str]:
         """The HTTP addresses of the nsqds that have a topic.
 
         :raises NotFound: nobody knows the topic; it may be known where no nsqd has it
         :raises Unreachable: none of the given daemons answers
         """
-        missing = f"topic {topic}"
         if not self.lookupd_http_addresses:
             found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: _names(client, topic) == {topic})
             found.require_any()
             having = [address for address, has_it in found.values.items() if has_it]
             if not having:
-                raise NotFound(missing, found.failures.values())
+                raise NotFound(f"topic {topic}", found.failures.values())
             return Answers({address: address for address in having}, found.failures)
-        known = self.ask_lookupds(lambda client: client.lookup(topic))
-        others = known.without("TOPIC_NOT_FOUND")
-        if not known.values and len(others.failures) < len(known.failures):
-            raise NotFound(missing, others.failures.values())
-        others.require_any()
-        addresses = {node.http_address for result in known.values.values() for node in result.producers}
-        return Answers({address: address for address in sorted(addresses)}, others.failures)
+        known = self.lookup(topic)
+        addresses = sorted(node.http_address for node in known.nodes)
+        return Answers({address: address for address in addresses}, known.failures)
 
 
 def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
@@ -177,13 +202,13 @@ def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
 
 def _itself(address: str, info: NsqdInfo, names: Iterable[str]) -> Node:
     """An nsqd as it describes itself; one before 0.2.20 leaves out its address."""
-    bare = address.partition("://")[2] or address
-    host = (info.broadcast_address or bare.rpartition(":")[0]).removeprefix("[").removesuffix("]")
+    own = urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    host = (info.broadcast_address or own).removeprefix("[").removesuffix("]")
     topics = dict.fromkeys(sorted(names), False)
     http_port = info.http_port or 0
-    return Node(
-        address, join_host_port(host, info.tcp_port or 0), info.hostname or host, info.version, host, http_port, topics
-    )
+    # It was reached there just now; its broadcast address may be known to others only.
+    tcp_address = join_host_port(own, info.tcp_port or 0)
+    return Node(address, tcp_address, info.hostname or host, info.version, host, http_port, topics)
 
 
 def _united(answers: Mapping[str, Iterable[NsqdNode]]) -> dict[str, Node]:

@@ -53,9 +53,12 @@ ROOMS = {
     "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
     "testing": room("admin", "cli", "contrib", "spark", "tools", "__main__"),
     # runtime: upstreams are asked in a thread of its own. server: its HTTP server, and JSON as Go writes it.
-    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter"}),
+    # tools.letters: dead letters are held alike.
+    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.letters"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
     "tools": room("server", "testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    # Below tools and admin.
+    "tools.letters": room(only=PUBLIC | {"deadletter"}),
     # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
     "tools.supervisor": room(only=PUBLIC | {"contrib.health", "contrib.prometheus"}, others={"click", "rich"}),
     # options: each option of the client is a flag, by its type.

@@ -1,33 +1,24 @@
-"""Dead letters: read with their reasons, published again, or dropped.
+"""Dead letters: sessions in which they are held, read with their reasons, published again, or dropped.
 
-They are taken in flight from a durable channel, and nothing is finished before the user says so: what is neither
-replayed nor dropped is requeued when the time is up, and after a crash nsqd delivers it again. All of this runs in the
-core's thread.
+What is neither replayed nor dropped is given back when the time is up. All of this runs in the core's thread.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import gevent
 
 from gnsq_like import Message, Reader
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.deadletter import DeadLetter, open_envelope
-from gnsq_like.errors import NSQError, UsageError
+from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, CannotReplay, HeldLetters
 
-#: The channel; a topic without any gives its backlog to it.
-CHANNEL = "dead-letters"
 #: The limits of a session.
 MOST_LETTERS, SECONDS = 50, 300.0
 #: Seconds for which nsqd leaves a letter to us: longer than a session.
 _MSG_TIMEOUT = SECONDS + 60.0
-
-
-class CannotReplay(NSQError):
-    """A letter that is not held any more, or cannot be published again; the text is for the user."""
 
 
 @dataclass
@@ -38,20 +29,22 @@ class Session:
     #: Seconds since the epoch.
     until: float
     reader: Reader
-    #: By node and id.
-    held: dict[str, Message] = field(default_factory=dict)
+    letters: HeldLetters
+
+    @property
+    def held(self) -> dict[str, Message]:
+        """By name."""
+        return self.letters.held
 
     @property
     def left(self) -> float:
         return max(0.0, self.until - time.time())
 
-
-def read_letter(message: Message) -> DeadLetter | None:
-    """The envelope in a message; None if it is none."""
-    try:
-        return open_envelope(message.body)
-    except UsageError:
-        return None
+    def end(self) -> None:
+        """Give back what is held. May switch."""
+        self.reader.pause()  # or nsqd would deliver at once what is given back
+        self.letters.release()
+        self.reader.stop(1.0)
 
 
 class Letters:
@@ -72,59 +65,42 @@ class Letters:
         nodes = cluster.producers_of(topic).value
         if not nodes:
             raise CannotReplay(f"no node has {topic}")
+        letters = HeldLetters()
         reader = Reader(
             topic,
             CHANNEL,
-            lambda message: self._hold(session, message),
+            letters.hold,
             nsqd_tcp_addresses=[node.tcp_address for node in nodes],
             max_in_flight=MOST_LETTERS,
-            max_attempts=0,
-            max_backoff_duration=0,
             msg_timeout=_MSG_TIMEOUT,
+            **READER_OPTIONS,
         )
-        session = self._sessions[key] = Session(topic, time.time() + SECONDS, reader)
+        session = self._sessions[key] = Session(topic, time.time() + SECONDS, reader, letters)
         reader.start()
         gevent.spawn_later(SECONDS, self.release, cluster, topic, session)
         return session
-
-    def _hold(self, session: Session, message: Message) -> None:
-        message.enable_async()
-        session.held[f"{message.nsqd_address}/{message.id}"] = message
 
     def replay(self, cluster: Cluster, topic: str, letter: str) -> str:
         """Publish a letter to the topic that it came from, then finish it. May switch. Raises NSQError.
 
         :returns: that topic
         """
-        session, message = self._take(cluster, topic, letter)
-        try:
-            found = read_letter(message)
-            if found is None:
-                raise CannotReplay("it is no envelope, so nobody knows where it came from")
-            nodes = cluster.producers_of(found.topic).value
+
+        def publish(to: str, body: bytes) -> None:
+            nodes = cluster.producers_of(to).value
             if not nodes:
-                raise CannotReplay(f"no node has the topic {found.topic}")
-            actions.publish(cluster, nodes[0].address, found.topic, found.body, None)
-        except BaseException:
-            if self._sessions.get((cluster.name, topic)) is session:
-                session.held[letter] = message
-            else:
-                message.requeue(delay=0, backoff=False)
-            raise
-        message.finish()
-        return found.topic
+                raise CannotReplay(f"no node has the topic {to}")
+            actions.publish(cluster, nodes[0].address, to, body, None)
+
+        return self._held(cluster, topic).replay(letter, publish)
 
     def drop(self, cluster: Cluster, topic: str, letter: str) -> None:
         """Finish a letter. Never switches. Raises CannotReplay."""
-        self._take(cluster, topic, letter)[1].finish()
+        self._held(cluster, topic).drop(letter)
 
-    def _take(self, cluster: Cluster, topic: str, letter: str) -> tuple[Session, Message]:
-        # Taken out, so that two clicks do not publish it twice.
+    def _held(self, cluster: Cluster, topic: str) -> HeldLetters:
         session = self._sessions.get((cluster.name, topic))
-        message = session.held.pop(letter, None) if session is not None else None
-        if session is None or message is None:
-            raise CannotReplay("the letter is not held any more; read again")
-        return session, message
+        return session.letters if session is not None else HeldLetters()
 
     def release(self, cluster: Cluster, topic: str, session: Session | None = None) -> None:
         """Give back what is held. May switch.
@@ -136,15 +112,10 @@ class Letters:
         if found is None or (session is not None and session is not found):
             return
         del self._sessions[key]
-        for message in found.held.values():
-            message.requeue(delay=0, backoff=False)
-        found.held.clear()
-        found.reader.stop(1.0)
+        found.end()
 
     def stop(self) -> None:
         """Give everything back. May switch."""
-        for key, session in list(self._sessions.items()):
-            del self._sessions[key]
-            for message in session.held.values():
-                message.requeue(delay=0, backoff=False)
-            session.reader.stop(1.0)
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.end()

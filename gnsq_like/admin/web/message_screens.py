@@ -8,7 +8,6 @@ from typing import Any
 from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
 
-from gnsq_like.admin.messages.letters import CHANNEL, read_letter
 from gnsq_like.admin.messages.peek import MOST_MESSAGES, SECONDS
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.web.operations import Target
@@ -17,6 +16,7 @@ from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import body
 from gnsq_like.errors import NSQError
+from gnsq_like.tools.letters import CHANNEL, read_letter
 
 
 class MessageScreens:

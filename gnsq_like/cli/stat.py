@@ -1,0 +1,192 @@
+"""``gnsq-like stat``: the figures of a channel, line by line; NSQ's nsq_stat."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from gnsq_like.cli.daemon_flags import asks_cluster
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_a_signal
+from gnsq_like.cli.stdout import StdoutFailed, discard_stdout
+from gnsq_like.cli.tables import warn
+from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_options import Duration, option, switch
+
+if TYPE_CHECKING:
+    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.rates import Report
+    from gnsq_like.tools.sources import Unreachable
+
+#: Lines between two headings.
+_HEADING_EVERY = 25
+#: Columns by group: heading, width.
+_GROUPS = {
+    "rate": {"ingress": 7, "egress": 7},
+    "depth": {"total": 7, "mem": 7, "disk": 7, "inflt": 5, "def": 5},
+    "metadata": {"req": 7, "t-o": 7, "msgs": 12, "clients": 7},
+}
+#: What a terminal that is too narrow does without, from the first on.
+_DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
+_COUNTS = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+    "paused",
+)
+
+
+@click.command("stat", cls=ToolCommand)
+@option("--topic", help="Topic.")
+@option("--channel", help="Channel.")
+@option("--interval", type=Duration(above_zero=True), default="2s", help="Time between two reports.")
+@option("--count", type=click.IntRange(1), help="Number of reports; without it, until a signal ends the command.")
+@switch("--once", help="Print one report at once, without rates.")
+@switch("--json", "as_json", help="Print each report as a JSON object.")
+@asks_cluster
+def stat(
+    daemons: Daemons,
+    topic: str | None,
+    channel: str | None,
+    interval: float,
+    count: int | None,
+    once: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Show the rates and counts of a channel, again and again.
+
+    They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that left its
+    depth. An nsqd that does not answer is a warning, and missing in the sums.
+    """
+    from gnsq_like.tools.operations import check_name
+    from gnsq_like.tools.rates import report_once, reports
+
+    if not topic or not channel:
+        raise click.UsageError("--topic and --channel are required")
+    check_name("topic", topic)
+    check_name("channel", channel)
+    show = _as_json if as_json else _Table().show
+
+    def run() -> int:
+        if once:
+            _show(report_once(daemons, topic, channel), show)
+            return 0
+        for number, report in enumerate(reports(daemons, topic, channel, interval), 1):
+            _show(report, show)
+            if number == count:
+                break
+        return 0
+
+    try:
+        status = until_a_signal(run)
+    except Interrupted:
+        status = INTERRUPTED_STATUS if once or count else 0
+    except StdoutFailed as exc:
+        if exc.errno != errno.EPIPE:
+            raise
+        discard_stdout()
+        status = 0  # whoever read this has seen enough, as head(1) does
+    raise SystemExit(status)
+
+
+def _show(report: Report | Unreachable, show: Callable[[Report], None]) -> None:
+    if isinstance(report, BaseException):
+        warn([report])
+        return
+    warn(report.failures)
+    show(report)
+
+
+def _as_json(report: Report) -> None:
+    count = report.count
+    found = {
+        "time": report.time,
+        "topic": count.topic,
+        "channel": count.channel,
+        "ingress": report.ingress,
+        "egress": report.egress,
+        **{name: getattr(count, name) for name in _COUNTS},
+        "nodes": [*count.nodes],
+    }
+    click.echo(json.dumps(found))
+
+
+class _Table:
+    """The lines of nsq_stat; without the columns for which a terminal is too narrow."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._width: int | None = None
+
+    def show(self, report: Report) -> None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        groups = fitting(width)
+        if self._lines % _HEADING_EVERY == 0 or width != self._width:
+            self._width = width
+            for line in heading(groups):
+                click.echo(line)
+        self._lines += 1
+        click.echo(row(groups, _cells(report)))
+
+
+def _cells(report: Report) -> dict[str, str]:
+    count = report.count
+    figures = {
+        "ingress": report.ingress,
+        "egress": report.egress,
+        "total": count.depth,
+        "mem": count.depth - count.backend_depth,
+        "disk": count.backend_depth,
+        "inflt": count.in_flight_count,
+        "def": count.deferred_count,
+        "req": count.requeue_count,
+        "t-o": count.timeout_count,
+        "msgs": count.message_count,
+        "clients": count.client_count,
+    }
+    return {name: "-" if figure is None else str(int(figure)) for name, figure in figures.items()}
+
+
+#: Widths of columns by heading, by group.
+Groups = dict[str, dict[str, int]]
+
+
+def fitting(width: int | None) -> Groups:
+    """The columns that fit into a terminal of this width; all of them if it is None."""
+    groups = {name: dict(columns) for name, columns in _GROUPS.items()}
+    for name in _DISPENSABLE:
+        if width is None or len(heading(groups)[1]) <= width:
+            break
+        for columns in groups.values():
+            columns.pop(name, None)
+    return groups
+
+
+def heading(groups: Groups) -> list[str]:
+    """The two lines above the columns."""
+    widths = [sum(columns.values()) + len(columns) + 1 for columns in groups.values()]
+    # The outer groups have a blank on one side only.
+    widths[0] -= 1
+    widths[-1] -= 1
+    names = "+".join(
+        name.rjust((width + len(name)) // 2, "-").ljust(width, "-") for name, width in zip(groups, widths, strict=True)
+    )
+    return [names, row(groups, {name: name for columns in groups.values() for name in columns})]
+
+
+def row(groups: Groups, cells: dict[str, str]) -> str:
+    """A line of the table."""
+    return " | ".join(
+        " ".join(cells[name].rjust(width) for name, width in columns.items()) for columns in groups.values()
+    )

@@ -1,0 +1,260 @@
+"""What a topic of dead letters holds, read, replayed or dropped on all nsqds that have it: ``gnsq-like dlq``.
+
+Reading takes letters in flight. As many are read as there are at the beginning, because what is replayed may fail and
+come back. The nsqds' own counts say when all have come: nothing here waits for a time in which nothing happens.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import gevent
+from gevent.queue import Empty, Queue
+
+from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.errors import NSQError
+from gnsq_like.tools.asking import Daemons, NotFound
+from gnsq_like.tools.counting import TopicCount, count_topic
+from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
+from gnsq_like.tools.sources import Unreachable
+
+#: Letters of an nsqd that may be in flight at once: its default max-rdy-count.
+MOST_IN_FLIGHT = 2500
+#: Seconds for which nsqd leaves a letter to us. Below its default max-msg-timeout, 15 minutes.
+_MSG_TIMEOUT = 600.0
+#: Seconds without a letter after which nsqds are asked whether more will come.
+_POLL_SECONDS = 0.1
+_STOP_TIMEOUT = 5.0
+#: nsqd refuses what is too large for it.
+_ANY_SIZE = 2**31 - 1
+
+
+class ChannelUnclear(NSQError):
+    """The topic has channels, but not the usual one; making that would keep a copy of each later letter.
+
+    :ivar topic: the topic
+    :ivar channels: its channels
+    """
+
+    def __init__(self, topic: str, channels: list[str]) -> None:
+        super().__init__(topic, channels)
+        self.topic = topic
+        self.channels = channels
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no channel {CHANNEL}; choose one of its own: {', '.join(self.channels)}"
+
+
+class _Place:
+    """One nsqd's letters."""
+
+    def __init__(self, queue: DeadLetterQueue, http_address: str, tcp_address: str, expected: int) -> None:
+        self.http_address = http_address
+        self.expected = expected
+        self.received = 0
+        #: Whether no more will come, and why, if that is an error.
+        self.is_done = False
+        self.error: NSQError | None = None
+        self._connected = False
+        self._queue = queue
+        self._most = min(expected, MOST_IN_FLIGHT)
+        self._client_id = f"gnsq-like-dlq-{secrets.token_hex(6)}"
+        self.reader = Reader(
+            queue.topic,
+            queue.channel,
+            self._take,
+            nsqd_tcp_addresses=tcp_address,
+            on_connect=self._on_connect,
+            on_error=self._on_error,
+            **{
+                "msg_timeout": _MSG_TIMEOUT,
+                **queue.options,
+                **READER_OPTIONS,
+                "max_in_flight": self._most,
+                "client_id": self._client_id,
+            },
+        )
+
+    def _on_connect(self, address: str) -> None:
+        self._connected = True
+
+    def _on_error(self, address: str, error: NSQError) -> None:
+        if not self._connected:
+            self.fail(error)
+
+    def fail(self, error: NSQError) -> None:
+        """No more will come."""
+        self.error = error
+        self.is_done = True
+
+    def _take(self, message: Message) -> None:
+        if self.received == self.expected:  # it was on its way when the last one came
+            message.requeue(delay=0, backoff=False)
+            return
+        self.received += 1
+        if self.received == self.expected:
+            self.reader.pause()
+            self.is_done = True
+        self._queue.came(message)
+
+    def ask(self, client: NsqdHTTPClient) -> None:
+        """Learn whether more will come. May switch."""
+        if self.reader.error is not None:
+            self.fail(self.reader.error)
+        if self.is_done:
+            return
+        before = self.received
+        topics = client.stats(self._queue.topic, include_mem=False)["topics"]
+        channels = [each for topic in topics for each in topic["channels"]]
+        [found] = [each for each in channels if each["channel_name"] == self._queue.channel] or [None]
+        if found is None:
+            self.is_done = self._connected
+            return
+        waiting = found["depth"] + sum(topic["depth"] for topic in topics if not topic["paused"])
+        ours = [each for each in found["clients"] or () if each["client_id"] == self._client_id]
+        in_flight = sum(each["in_flight_count"] for each in ours)
+        unanswered = self.reader.stats()["in_flight"]
+        # What nsqd has sent has come, and it has no more, or sends no more.
+        if ours and self.received == before and in_flight <= unanswered:
+            self.is_done = not waiting or found["paused"] or unanswered >= self._most
+
+
+class DeadLetterQueue:
+    """A topic of dead letters.
+
+    :param channel: None for "dead-letters", which a topic without channels gives its letters to
+    :param most: letters to read; None for all that there are
+    :param options: of connections, see :class:`gnsq_like.options.ConnectionOptions`
+    :raises NotFound: there is no such topic or channel
+    :raises ChannelUnclear: without ``channel``, the topic has others
+    :raises Unreachable: none of the given daemons answers
+
+    Making it asks the daemons, and may switch. Next: use it in a ``with`` block, and :meth:`letters`.
+    """
+
+    def __init__(
+        self,
+        daemons: Daemons,
+        topic: str,
+        channel: str | None = None,
+        *,
+        most: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.options = dict(options or {})
+        self._daemons = daemons
+        count, counts = count_topic(daemons, topic, channel)
+        self.channel = channel or _usual_channel(count)
+        #: Daemons that gave no usable answer.
+        self.failures: list[NSQError] = list(counts.failures)
+        found = count.channels.get(self.channel)
+        #: Letters that other consumers have now, or that wait for a time.
+        self.elsewhere = found.in_flight_count + found.deferred_count if found else 0
+        #: Letters that can be read now.
+        self.depth = 0
+        self._held = HeldLetters()
+        self._came: Queue[Message] = Queue()
+        self._producers: dict[str, Producer] = {}
+        self._places = self._find_places(count, most)
+
+    def _find_places(self, count: TopicCount, most: int | None) -> list[_Place]:
+        depths = {}
+        for address, each in count.nodes.items():
+            if self.channel in each.channels:
+                depths[address] = each.channels[self.channel].depth + each.depth
+            elif not each.channels:
+                depths[address] = each.depth
+        self.depth = sum(depths.values())
+        left = self.depth if most is None else most
+        nodes = self._daemons.nodes().values
+        places = []
+        for address, depth in depths.items():
+            expected = min(depth, left)
+            left -= expected
+            if expected and address in nodes:
+                places.append(_Place(self, address, nodes[address].tcp_address, expected))
+        return places
+
+    def __enter__(self) -> Self:
+        for place in self._places:
+            place.reader.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Give back what was neither replayed nor dropped, and close. May switch."""
+        for place in self._places:
+            place.reader.pause()  # or nsqd would deliver at once what is given back
+        self._held.release()
+        closing = [gevent.spawn(place.reader.stop, _STOP_TIMEOUT) for place in self._places]
+        closing += [gevent.spawn(producer.close, _STOP_TIMEOUT) for producer in self._producers.values()]
+        gevent.joinall(closing)
+
+    def came(self, message: Message) -> None:
+        """A letter has come. Never switches."""
+        self._held.hold(message)
+        self._came.put(message)
+
+    def letters(self) -> Iterator[Message]:
+        """Each letter as it comes; afterwards it may be replayed or dropped. May switch.
+
+        :raises Unreachable: none of the nsqds that have letters can be read from
+        """
+        while True:
+            try:
+                yield self._came.get(timeout=_POLL_SECONDS)
+            except Empty:
+                waiting = [place for place in self._places if not place.is_done]
+                if not waiting:
+                    break
+                gevent.joinall([gevent.spawn(self._ask, place) for place in waiting])
+        errors = {place.http_address: place.error for place in self._places if place.error is not None}
+        if errors and len(errors) == len(self._places):
+            raise Unreachable(errors)
+        self.failures += errors.values()
+
+    def _ask(self, place: _Place) -> None:
+        """Learn of an nsqd whether more letters will come. May switch."""
+        for error in self._daemons.ask_nsqds([place.http_address], place.ask).failures.values():
+            place.fail(error)
+
+    @property
+    def unread(self) -> int:
+        """Letters that did not come: too many are held, the channel is paused, or another consumer has them."""
+        return sum(place.expected - place.received for place in self._places if place.error is None)
+
+    def replay(self, message: Message, topic: str | None = None) -> str:
+        """Publish a letter, then finish it; returns the topic. May switch.
+
+        :param topic: where to; None for the topic that it came from
+        :raises CannotReplay: it is no envelope and there is no topic, or the topic is the one it came from
+        :raises NotFound: no nsqd has the topic
+        :raises PublishError: it was not confirmed
+        """
+        return self._held.replay(name_of(message), self._publish, topic)
+
+    def drop(self, message: Message) -> None:
+        """Finish a letter. Never switches."""
+        self._held.drop(name_of(message))
+
+    def _publish(self, topic: str, body: bytes) -> None:
+        producer = self._producers.get(topic)
+        if producer is None:
+            # Another nsqd would make the topic there, where perhaps nobody reads it.
+            having = self._daemons.nodes_of(topic).values
+            nodes = self._daemons.nodes().values
+            addresses = [node.tcp_address for address, node in nodes.items() if address in having]
+            if not addresses:
+                raise NotFound(f"topic {topic} on any nsqd")
+            sizes = {"max_msg_bytes": _ANY_SIZE, "max_body_bytes": _ANY_SIZE}
+            producer = Producer(addresses, own_thread=False, **{**self.options, **sizes})
+            self._producers[topic] = producer
+        producer.publish(topic, body)
+
+
+def _usual_channel(count: TopicCount) -> str:
+    if count.channels and CHANNEL not in count.channels:
+        raise ChannelUnclear(count.topic, [*count.channels])
+    return CHANNEL

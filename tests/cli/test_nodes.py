@@ -1,0 +1,183 @@
+"""``gnsq-like nodes``, ``node``, ``lookup`` and ``ping`` as processes, against daemons of both kinds."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE, open_terminal, terminal_environment
+from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool, running_tool
+
+pytestmark = pytest.mark.commands
+
+both = pytest.mark.parametrize("kind", TOOL_KINDS)
+
+
+@contextmanager
+def cluster(kind: Any) -> Iterator[tuple[list[Running], Running]]:
+    """Two nsqds that have the topic "clicks", and their nsqlookupd."""
+    with running_nsqlookupd(kind) as lookupd:
+        options = {"lookupd_tcp_addresses": [lookupd.tcp_address], "broadcast_address": "127.0.0.1"}
+        with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
+            for nsqd in (one, two):
+                fill(nsqd, "clicks", [b"1", b"2"], "archive")
+            with LookupdClient(lookupd.http_address) as client:
+
+                def is_known() -> bool:
+                    found = client.lookup("clicks", missing_ok=True)
+                    return len(found.producers) == 2 and len(found.channels) == 1
+
+                wait_until(is_known, PATIENCE)
+            yield [one, two], lookupd
+
+
+def printed(*arguments: str) -> str:
+    done = run_tool(*arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
+    done = run_tool(*arguments, data=data)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
+def topics_of(nsqd: Running) -> list[str]:
+    with NsqdHTTPClient(nsqd.http_address) as http:
+        return [each["topic_name"] for each in http.stats()["topics"]]
+
+
+@both
+def test_a_topic_is_taken_off_one_of_two_nsqds(kind: Any) -> None:
+    with cluster(kind) as ([one, two], lookupd):
+        where = f"--lookupd-http-address={lookupd.http_address}"
+        nodes = json.loads(printed("nodes", "--json", where))
+        assert {each["http_address"]: each["topics"] for each in nodes} == {
+            one.http_address: {"clicks": False},
+            two.http_address: {"clicks": False},
+        }
+        assert all(each["lookupds"] == [lookupd.http_address] for each in nodes)
+        assert {each["tcp_address"] for each in nodes} == {one.tcp_address, two.tcp_address}
+        heading, *rows = printed("nodes", where).splitlines()
+        assert heading.split() == ["NSQD", "TCP", "HOST", "VERSION", "TOPICS", "TOMBSTONED", "NSQLOOKUPDS"]
+        assert sorted(row.split()[0] for row in rows) == sorted([one.http_address, two.http_address])
+        assert all(row.split()[-3:] == ["1", "0", "1"] for row in rows)
+
+        found = json.loads(printed("lookup", "clicks", "--json", where))
+        assert (found["channels"], len(found["nodes"])) == (["archive"], 2)
+        assert "clicks: channels archive" in printed("lookup", "clicks", where)
+
+        question = failed("node", "tombstone", one.http_address, "clicks", where, data=b"n\n")
+        assert f"Delete topic clicks with its channels and all their messages on {one.http_address}?" in question
+        assert topics_of(one) == ["clicks"]
+        done = printed("node", "tombstone", one.http_address, "clicks", "--yes", where)
+        assert done == f"topic clicks: tombstoned on {one.http_address} at 1 nsqd and 1 nsqlookupd\n"
+        assert (topics_of(one), topics_of(two)) == ([], ["clicks"])
+        [left] = json.loads(printed("lookup", "clicks", "--json", where))["nodes"]
+        assert left["http_address"] == two.http_address
+        error = failed("node", "tombstone", NOBODY, "clicks", "--yes", where)
+        assert f"there is no nsqd {NOBODY}" in error
+        assert "there is no topic other" in failed("lookup", "other", where)
+
+
+@both
+def test_daemons_that_answer_and_one_that_does_not(kind: Any) -> None:
+    with cluster(kind) as ([one, _], lookupd):
+        where = f"-lookupd-http-address={lookupd.http_address}"
+        found = json.loads(printed("ping", "--json", where))
+        assert [each["kind"] for each in found] == ["nsqlookupd", "nsqd", "nsqd"]
+        assert all(each["seconds"] > 0 and each["version"] and not each["problem"] for each in found)
+        assert all(line.endswith(" OK") for line in printed("ping", where).splitlines()[1:])
+        # The address of an nsqd is asked once, also if it is given and known.
+        again = json.loads(printed("ping", "--json", where, f"--nsqd-http-address={one.http_address}"))
+        assert len(again) == 3
+
+        done = run_tool("ping", where, f"--nsqd-http-address={NOBODY}")
+        assert (done.returncode, done.stderr) == (1, b"Error: 1 daemon of 4 not well\n")
+        [line] = [each for each in done.stdout.decode().splitlines() if NOBODY in each]
+        assert "refused" in line.lower()
+
+
+def test_an_nsqd_that_is_not_given_by_a_lookupd() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [b"1"], "archive")
+        where = f"--nsqd-http-address={nsqd.http_address}"
+        [node] = json.loads(printed("nodes", "--json", where))
+        assert (node["http_address"], node["tcp_address"]) == (nsqd.http_address, nsqd.tcp_address)
+        done = run_tool("nodes", "--json", where, f"--nsqd-http-address={NOBODY}")
+        assert (done.returncode, len(json.loads(done.stdout))) == (0, 1)
+        assert done.stderr.decode().startswith(f"Warning: http://{NOBODY}/")
+        done = run_tool("node", "tombstone", nsqd.http_address, "other", "--yes", where)
+        assert "there is no topic other on" in done.stderr.decode()
+        printed("node", "tombstone", nsqd.http_address, "clicks", "-y", where)
+        assert topics_of(nsqd) == []
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tables_fit_on_a_terminal(columns: int) -> None:
+    with cluster("process") as ([one, _], lookupd):
+        for command in (["nodes"], ["lookup", "clicks"], ["ping"]):
+            ours, theirs = open_terminal(columns, 24)
+            try:
+                done = subprocess.run(
+                    [*COMMAND, *command, f"--lookupd-http-address={lookupd.http_address}"],
+                    stdout=theirs,
+                    timeout=PATIENCE,
+                    check=True,
+                    env=terminal_environment(),
+                )
+                assert done.returncode == 0
+                lines = os.read(ours, 1 << 16).decode().splitlines()
+            finally:
+                os.close(ours)
+                os.close(theirs)
+            assert any(one.http_address in line for line in lines)
+            assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("arguments", [["nodes"], ["lookup", "clicks"], ["node", "tombstone", "a:1", "clicks", "-y"]])
+def test_nobody_answers(arguments: list[str]) -> None:
+    error = failed(*arguments, f"--lookupd-http-address={NOBODY}")
+    assert error.startswith(f"Error: http://{NOBODY}/")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("arguments", [["nodes"], ["ping"], ["lookup", "clicks"]])
+def test_a_signal_while_a_daemon_is_silent(arguments: list[str], number: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        where = f"--lookupd-http-address=127.0.0.1:{silent.getsockname()[1]}"
+        with running_tool(*arguments, where, "--http-client-request-timeout=1h") as tool:
+            connection, _ = silent.accept()
+            with connection:
+                assert tool.end(number) == 130
+            assert (tool.out, tool.err) == (b"", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nodes"], "--nsqd-http-address or --lookupd-http-address required"),
+        (["ping"], "--nsqd-http-address or --lookupd-http-address required"),
+        (["lookup", "clicks"], "--lookupd-http-address required"),
+        (["lookup", "clicks", f"--nsqd-http-address={NOBODY}"], "--nsqd-http-address"),
+        (["lookup", "?", f"--lookupd-http-address={NOBODY}"], "invalid topic name"),
+        (["node", "tombstone", "nowhere", "clicks", f"--lookupd-http-address={NOBODY}"], "host:port"),
+        (["node", "tombstone", "a:1", f"--lookupd-http-address={NOBODY}"], "Missing argument 'TOPIC'"),
+        (["ping", "--jsom", f"--lookupd-http-address={NOBODY}"], "--jsom"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    assert words in failed(*arguments, status=2)

@@ -1,0 +1,190 @@
+"""``gnsq-like stat`` as a process, against daemons of both kinds."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.cli.stat import fitting, heading, row
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE, open_terminal, terminal_environment
+from tests.support.daemons import running_nsqd
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, go_tool, run_tool, running_tool
+
+commands = pytest.mark.commands
+#: The least time between two reports: a test waits for reports, and not for this.
+SOON = "--interval=50ms"
+
+
+def reports_of(out: bytes) -> list[dict[str, Any]]:
+    """The JSON objects of the lines that are complete."""
+    return [json.loads(line) for line in out.split(b"\n")[:-1]]
+
+
+@commands
+@pytest.mark.parametrize("kind", TOOL_KINDS)
+def test_the_figures_of_a_channel_on_two_nsqds(kind: Any) -> None:
+    with running_nsqd(kind) as one, running_nsqd(kind) as two:
+        fill(one, "clicks", [b"1", b"2"], "archive")
+        fill(two, "clicks", [b"3"], "archive", "other")
+        where = [f"--nsqd-http-address={each.http_address}" for each in (one, two)]
+        with NsqdHTTPClient(one.http_address) as http:
+            wait_until(lambda: http.stats("clicks")["topics"][0]["channels"][0]["depth"] == 2, PATIENCE)
+        with NsqdHTTPClient(two.http_address) as http:
+            wait_until(lambda: http.stats("clicks", "archive")["topics"][0]["channels"][0]["depth"] == 1, PATIENCE)
+
+        names = ["--topic", "clicks", "--channel", "archive"]
+        [once] = reports_of(run_tool("stat", *names, "--once", "--json", *where).stdout)
+        assert (once["depth"], once["message_count"], once["client_count"]) == (3, 3, 0)
+        assert (once["ingress"], once["egress"], len(once["nodes"])) == (None, None, 2)
+
+        with running_tool("stat", *names, "--json", SOON, *where) as tool:
+            wait_until(lambda: reports_of(tool.out), PATIENCE)
+            fill(two, "clicks", [b"4"], "archive")
+            wait_until(lambda: any(each["ingress"] for each in reports_of(tool.out)), PATIENCE)
+            [came] = [each for each in reports_of(tool.out) if each["ingress"]]
+            assert came["message_count"] == 4
+            assert tool.end(signal.SIGTERM) == 0
+            assert tool.err == ""
+
+        done = run_tool("stat", "-topic=clicks", "-channel=archive", "-count=2", "-interval=50ms", *where)
+        assert (done.returncode, done.stderr) == (0, b"")
+        top, names_line, *rows = done.stdout.decode().splitlines()
+        assert top == "------rate------+----------------depth----------------+--------------metadata---------------"
+        assert [line.split() for line in rows] == [
+            ["0", "0", "|", "4", "4", "0", "0", "0", "|", "0", "0", "4", "0"],
+        ] * 2
+        assert names_line.split()[:2] == ["ingress", "egress"]
+
+
+@commands
+def test_the_lines_are_those_of_nsq_stat() -> None:
+    theirs = go_tool("nsq_stat")
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [b"1", b"2"], "archive")
+        arguments = ["-topic=clicks", "-channel=archive", "-interval=50ms", "-count=2"]
+        arguments.append(f"-nsqd-http-address={nsqd.http_address}")
+        assert run_tool("stat", *arguments).stdout == run_tool(*arguments, command=[theirs]).stdout
+
+
+@commands
+def test_an_nsqd_that_goes_away_and_comes_back() -> None:
+    with running_nsqd("process") as one, running_nsqd("process") as two:
+        for nsqd in (one, two):
+            fill(nsqd, "clicks", [b"1"], "archive")
+        where = [f"--nsqd-http-address={each.http_address}" for each in (one, two)]
+        with running_tool("stat", "--topic=clicks", "--channel=archive", "--json", SOON, *where) as tool:
+            wait_until(lambda: reports_of(tool.out), PATIENCE)
+            two.kill()
+            tool.wait_for_line(rf"Warning: http://{re.escape(two.http_address)}/")
+            wait_until(lambda: reports_of(tool.out)[-1]["nodes"] == [one.http_address], PATIENCE)
+            seen = len(reports_of(tool.out))
+            two.start()
+            fill(two, "clicks", [], "archive")
+            wait_until(lambda: len(reports_of(tool.out)[-1]["nodes"]) == 2, PATIENCE)
+            assert tool.end(signal.SIGINT) == 0
+            # It counts from 0 again, which is no negative rate.
+            assert all((each["ingress"] or 0) >= 0 for each in reports_of(tool.out)[seen:])
+
+
+@commands
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal(columns: int) -> None:
+    with running_nsqd("process") as nsqd, ExitStack() as stack:
+        fill(nsqd, "clicks", [b"1"], "archive")
+        ours, theirs = open_terminal(columns, 24)
+        stack.callback(os.close, ours)
+        command = [*COMMAND, "stat", "--topic=clicks", "--channel=archive", "--count=2", SOON]
+        command.append(f"--nsqd-http-address={nsqd.http_address}")
+        try:
+            subprocess.run(command, stdout=theirs, timeout=PATIENCE, check=True, env=terminal_environment(NO_COLOR="1"))
+        finally:
+            os.close(theirs)
+        text = os.read(ours, 1 << 16).decode()
+        assert "\x1b" not in text
+        lines = text.splitlines()
+        assert len(lines) == 4
+        assert len({*map(len, lines)}) == 1
+        assert len(lines[0]) <= columns
+        assert ("disk" in text) == (columns == 120)
+
+
+@commands
+def test_whoever_reads_has_seen_enough() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [b"1"], "archive")
+        where = f"--nsqd-http-address={nsqd.http_address}"
+        with running_tool("stat", "--topic=clicks", "--channel=archive", SOON, where) as tool:
+            wait_until(lambda: tool.out, PATIENCE)
+            assert tool.process.stdout is not None
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_NONBLOCK)
+            os.dup2(nothing, tool.process.stdout.fileno())
+            os.close(nothing)
+            assert tool.wait() == 0
+            assert tool.err == ""
+
+
+@commands
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_daemon_is_silent(number: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        where = f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}"
+        arguments = ["--topic=clicks", "--channel=archive", "--once", where, "--http-client-request-timeout=1h"]
+        with running_tool("stat", *arguments) as tool:
+            connection, _ = silent.accept()
+            with connection:
+                assert tool.end(number) == 130
+            assert (tool.out, tool.err) == (b"", "")
+
+
+@commands
+def test_failures_are_one_line() -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [], "archive")
+        for names, address, words in [
+            (["clicks", "other"], nsqd.http_address, "there is no channel clicks/other"),
+            (["other", "archive"], nsqd.http_address, "there is no topic other"),
+            (["clicks", "archive"], NOBODY, f"http://{NOBODY}/"),
+        ]:
+            topic, channel = names
+            done = run_tool("stat", f"--topic={topic}", f"--channel={channel}", f"--nsqd-http-address={address}")
+            assert (done.returncode, done.stdout) == (1, b"")
+            [line] = done.stderr.decode().splitlines()
+            assert line.startswith("Error: ")
+            assert words in line
+
+
+@commands
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--topic=clicks"], "--topic and --channel are required"),
+        (["--topic=?", "--channel=archive"], "invalid topic name"),
+        (["--topic=clicks", "--channel=archive", "--interval=0"], "it must be above 0"),
+        (["--topic=clicks", "--channel=archive", "--count=0"], "count"),
+        (["--topic=clicks", "--channel=archive", "--intervall=1s"], "--intervall"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str) -> None:
+    done = run_tool("stat", *arguments, f"--nsqd-http-address={NOBODY}")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert words in done.stderr.decode()
+
+
+@given(st.integers(1, 200), st.lists(st.integers(0, 10**5), min_size=11, max_size=11))
+def test_a_table_fits_where_all_that_may_go_is_gone(width: int, figures: list[int]) -> None:
+    names = [name for columns in fitting(None).values() for name in columns]
+    groups = fitting(width)
+    lines = [*heading(groups), row(groups, dict(zip(names, map(str, figures), strict=True)))]
+    assert len({*map(len, lines)}) == 1
+    assert len(lines[0]) <= max(width, 60)
