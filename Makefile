@@ -11,6 +11,11 @@
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
+#   make test-package  the wheel and the sdist: built, checked, installed and used in an empty environment
+#   make dist       the wheel and the sdist, into dist/
+#   make test-lowest the client's tests with the oldest versions that setup.cfg allows
+#   make audit      pip-audit: known vulnerabilities of what the package needs
+#   make coverage   lines and branches of the client's rooms that their tests run
 #   make test-libuv the client's tests on libuv, gevent's other event loop
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
@@ -43,7 +48,9 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser differential test-libuv test-all bench bench-compare format clean
+.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser \
+	differential test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
+	bench-compare format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -130,6 +137,56 @@ test-browser: $(TEST_VENV)/$(STAMP)
 differential: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HTTP_REQUESTS=5000 GNSQ_LIKE_TCP_SEQUENCES=20000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
+# What a release is made with, beside what the tests need.
+RELEASE_STAMP = .release$(STAMP)
+$(TEST_VENV)/$(RELEASE_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
+
+test-package: $(TEST_VENV)/$(RELEASE_STAMP)
+	$(BIN)/python -m pytest tests/packaging -m package $(PYTEST_ARGS)
+
+dist: $(TEST_VENV)/$(RELEASE_STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+# TAG=v1.2.3: whether version, change log and metadata are ready for it.
+release-check:
+	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' gnsq_like/_version.py); failed=; \
+	[ "$(TAG)" = "v$$version" ] || { echo "TAG=$(TAG), but _version.py has $$version"; failed=yes; }; \
+	grep -qE "^$$version \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$$" CHANGES.rst \
+		|| { echo "CHANGES.rst has no heading '$$version (YYYY-MM-DD)'"; failed=yes; }; \
+	grep -q '^project_urls *=' setup.cfg || { echo 'setup.cfg has no project_urls'; failed=yes; }; \
+	[ -z "$$failed" ]
+
+# AGAINST=v1.2.3: public names that were there then and have changed or gone since.
+api-check: $(TEST_VENV)/$(RELEASE_STAMP)
+	$(BIN)/griffe check gnsq_like --against $(AGAINST)
+
+audit: $(TEST_VENV)/$(RELEASE_STAMP)
+	$(BIN)/python -m pip_audit --skip-editable
+
+CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/transport tests/http tests/connection tests/discovery \
+	tests/reader tests/producer $(wildcard tests/test_*.py)
+
+# Each direct requirement of any extra in the oldest version that its bound allows, all in one environment.
+LOWEST_VENV = .venv/lowest
+$(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
+	$(BIN)/python -m venv --clear $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct --editable '.[all,test]'
+	@touch $@
+
+test-lowest: $(LOWEST_VENV)/$(STAMP)
+	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
+		tests/testing -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
+# Threads and greenlets both: gevent's switches would hide lines otherwise.
+coverage: $(TEST_VENV)/$(RELEASE_STAMP)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m coverage report
+
 # Both parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)
 	@failed=; times=; \
@@ -176,5 +233,5 @@ format: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build .coverage* *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,7 +21,7 @@ settings.load_profile(os.environ.get("GNSQ_LIKE_HYPOTHESIS", "ci"))
 
 #: Marks of tests that run only when asked for: by -m with the mark's name, or by the test's own name; ``faults`` also
 #: by --seed.
-ON_REQUEST = ("browser", "commands", "faults", "peers", "spark_long")
+ON_REQUEST = ("browser", "commands", "faults", "package", "peers", "spark_long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -244,7 +244,7 @@ def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] != "cryptography":
             raise
-        reason = '--tls-self-signed needs the package cryptography: pip install "gnsq-like[tls]"'
+        reason = '--tls-self-signed needs the package cryptography: pip install "gnsq-like[self-signed]"'
         raise click.ClickException(reason) from None
     directory = values["data_path"] or stack.enter_context(tempfile.TemporaryDirectory(prefix="gnsq-like-"))
     names = names_for(values["broadcast_address"], parse_address(values["tcp_address"], to_listen=True).host)

@@ -86,4 +86,5 @@ def _in_child() -> None:
             logger.exception("%r could not be detached from the parent process", thing)
 
 
-os.register_at_fork(before=_before, after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before, after_in_child=_in_child)

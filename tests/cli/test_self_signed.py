@@ -101,7 +101,7 @@ def test_clients_trust_the_nsqd_by_the_file_it_names(tmp_path: Path) -> None:
 def test_without_cryptography_one_line_says_what_to_install(tmp_path: Path) -> None:
     done = gnsq_like_without("cryptography", "nsqd", "--tls-self-signed", f"--data-path={tmp_path}")
     assert done.returncode == 1
-    assert 'pip install "gnsq-like[tls]"' in done.stderr
+    assert 'pip install "gnsq-like[self-signed]"' in done.stderr
     assert "Traceback" not in done.stderr
 
 
