@@ -64,7 +64,9 @@ def test_the_traceback_by_option_or_at_debug(nsqd: ScriptedNsqd, batch: bool, ca
 
 
 @pytest.mark.parametrize(
-    ("on_giving_up", "is_lost"), [(None, True), (ignore, False), (deadletter.ToLog(), False)], ids=str
+    ("on_giving_up", "is_lost"),
+    [(None, True), (ignore, False), (deadletter.ToLog(), False)],
+    ids=["no hook", "a function", "ToLog"],  # the same in each process of a run
 )
 def test_giving_up_is_one_error(
     nsqd: ScriptedNsqd, on_giving_up: Any, is_lost: bool, caplog: pytest.LogCaptureFixture
