@@ -25,6 +25,7 @@ nsq_producer_messages_total           counter    by producer and outcome: confir
 nsq_producer_retried_messages_total   counter    by producer
 nsq_producer_waiting_messages         gauge      by producer: not written yet
 nsq_producer_connections              gauge      by producer
+nsq_producer_away                     gauge      by producer: 1 while publishes fail at once
 ====================================  =========  ==================================================================
 """
 
@@ -79,6 +80,7 @@ _READER_GAUGES: dict[str, tuple[str, str, Any]] = {
 _PRODUCER_GAUGES = {
     "waiting": ("waiting_messages", "Publishes not written yet."),
     "connections": ("connections", "nsqds connected."),
+    "away": ("away", "Producers whose publishes fail at once, because every nsqd is away."),
 }
 _OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
 
@@ -221,6 +223,7 @@ class Metrics:
             self._retried.labels(label).inc(_advance(last, "retried", stats["retried"]))
             total = totals.setdefault((label,), Counts())
             total["waiting"] += stats["waiting"]
+            total["away"] += stats["away"] is not None
             total["connections"] += sum(connection["connected"] for connection in stats["connections"].values())
         _set_gauges(self._producer_gauges, totals)
 
