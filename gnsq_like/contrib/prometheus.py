@@ -43,6 +43,7 @@ from typing import Any
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
+from gnsq_like.errors import InvalidOption
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -163,6 +164,8 @@ class Metrics:
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
+        if not callable(handler):
+            raise InvalidOption("handler", handler, "it must be callable")
 
         @functools.wraps(handler)
         def timed_handler(given: Any) -> object:

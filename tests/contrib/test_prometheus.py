@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 
 from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
-from gnsq_like.errors import NotSent
+from gnsq_like.errors import InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
@@ -96,6 +96,11 @@ def test_what_a_reader_and_a_producer_count(registry, metrics):
             assert found['nsq_producer_connections{producer="web"}'] == 1
             assert found['nsq_producer_away{producer="web"}'] == 0
         assert scrape(registry)[f"nsq_reader_connections{labels}"] == 0
+
+
+def test_what_cannot_be_called_is_not_timed(metrics):
+    with pytest.raises(InvalidOption, match="handler=3: it must be callable"):
+        metrics.timed(3)
 
 
 def test_a_producer_whose_nsqd_is_away(registry, metrics):
