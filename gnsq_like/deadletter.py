@@ -32,7 +32,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from gnsq_like.durable_file import create_file
-from gnsq_like.errors import UsageError
+from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.thread_pool import call_in_thread
 from gnsq_like.wire.names import encode_topic
@@ -133,9 +133,12 @@ class ToTopic:
     :param envelope: whether to publish :func:`make_envelope` instead of the body; it is larger by up to a third and
         about 300 bytes, and must not exceed nsqd's max-msg-size
     :raises InvalidName: if nsqd would refuse the topic
+    :raises InvalidOption: if the producer cannot publish
     """
 
     def __init__(self, producer: Publishes, topic: str | Callable[[Message], str], *, envelope: bool = False) -> None:
+        if not callable(getattr(producer, "publish", None)):
+            raise InvalidOption("producer", producer, "it must be a Producer, or have its method publish")
         if not callable(topic):
             encode_topic(topic)
         self._producer = producer

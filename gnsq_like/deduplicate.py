@@ -103,6 +103,9 @@ class Deduplicate:
             Requeue(busy_delay)
         except ValueError as exc:
             raise InvalidOption("busy_delay", busy_delay, "it must be seconds, 0 or more, or None") from exc
+        for name in ("seen", "remember"):
+            if store is not None and not callable(getattr(store, name, None)):
+                raise InvalidOption("store", store, f"it has no method {name}; see gnsq_like.deduplicate.Store")
         self._handler = handler
         self._key = key
         self._window = window

@@ -287,8 +287,15 @@ class NsqdError(NSQError):
         matching = (verdict for text, verdict in known.texts if re.match(text, self.detail))
         return next(matching, known.publish)
 
+    @property
+    def text(self) -> str:
+        """Code and detail, and what to do about it where that is known."""
+        # The end of nsqd's text for every command but IDENTIFY, with its flag tls-required (docs/internals 1.3).
+        hint = "; set tls_v1=True" if self.detail.endswith("(TLS required)") else ""
+        return f"{self.code} {self.detail}".rstrip() + hint
+
     def __str__(self) -> str:
-        return f"nsqd answered {self.code} {self.detail}".rstrip()
+        return f"nsqd answered {self.text}"
 
 
 class _AtAddress(NSQError):
@@ -360,7 +367,7 @@ class PublishRefused(PublishError):
         self.address = address
 
     def __str__(self) -> str:
-        return f"nsqd at {self.address} refused the publish: {self.error.code} {self.error.detail}".rstrip()
+        return f"nsqd at {self.address} refused the publish: {self.error.text}"
 
 
 class OutcomeUnknown(PublishError):
@@ -437,6 +444,18 @@ def check_delay(call: str, delay: object) -> None:
         raise ValueError(f"{call}(delay={delay!r}): it must be a number of seconds, or None")
     if not 0 <= delay < 2**31:
         raise ValueError(f"{call}(delay={delay!r}): it must be at least 0 and below 2**31 seconds")
+
+
+def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
+    """Raise InvalidOption if ``value`` is not a number of seconds; a negative one, such as a time left, is as 0.
+
+    :param name: the parameter that it was given for
+    :param or_none: whether None is valid too
+    """
+    if value is None and or_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise InvalidOption(name, value, f"it must be a number of seconds{', or None' if or_none else ''}")
 
 
 class Requeue(Exception):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnsq_like import Message, Producer, Reader, deadletter
 from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_envelope, open_envelope
-from gnsq_like.errors import InvalidName, NotSent, UsageError
+from gnsq_like.errors import InvalidName, InvalidOption, NotSent, UsageError
 from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.full_disk import files_no_larger_than
@@ -73,6 +73,8 @@ def test_to_a_topic_as_it_is_or_in_an_envelope():
 def test_a_topic_is_checked_at_once_and_must_not_be_the_messages_own():
     with pytest.raises(InvalidName):
         ToTopic(Published(), "no topic")
+    with pytest.raises(InvalidOption, match="producer=3: it must be a Producer"):
+        ToTopic(3, "t")  # type: ignore[arg-type]
     published = Published()
     with pytest.raises(UsageError, match="loop for ever"):
         ToTopic(published, "t")(message())

@@ -113,7 +113,16 @@ def test_a_store_that_fails():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"key": "id"}, {"window": 0}, {"window": "1"}, {"busy_delay": "1"}, {"busy_delay": -1}]
+    "wrong",
+    [
+        {"key": "id"},
+        {"window": 0},
+        {"window": "1"},
+        {"busy_delay": "1"},
+        {"busy_delay": -1},
+        {"store": {}},
+        {"store": 0},
+    ],
 )
 def test_wrong_arguments(wrong):
     with pytest.raises(InvalidOption):

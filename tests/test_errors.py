@@ -30,6 +30,7 @@ from gnsq_like.errors import (
     Requeue,
     TLSError,
     UsageError,
+    check_seconds,
     did_you_mean,
 )
 
@@ -49,6 +50,10 @@ EXAMPLES: list[tuple[NSQError, str]] = [
     (TLSError("wrong_hostname", "not valid for 'h'."), "not valid for 'h'; set server_hostname="),
     (NegotiationFailed("snappy", "refused"), "snappy: refused"),
     (NsqdError("E_BAD_TOPIC", "SUB"), "E_BAD_TOPIC SUB"),
+    (
+        NsqdError("E_INVALID", "cannot SUB in current state (TLS required)"),
+        "nsqd answered E_INVALID cannot SUB in current state (TLS required); set tls_v1=True",
+    ),
     (ConnectionFailed(WHERE, "refused"), f"no connection to {WHERE}: refused"),
     (ConnectionLost(WHERE, "reset"), f"connection to {WHERE} lost: reset"),
     (NotSent("away"), "away"),
@@ -253,3 +258,15 @@ def test_only_known_names_are_suggested(name: str, known: list[str]) -> None:
 def test_a_name_that_differs_in_case_only_is_found(known: list[str], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(known))
     assert did_you_mean(name.upper(), known) == f"; did you mean {name}?"
+
+
+@pytest.mark.parametrize("value", ["x", None, True, float("nan"), [1]])
+def test_what_is_no_number_of_seconds(value: object) -> None:
+    with pytest.raises(InvalidOption, match=r"timeout=.*: it must be a number of seconds"):
+        check_seconds("timeout", value)
+
+
+def test_a_number_of_seconds() -> None:
+    for value in (0, 0.5, -1, float("inf")):
+        check_seconds("timeout", value)
+    check_seconds("timeout", None, or_none=True)

@@ -39,6 +39,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import at_fork
+from gnsq_like.runtime.callables import check_callables
 from gnsq_like.runtime.inner_greenlet import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.layered import LayeredTransport
@@ -112,11 +113,10 @@ class Connection:
         #: The address as text.
         self.address = str(self.target)
         self.options = options if options is not None else ConnectionOptions()
-        self._on_messages = on_messages
-        self._on_answers = on_answers
-        self._on_error = on_error
-        self._on_close = on_close
-        self._on_auth = on_auth
+        hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close, "on_auth": on_auth}
+        check_callables(dict.fromkeys(hooks, 2) | {"on_answers": 1}, **hooks, on_answers=on_answers)
+        self._on_messages, self._on_answers = on_messages, on_answers
+        self._on_error, self._on_close, self._on_auth = on_error, on_close, on_auth
         self._session = Session({})
         #: nsqd's reply to IDENTIFY.
         self.negotiated = Negotiated()

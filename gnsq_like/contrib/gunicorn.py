@@ -20,7 +20,9 @@ SIGTERM (to the master, or by a reload) and at ``max_requests``. So this attribu
 1. ``alive`` is cleared: the Readers take no new messages; current requests and handlers go on side by side.
 2. gunicorn has answered its requests and calls ``worker_exit``, which delays the worker's end until the handlers are
    done, or shortly before ``graceful_timeout`` is over (counted from 1). The remaining messages go back to nsqd.
-3. SIGINT and SIGQUIT call ``worker_int`` first: the worker does not wait for handlers, or stops waiting.
+3. SIGINT and SIGQUIT call ``worker_int`` first: ``worker_exit``, which follows at once, does not wait for handlers, or
+   stops waiting. Until then a handler that ends still finishes its message: one in a thread cannot be killed, and a
+   message requeued beside it would be handled twice.
 
 While ``worker_exit`` waits, the worker goes on signalling to the master that it is alive, which would kill it after
 ``timeout`` otherwise.
@@ -37,6 +39,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from gevent import monkey
+
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.errors import NSQError
 
@@ -50,6 +54,24 @@ _NOTIFY = 0.5
 #: and at most this share.
 _MARGIN = 1.0
 _MARGIN_SHARE = 0.1
+
+_TOO_LATE = (
+    "the application was loaded before gevent patched this worker, so locks and database connections made then do not "
+    "belong to greenlets, and Django answers 500; begin gunicorn.conf.py with: "
+    "from gevent import monkey; monkey.patch_all()"
+)
+
+#: Whether threading was patched when this process was forked; gevent workers patch later, before they load the
+#: application unless it is preloaded.
+_was_patched_at_fork = False
+
+
+def _forked() -> None:
+    global _was_patched_at_fork
+    _was_patched_at_fork = bool(monkey.is_module_patched("threading"))
+
+
+os.register_at_fork(after_in_child=_forked)
 
 #: Returns the Readers of a worker, not started.
 MakeReaders = Callable[[], Iterable[Reader]]
@@ -76,11 +98,16 @@ class WorkerReaders:
         #: Descriptor of the file whose time tells the master that the worker is alive; gunicorn closes its own before
         #: worker_exit.
         self._sign = -1
+        #: Whether worker_int was called, and whether worker_exit was.
+        self._is_hurried = False
+        self._is_exiting = False
 
     # -- the hooks ----------------------------------------------------------------------------------
 
     def post_worker_init(self, worker: Any) -> None:
         """Start this worker's Readers. May switch, or block for an instant."""
+        if _is_patched_too_late(worker):
+            worker.log.warning("gnsq_like: %s", _TOO_LATE)
         graceful = float(worker.cfg.graceful_timeout)
         self._patience = graceful - min(_MARGIN, _MARGIN_SHARE * graceful)
         self._deadline = None
@@ -93,14 +120,16 @@ class WorkerReaders:
 
     def worker_int(self, worker: Any) -> None:
         """SIGINT or SIGQUIT: stop without waiting for handlers."""
-        self._begin_to_stop(0.0)
+        self._is_hurried = True
+        self._begin_to_stop(0.0 if self._is_exiting else self._patience)
 
     def worker_exit(self, server: Any, worker: Any) -> None:
         """Wait until the worker's handlers are done. May switch, or block."""
         group = self._group
         if group is None or self._pid != os.getpid():
             return  # the master calls this for workers that died
-        self._begin_to_stop(self._patience)
+        self._is_exiting = True
+        self._begin_to_stop(0.0 if self._is_hurried else self._patience)
         assert self._deadline is not None
         while not group.wait(_NOTIFY):
             self._notify()
@@ -129,6 +158,13 @@ class WorkerReaders:
         now = time.monotonic()
         with suppress(OSError):
             os.utime(self._sign, (now, now))
+
+
+def _is_patched_too_late(worker: Any) -> bool:
+    """Whether this is a gevent worker, and what runs in it was loaded unpatched."""
+    is_gevent = any(kind.__module__ == "gunicorn.workers.ggevent" for kind in type(worker).__mro__)
+    was_patched = _was_patched_at_fork if worker.cfg.preload_app else monkey.is_module_patched("threading")
+    return is_gevent and not was_patched
 
 
 def _readers_of(source: MakeReaders | str | None, worker: Any) -> list[Reader]:

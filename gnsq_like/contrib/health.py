@@ -1,4 +1,4 @@
-"""Whether Readers are healthy, over HTTP: for Kubernetes, a load balancer, a person.
+"""Whether Readers are healthy, and what Producers say, over HTTP: for Kubernetes, a load balancer, a person.
 
 A Reader is healthy while it runs and is connected to an nsqd, or while no nsqd has the topic: the nsqlookupds have
 answered and list none. Conditions that a restart would not cure are reported but are not unhealthy: backoff (something
@@ -7,6 +7,9 @@ behind the handlers fails), a pause, a growing queue.
 A Reader is unhealthy if it was never started, has stopped, reaches none of the nsqds it knows, or has reached no
 nsqlookupd since its start. A restart does not bring back an nsqd either: use this as a sign that a process is ready, or
 for alerts, and as a reason for a restart only after some minutes.
+
+A Producer with ``fail_fast`` whose nsqds are all away is reported with the reason, and the status is "degraded". This
+is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gnsq_like import Reader
+from gnsq_like import Producer, Reader
 
 #: The part of Reader.stats() that is in the answer.
 _REPORTED = (
@@ -32,6 +35,9 @@ _REPORTED = (
     "expired",
     "lost",
 )
+
+#: Likewise of Producer.stats().
+_REPORTED_OF_PRODUCERS = ("state", "waiting", "confirmed", "refused", "unknown", "not_sent", "retried")
 
 _StartResponse = Callable[[str, list[tuple[str, str]]], object]
 
@@ -51,8 +57,8 @@ def problem_of(stats: Mapping[str, Any]) -> str | None:
     return None
 
 
-def report(readers: Iterable[Reader]) -> tuple[bool, dict[str, Any]]:
-    """Whether all are healthy, and the answer about each, ready for JSON. Never switches."""
+def report(readers: Iterable[Reader], producers: Iterable[Producer] = ()) -> tuple[bool, dict[str, Any]]:
+    """Whether all Readers are healthy, and the answer about each, and each Producer, for JSON. Never switches."""
     reported = []
     for reader in readers:
         stats = reader.stats()
@@ -69,20 +75,39 @@ def report(readers: Iterable[Reader]) -> tuple[bool, dict[str, Any]]:
             }
         )
     healthy = all(each["problem"] is None for each in reported)
-    return healthy, {"status": "ok" if healthy else "failing", "readers": reported}
+    answer: dict[str, Any] = {"status": "ok" if healthy else "failing", "readers": reported}
+    if published := [_producer_report(producer) for producer in producers]:
+        answer["producers"] = published
+        if healthy and any(each["problem"] is not None for each in published):
+            answer["status"] = "degraded"
+    return healthy, answer
+
+
+def _producer_report(producer: Producer) -> dict[str, Any]:
+    stats = producer.stats()
+    nsqds = sorted(name for name, connection in stats["connections"].items() if connection["connected"])
+    return {
+        "problem": stats["away"],
+        "nsqds": nsqds,
+        **{name: stats[name] for name in _REPORTED_OF_PRODUCERS},
+    }
 
 
 class Health:
-    """A WSGI application that answers every GET with the state of these Readers.
+    """A WSGI application that answers every GET with the state of these Readers and Producers.
 
-    200 if all are healthy, else 503::
+    200 if all Readers are healthy, else 503::
 
         gevent.pywsgi.WSGIServer(("127.0.0.1", 8001), Health([reader])).start()
 
     :param readers: the Readers, or a function that returns them, called for each request
+    :param producers: the Producers
     """
 
-    def __init__(self, readers: Iterable[Reader] | Callable[[], Iterable[Reader]]) -> None:
+    def __init__(
+        self, readers: Iterable[Reader] | Callable[[], Iterable[Reader]], producers: Iterable[Producer] = ()
+    ) -> None:
+        self._producers = list(producers)
         if callable(readers):
             self._readers = readers
         else:
@@ -91,7 +116,7 @@ class Health:
 
     def __call__(self, environ: Mapping[str, Any], start_response: _StartResponse) -> list[bytes]:
         """Answer a request; see PEP 3333."""
-        healthy, answer = report(self._readers())
+        healthy, answer = report(self._readers(), self._producers)
         body = json.dumps(answer, indent=1).encode() + b"\n"
         headers = [
             ("Content-Type", "application/json"),

@@ -25,6 +25,7 @@ nsq_producer_messages_total           counter    by producer and outcome: confir
 nsq_producer_retried_messages_total   counter    by producer
 nsq_producer_waiting_messages         gauge      by producer: not written yet
 nsq_producer_connections              gauge      by producer
+nsq_producer_away                     gauge      by producer: 1 while publishes fail at once
 ====================================  =========  ==================================================================
 """
 
@@ -42,6 +43,7 @@ from typing import Any
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
+from gnsq_like.errors import InvalidOption
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -79,6 +81,7 @@ _READER_GAUGES: dict[str, tuple[str, str, Any]] = {
 _PRODUCER_GAUGES = {
     "waiting": ("waiting_messages", "Publishes not written yet."),
     "connections": ("connections", "nsqds connected."),
+    "away": ("away", "Producers whose publishes fail at once, because every nsqd is away."),
 }
 _OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
 
@@ -161,6 +164,8 @@ class Metrics:
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
+        if not callable(handler):
+            raise InvalidOption("handler", handler, "it must be callable")
 
         @functools.wraps(handler)
         def timed_handler(given: Any) -> object:
@@ -221,6 +226,7 @@ class Metrics:
             self._retried.labels(label).inc(_advance(last, "retried", stats["retried"]))
             total = totals.setdefault((label,), Counts())
             total["waiting"] += stats["waiting"]
+            total["away"] += stats["away"] is not None
             total["connections"] += sum(connection["connected"] for connection in stats["connections"].values())
         _set_gauges(self._producer_gauges, totals)
 

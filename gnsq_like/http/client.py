@@ -99,8 +99,8 @@ class HTTPClient:
         if authorization is not None and not callable(authorization):
             _check_header(authorization)
         self._authorization: Authorization | None = base.authorization or authorization
-        self._verify = verify
-        self._cert = cert
+        self._verify = _check_verify(verify)
+        self._cert = _check_cert(cert)
         #: The most recently used one is last. Every thread writes it, one step at a time; close() begins a new one.
         self._idle: list[Session] = []
 
@@ -222,6 +222,20 @@ def seconds(option: str, value: float, *, above_zero: bool = False) -> float:
         raise InvalidOption(option, value, "it must be a number of seconds")
     if value < 0 or (above_zero and value == 0):
         raise InvalidOption(option, value, "it must be above 0" if above_zero else "it must not be negative")
+    return value
+
+
+def _check_verify(value: Any) -> bool | str | ssl.SSLContext:
+    # Not by type: ssl must not be imported before the application may have patched it.
+    if not isinstance(value, bool | str) and not hasattr(value, "wrap_bio"):
+        raise InvalidOption("verify", value, "it must be True, False, a path (str) or an ssl.SSLContext")
+    return value
+
+
+def _check_cert(value: Any) -> str | tuple[str, str] | None:
+    is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(path, str) for path in value)
+    if value is not None and not isinstance(value, str) and not is_pair:
+        raise InvalidOption("cert", value, "it must be a path (str), a tuple of two paths, or None")
     return value
 
 

@@ -96,7 +96,8 @@ class _SSLContext(Protocol):
 _KIND_NAMES: Mapping[type, str] = {float: "number", _SSLContext: "ssl.SSLContext"}
 
 
-def _check(option: Field[Any], value: object) -> None:
+def check_option(option: Field[Any], value: object) -> None:
+    """Check one option by itself. Raises InvalidOption."""
     fault = _fault(option.metadata, value)
     if fault is not None:
         raise InvalidOption(option.name, _HIDDEN if option.metadata["secret"] else value, fault)
@@ -200,7 +201,7 @@ class ConnectionOptions:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            _check(option, getattr(self, option.name))
+            check_option(option, getattr(self, option.name))
         self._check_combinations()
 
     def _check_combinations(self) -> None:

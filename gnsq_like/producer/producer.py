@@ -26,7 +26,7 @@ from gevent import monkey
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
-from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError
+from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, make_options, option_names
 from gnsq_like.producer.batching import Batching, Member
@@ -422,6 +422,7 @@ class Producer(KnownAttributes):
         :param timeout: seconds to wait for pending publishes
         :returns: whether all of them were answered
         """
+        check_seconds("timeout", timeout)
         self._closed = True
         running, self._running = self._running, None
         if running is None or running.pid != _getpid():
@@ -457,11 +458,9 @@ class Producer(KnownAttributes):
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""
         running = self._running
-        if (
-            running is not None
-            and running.pid == _getpid()
-            and running.hub_handle.run(running.pool.settle_down, timeout=1)
-        ):
+        if running is None or running.pid != _getpid():
+            return
+        if running.hub_handle.run(running.pool.settle_down, timeout=1):
             running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
     # -- inspection ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 from gevent import monkey
 
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.errors import InvalidOption, NSQError, check_seconds
 from gnsq_like.reader.flow_control import MessageCounts
 from gnsq_like.reader.reader import Reader
 from gnsq_like.reader.until_signal import run_until_signal
@@ -66,6 +66,7 @@ class ReaderGroup:
                 raise InvalidOption("readers", reader, "it must be a Reader; for a list of them write *readers")
         if len(set(readers)) < len(readers):
             raise InvalidOption("readers", readers, "each must be another one")
+        check_seconds("stop_timeout", stop_timeout)
         self.readers = readers
         self._stop_timeout = stop_timeout
         self._own_thread = own_thread
@@ -147,6 +148,7 @@ class ReaderGroup:
 
         It does not raise: see :attr:`error`.
         """
+        check_seconds("timeout", timeout, or_none=True)
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def left() -> float | None:

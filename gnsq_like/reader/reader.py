@@ -21,7 +21,7 @@ import gevent
 
 from gnsq_like.addresses import Address, parse_addresses
 from gnsq_like.discovery.redial import Redialer
-from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError
+from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
@@ -236,6 +236,7 @@ class Reader(Steering, KnownAttributes):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
+        check_seconds("timeout", timeout, or_none=True)
         running = self._running
         return running is None or running.hub_handle.wait(running.stopped, timeout)
 
@@ -262,6 +263,7 @@ class Reader(Steering, KnownAttributes):
 
     def _stop_soon(self, timeout: float) -> None:
         """Begin to stop, from any thread. Never switches."""
+        check_seconds("timeout", timeout)
         running = self._running
         if running is None:
             return

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import gevent
 
+from gnsq_like.errors import check_seconds
+
 
 class Runnable(Protocol):
     """A Reader, or several as one."""
@@ -25,8 +27,10 @@ def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
     Signals are handled only in the main thread. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
 
     :param stop_timeout: seconds for running handlers after a signal
+    :raises InvalidOption: before it starts, if stop_timeout is no number
     :raises Exception: its ``error``, if it has one
     """
+    check_seconds("stop_timeout", stop_timeout)
     runnable.start()
     received: list[int] = []
 

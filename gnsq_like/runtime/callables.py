@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 from gnsq_like.errors import InvalidOption
@@ -39,6 +39,15 @@ def check_callable(name: str, function: object, arguments: int | None) -> None:
     if fault is not None:
         count = f"{arguments} positional argument{'' if arguments == 1 else 's'}"
         raise InvalidOption(name, function, f"it cannot be called with {count}: {fault}")
+
+
+def check_callables(arguments: Mapping[str, int], **functions: object) -> None:
+    """As :func:`check_callable`, for each of several functions.
+
+    :param arguments: the number of positional arguments by the parameter's name
+    """
+    for name, function in functions.items():
+        check_callable(name, function, arguments[name])
 
 
 def _what_runs(function: Any) -> Any:

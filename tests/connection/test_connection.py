@@ -7,6 +7,7 @@ import socket as plain
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -19,6 +20,7 @@ from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
     InvalidName,
+    InvalidOption,
     NotRunning,
     NotSent,
     NsqdError,
@@ -49,6 +51,16 @@ def test_a_constructor_does_nothing() -> None:
     assert not connection.alive
     assert "not connected" in repr(connection)
     assert gevent.get_hub() is greenlets
+
+
+@pytest.mark.parametrize("name", ["on_messages", "on_answers", "on_error", "on_close", "on_auth"])
+def test_callbacks_that_cannot_be_called_are_refused(name: str) -> None:
+    async def asynchronous(*_: object) -> None: ...
+
+    for wrong in (3, lambda: None, asynchronous):
+        arguments: dict[str, Any] = {name: wrong}
+        with pytest.raises(InvalidOption, match=f"invalid option {name}="):
+            Connection("127.0.0.1:1", **arguments)
 
 
 def test_connect_sends_the_options_and_keeps_the_answer(nsqd: ScriptedNsqd) -> None:

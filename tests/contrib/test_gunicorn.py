@@ -74,6 +74,13 @@ def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path: P
         assert "Traceback" not in server.log
 
 
+@pytest.mark.parametrize("patch", ["", "from gevent import monkey\nmonkey.patch_all()\n"], ids=["unpatched", "patched"])
+def test_a_gevent_worker_warns_if_the_application_was_loaded_unpatched(tmp_path: Path, patch: str) -> None:
+    flags = [*WORKERS["gevent"], "--preload"]
+    with gunicorn(tmp_path, *flags, conf=patch + CONF, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1") as server:
+        assert server.log.count("loaded before gevent patched this worker") == (0 if patch else 2)
+
+
 def test_a_worker_without_readers_says_what_to_do(tmp_path: Path) -> None:
     with gunicorn(tmp_path, conf=CONF, app="wsgiref.simple_server:demo_app") as server:
         wait_for(lambda: server.process.poll() is not None, "the end", 30)

@@ -16,10 +16,12 @@ from tests.support.web import (
     WORKERS,
     Answers,
     Consumed,
+    channel_of,
     client_states,
     gunicorn,
     publish_from,
     thorough,
+    wait_until_all_is_finished,
 )
 
 #: Far more seconds than a test waits for a server's end: a worker that waited for the time would fail it.
@@ -164,6 +166,41 @@ def test_sigint_does_not_wait_for_handlers_and_loses_no_message(tmp_path: Path, 
         with Reader("work", "workers", again.handle, nsqd_tcp_addresses=nsqd.tcp_address):
             wait_for(lambda: again, "the message")
         assert again == {"gate-long": 1}
+
+
+#: Between worker_int and worker_exit, which are a tenth of a second apart, the handlers end.
+ENDING_CONF = (
+    CONF
+    + """
+import os
+import time
+from pathlib import Path
+from tests.support.notes import open_gate, read_notes
+
+def worker_int(worker):
+    readers.worker_int(worker)
+    path = Path(os.environ["NOTES"])
+    open_gate(path)
+    while not any(note.what == "handled" for note in read_notes(path)):
+        time.sleep(0.01)
+"""
+)
+
+
+def test_a_handler_that_ends_after_sigint_and_before_the_workers_exit_is_answered_once(tmp_path: Path) -> None:
+    with (
+        running_nsqd("process") as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        gunicorn(
+            tmp_path, *("-k", "gthread"), NO_END, conf=ENDING_CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
+        ) as server,
+    ):
+        producer.publish("work", b"gate-x")
+        wait_for(lambda: server.noted("handling"), "the handler", 30)
+        assert server.end(signal.SIGINT) == 0
+        assert server.noted("handled") == ["gate-x"]
+        wait_until_all_is_finished(nsqd, "work")
+        assert channel_of(nsqd, "work")["requeue_count"] == 0
 
 
 @pytest.mark.parametrize("kind", ["gthread", pytest.param("gevent", marks=thorough)])

@@ -98,6 +98,26 @@ def test_every_nsqd_refuses_for_good():
         assert "E_UNAUTHORIZED" in found
 
 
+def test_a_producer_whose_nsqd_is_away_is_reported_with_the_reason():
+    statuses: list[str] = []
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address, fail_fast=True, own_thread=False) as producer:
+        producer.publish("t", b"x")
+        healthy, answer = report([], [producer])
+        [reported] = answer["producers"]
+        assert (healthy, answer["status"], reported["problem"]) == (True, "ok", None)
+        assert (reported["nsqds"], reported["confirmed"]) == ([nsqd.tcp_address], 1)
+        nsqd.stop()
+        wait_for(lambda: producer.stats()["away"], "the circuit")
+        page = Health([], [producer])({"REQUEST_METHOD": "GET"}, lambda status, headers: statuses.append(status))
+        answer = json.loads(b"".join(page))
+        [reported] = answer["producers"]
+        assert answer["status"] == "degraded"
+        assert f"no connection to {nsqd.tcp_address}" in reported["problem"]
+        assert reported["nsqds"] == []
+    # Not unhealthy: other pages work, and a restart would not cure it.
+    assert statuses == ["200 OK"]
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_the_wsgi_application(method):
     started: list[tuple[str, list[tuple[str, str]]]] = []

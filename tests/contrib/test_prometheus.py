@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 
 from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
-from gnsq_like.errors import NotSent
+from gnsq_like.errors import InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
@@ -94,7 +94,22 @@ def test_what_a_reader_and_a_producer_count(registry, metrics):
             assert found[f"nsq_reader_in_flight_messages{labels}"] == found[f"nsq_reader_backoff_level{labels}"] == 0
             assert found['nsq_producer_messages_total{outcome="confirmed",producer="web"}'] == 4
             assert found['nsq_producer_connections{producer="web"}'] == 1
+            assert found['nsq_producer_away{producer="web"}'] == 0
         assert scrape(registry)[f"nsq_reader_connections{labels}"] == 0
+
+
+def test_what_cannot_be_called_is_not_timed(metrics):
+    with pytest.raises(InvalidOption, match="handler=3: it must be callable"):
+        metrics.timed(3)
+
+
+def test_a_producer_whose_nsqd_is_away(registry, metrics):
+    with Producer("127.0.0.1:1", fail_fast=True) as producer:
+        metrics.watch_producer(producer)
+        with pytest.raises(NotSent):
+            producer.publish("t", b"x")
+        assert scrape(registry)['nsq_producer_away{producer="default"}'] == 1
+    assert scrape(registry)['nsq_producer_away{producer="default"}'] == 0
 
 
 def test_a_reader_started_again_goes_on_counting(registry, metrics):

@@ -68,6 +68,11 @@ def test_a_client_shows_where_it_asks_and_nothing_else() -> None:
         ("max_answer_bytes", 0),
         ("max_answer_bytes", 1.5),
         ("max_answer_bytes", True),
+        ("verify", 3),
+        ("verify", None),
+        ("cert", 3),
+        ("cert", ["cert", "key"]),
+        ("cert", ("cert", None)),
     ],
 )
 def test_wrong_options_are_refused(option: str, value: Any) -> None:

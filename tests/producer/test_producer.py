@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from gnsq_like import Producer
-from gnsq_like.errors import NotRunning, NotSent, OutcomeUnknown
+from gnsq_like.errors import InvalidOption, NotRunning, NotSent, OutcomeUnknown
 from tests.support.daemons import wait_for
 from tests.support.nsqds import answer_one, beat, identified, nowhere
 from tests.support.peer import OK, PATIENCE, ScriptedNsqd
@@ -45,6 +45,13 @@ def test_close_waits_for_answers(make: Make, nsqd: ScriptedNsqd) -> None:
     assert producer.close() is True
     stats = producer.stats()
     assert (stats["state"], stats["confirmed"], stats["waiting"]) == ("closed", 3, 0)
+
+
+def test_a_timeout_of_close_that_is_no_seconds_is_refused(make: Make) -> None:
+    producer = make(nowhere())
+    with pytest.raises(InvalidOption, match="timeout='x': it must be a number of seconds"):
+        producer.close("x")  # type: ignore[arg-type]
+    assert producer.stats()["state"] == "new"
 
 
 def test_close_gives_up_at_its_time(make: Make, nsqd: ScriptedNsqd) -> None:

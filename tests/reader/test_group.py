@@ -194,6 +194,13 @@ def test_what_is_no_reader_or_twice_the_same_is_refused() -> None:
         ReaderGroup(reader, reader)
     with pytest.raises(InvalidOption, match="handler"):
         ReaderGroup(reader, reader_of(NOWHERE, handler=None)).run()
+    with pytest.raises(InvalidOption, match="stop_timeout='x'"):
+        ReaderGroup(reader, stop_timeout="x")  # type: ignore[arg-type]
+    for call in (ReaderGroup(reader).wait, ReaderGroup(reader).stop, ReaderGroup(reader).begin_to_stop):
+        with pytest.raises(InvalidOption, match="timeout='x'"):
+            call("x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="stop_timeout='x'"):
+        ReaderGroup(reader).run(stop_timeout="x")  # type: ignore[arg-type]
     assert reader.stats()["state"] == "new"
 
 

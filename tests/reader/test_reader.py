@@ -115,6 +115,18 @@ def test_run_needs_a_handler():
     assert reader.stats()["state"] == "new"
 
 
+def test_timeouts_that_are_no_seconds_are_refused():
+    reader = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
+    with pytest.raises(InvalidOption, match="stop_timeout='x'"):
+        reader.run(stop_timeout="x")  # type: ignore[arg-type]
+    assert reader.stats()["state"] == "new"
+    with reader:
+        for call in (reader.stop, reader.wait):
+            with pytest.raises(InvalidOption, match="timeout='x': it must be a number of seconds"):
+                call("x")  # type: ignore[arg-type]
+        assert reader.stats()["state"] == "running"
+
+
 def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
     with scripted_nsqd() as mute:
         got = Event()

@@ -178,11 +178,11 @@ def test_what_is_refused_is_an_error_unless_it_is_preferred(kind: Kind) -> None:
 def test_tls_that_nsqd_requires(kind: Kind, files: dict[str, str]) -> None:
     with running_nsqd(kind, tls_cert=files["cert"], tls_key=files["key"], tls_required="tcp-https") as nsqd:
         reader = Reader(new_topic(), "c", print, nsqd_tcp_addresses=nsqd.tcp_address)
-        with pytest.raises(ConnectionFailed, match="TLS required"):
+        with pytest.raises(ConnectionFailed, match=r"\(TLS required\); set tls_v1=True"):
             reader.run()
         with (
             Producer(nsqd.tcp_address, own_thread=False, timeout=1) as producer,
-            pytest.raises(PublishRefused, match="TLS required"),
+            pytest.raises(PublishRefused, match=r"\(TLS required\); set tls_v1=True"),
         ):
             producer.publish(new_topic(), b"x")
         client, _ = round_trip(nsqd, tls_v1="prefer", tls_root_ca_file=files["ca"], snappy=True)

@@ -33,6 +33,10 @@ def create_app() -> Flask:
         note("answered", name)
         return "ok"
 
+    @app.get("/plain")
+    def plain() -> str:
+        return "a page that publishes nothing"
+
     return app
 
 

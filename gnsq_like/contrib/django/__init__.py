@@ -9,8 +9,9 @@
     @reader("orders", "mail")                # in an app's nsq_readers.py
     def mail(message): ...
 
-``manage.py nsq_run`` runs the readers. There are also the modules ``signals`` and ``testing``. Importing this, or
-starting Django, creates nothing: the Producer is made at the first publish, Readers when they are run.
+``manage.py nsq_run`` runs the readers; ``healthz`` is a view with the state of a process. There are also the modules
+``signals`` and ``testing``. Importing this, or starting Django, creates nothing: the Producer is made at the first
+publish, Readers when they are run.
 """
 
 from gnsq_like.contrib.shared.extras import missing
@@ -18,7 +19,8 @@ from gnsq_like.contrib.shared.extras import missing
 try:
     from gnsq_like.contrib.django.publishing import multi_publish, producer, publish
     from gnsq_like.contrib.django.readers import make_readers, reader
+    from gnsq_like.contrib.django.views import healthz
 except ModuleNotFoundError as exc:
     raise missing(exc, "django") from exc
 
-__all__ = ["make_readers", "multi_publish", "producer", "publish", "reader"]
+__all__ = ["healthz", "make_readers", "multi_publish", "producer", "publish", "reader"]

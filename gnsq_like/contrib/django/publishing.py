@@ -50,12 +50,13 @@ def publish(
     :param body: bytes are sent unchanged; anything else is encoded by the setting ENCODER, by default as Django's JSON
         (with dates, Decimal, UUID)
     :param defer: seconds until it is delivered
-    :param timeout: seconds in all; the setting PRODUCER_TIMEOUT or TIMEOUT if not given
+    :param timeout: seconds in all; the setting PUBLISH_TIMEOUT (2) if not given
     :param on_commit: False publishes now, and even if the transaction is rolled back
     :param using: the database of the transaction
     :raises InvalidName, InvalidBody, InvalidOption: at once
-    :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; in a transaction it is
-        raised by the end of the ``atomic`` block, after the commit
+    :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; at once while every
+        nsqd is away, unless the setting FAIL_FAST is False; in a transaction it is raised by the end of the ``atomic``
+        block, after the commit
     :raises ImproperlyConfigured: for wrong settings
     """
     encoded = producer().check(topic, body, defer=defer)
@@ -90,6 +91,11 @@ def producer() -> Producer:
     if metrics is not None:
         metrics.keep_writing()
     return made
+
+
+def made_producers() -> list[Producer]:
+    """The Producer of this process, if it is made."""
+    return list(_made.values())
 
 
 def make_producer() -> Producer:

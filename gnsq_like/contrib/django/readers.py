@@ -47,8 +47,9 @@ class Declared(DeclaredReader):
         :raises UsageError: for wrong settings or arguments
         """
         handler = self.handle if self.batch is None else self.handle_many
-        give_up = partial(self._give_up, self.options.get("on_giving_up"))
-        return self.make_reader(conf.settings(), handler, give_up, metrics)
+        sent = {"on_giving_up": signals.message_given_up, "on_expired": signals.message_expired}
+        hooks = {name: partial(self._call_hook, signal, self.hooks.get(name)) for name, signal in sent.items()}
+        return self.make_reader(conf.settings(), handler, hooks, metrics)
 
     # -- handling messages --------------------------------------------------------------------------
 
@@ -79,12 +80,12 @@ class Declared(DeclaredReader):
         finally:
             db.close_old_connections()
 
-    def _give_up(self, on_giving_up: Callable[[Message], object] | None, message: Message) -> None:
+    def _call_hook(self, signal: Signal, hook: Callable[[Message], object] | None, message: Message) -> object:
+        """Call one that a Reader calls instead of the handler. May block, or switch."""
         _begin_database()
         try:
-            self._send(signals.message_given_up, [message])
-            if on_giving_up is not None:
-                on_giving_up(message)
+            self._send(signal, [message])
+            return None if hook is None else hook(message)
         finally:
             db.close_old_connections()
 
@@ -99,6 +100,9 @@ def _begin_database() -> None:
     db.reset_queries()
     db.close_old_connections()
 
+
+#: The Readers that were made last in this process, for ``healthz``.
+made: list[Reader] = []
 
 #: All declarations; two may have the same name, which the system check reports.
 _all: list[Declared] = []
@@ -145,7 +149,8 @@ def make_readers(*names: str) -> list[Reader]:
     :raises LookupError: for an unknown name
     :raises UsageError, ImproperlyConfigured: for wrong options and settings
     """
-    return [each.make(conf.metrics()) for each in chosen(names)]
+    made[:] = [each.make(conf.metrics()) for each in chosen(names)]
+    return list(made)
 
 
 def chosen(names: Iterable[str]) -> list[Declared]:

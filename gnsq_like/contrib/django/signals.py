@@ -18,3 +18,6 @@ message_failed = Signal()
 
 #: The message was delivered too often and is given up; sent before ``on_giving_up`` is called.
 message_given_up = Signal()
+
+#: The message is older than ``max_age`` and is not handled; sent before ``on_expired`` is called.
+message_expired = Signal()

@@ -164,8 +164,9 @@ class NSQ:
         :param body: bytes are sent unchanged; anything else is encoded by ``NSQ_ENCODER``, by default as the
             application's JSON
         :param defer: seconds until the message is delivered
-        :param timeout: seconds in all; ``NSQ_TIMEOUT`` if not given
-        :raises NSQError: as Producer.publish; a request that does not catch it answers 500, as it should
+        :param timeout: seconds in all; ``NSQ_PUBLISH_TIMEOUT`` (2) if not given
+        :raises NSQError: as Producer.publish; at once while every nsqd is away, unless ``NSQ_FAIL_FAST`` is false. A
+            request that does not catch it answers 500, as it should
         """
         self.producer.publish(topic, body, defer=defer, timeout=timeout)
 
@@ -206,8 +207,8 @@ class NSQ:
 
         :param name: for ``flask nsq run``; the function's name if not given
         :param batch: for a function that takes lists: the arguments of :class:`Batch`, ``{"size": 100}``
-        :param options: arguments of :class:`Reader`, which override settings. An ``on_giving_up`` also runs in a
-            context of the application
+        :param options: arguments of :class:`Reader`, which override settings. ``on_giving_up`` and ``on_expired`` also
+            run in a context of the application
         :raises InvalidName, InvalidOption: at once, for wrong arguments
         """
 
@@ -249,13 +250,8 @@ class NSQ:
         return state.readers
 
     def _make_reader(self, state: _State, declared: Declared) -> Reader:
-        handler, on_giving_up = declared.function, declared.options.get("on_giving_up")
-        return declared.make_reader(
-            state.settings,
-            _in_context(state.app, handler),
-            None if on_giving_up is None else _in_context(state.app, on_giving_up),
-            self._metrics,
-        )
+        hooks = {name: _in_context(state.app, hook) for name, hook in declared.hooks.items()}
+        return declared.make_reader(state.settings, _in_context(state.app, declared.function), hooks, self._metrics)
 
     @contextmanager
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
@@ -307,12 +303,13 @@ class NSQ:
         return None if self._metrics is None else self._metrics.wsgi_app()
 
     def health_blueprint(self, rule: str = "/healthz") -> Blueprint:
-        """A blueprint that reports the state of this process's readers; see ``gnsq_like.contrib.health``."""
+        """A blueprint that reports this process's readers and Producer; see ``gnsq_like.contrib.health``."""
         blueprint = Blueprint("nsq_health", __name__)
 
         @blueprint.get(rule)
         def healthz() -> Response:
-            healthy, answer = report(self._state().readers)
+            state = self._state()
+            healthy, answer = report(state.readers, () if state.producer is None else (state.producer,))
             return Response(
                 current_app.json.dumps(answer),
                 status=200 if healthy else 503,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
 
+#: Options of a Reader that are called with a message instead of the handler.
+_HOOKS = ("on_giving_up", "on_expired")
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -30,17 +33,22 @@ class Declared:
     #: Keyword arguments of the Reader.
     options: Mapping[str, Any]
 
+    @property
+    def hooks(self) -> dict[str, Callable[[Any], object]]:
+        """Those functions that a Reader calls instead of the handler and that are given, by option."""
+        return {name: hook for name in _HOOKS if (hook := self.options.get(name)) is not None}
+
     def make_reader(
         self,
         settings: Settings,
         handler: Callable[[Any], object],
-        on_giving_up: Callable[[Any], object] | None,
+        hooks: Mapping[str, Callable[[Any], object]],
         metrics: Metrics | None,
     ) -> Reader:
         """The Reader, not started; watched by ``metrics``.
 
         :param handler: the function, wrapped by the framework
-        :param on_giving_up: the option of this name, likewise wrapped
+        :param hooks: :attr:`hooks`, likewise wrapped
         :raises UsageError: for wrong settings or arguments
         """
         called: Any = handler if metrics is None else metrics.timed(handler)
@@ -48,8 +56,7 @@ class Declared:
             from gnsq_like import Batch
 
             called = Batch(called, **self.batch)
-        options = {**self.options, "on_giving_up": on_giving_up}
-        reader = settings.make_reader(self.topic, self.channel, called, options)
+        reader = settings.make_reader(self.topic, self.channel, called, {**self.options, **hooks})
         if metrics is not None:
             metrics.watch_reader(reader)
         return reader

@@ -2,7 +2,8 @@
 
 A setting is an option's name in capitals, such as ``MAX_IN_FLIGHT``, or one of the two addresses. It applies to the
 Readers and the Producer if both have the option; with the prefix ``READER_`` or ``PRODUCER_`` to one of the two, where
-it overrides the other. Each integration adds its own settings.
+it overrides the other. ``PUBLISH_TIMEOUT`` is the Producer's option ``timeout``. Each integration adds its own
+settings. ``_PRODUCER_DEFAULTS`` are not the options' own: a request should not wait for an nsqd that is away.
 
 In the environment every name has the prefix ``NSQ_``. The configuration overrides the environment. An unknown name in
 the configuration is an error; in the environment it is ignored, since other programs may use it.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from gevent import monkey
@@ -24,7 +25,7 @@ from gevent import monkey
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.errors import InvalidOption, did_you_mean
-from gnsq_like.options import ProducerOptions, ReaderOptions, make_options
+from gnsq_like.options import ProducerOptions, ReaderOptions, check_option
 
 _P = TypeVar("_P", bound=Producer)
 
@@ -33,6 +34,10 @@ ENVIRONMENT_PREFIX = "NSQ_"
 
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 _OPTIONS = {"READER_": ReaderOptions, "PRODUCER_": ProducerOptions}
+#: The name of the Producer's option ``timeout`` here, where TIMEOUT alone could be that of anything.
+_PUBLISH_TIMEOUT = "PUBLISH_TIMEOUT"
+#: What a Producer of a web application has unless it is set.
+_PRODUCER_DEFAULTS: Mapping[str, Any] = {"fail_fast": True, "timeout": 2.0}
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -80,6 +85,9 @@ class Settings:
     reader: Mapping[str, Any]
     #: All of the integration's own settings, by their names in capitals.
     own: Mapping[str, Any]
+    #: The names of these two as they were set, by option.
+    producer_labels: Mapping[str, str] = field(default_factory=dict)
+    reader_labels: Mapping[str, str] = field(default_factory=dict)
     #: If not empty, the only nsqd, whatever addresses are set or given; see :meth:`at`.
     only_nsqd: str = ""
 
@@ -103,16 +111,16 @@ class Settings:
 
         :param encode: the framework's JSON encoder, for "json", which is also the default
         :param kind: the class to make
-        :raises InvalidOption: when no address is set
+        :raises InvalidOption: when no address is set, or for a wrong combination of settings
         """
-        options = dict(self.producer)
+        options = {**_PRODUCER_DEFAULTS, **self.producer}
         encoder = options.pop("encoder", None)
         if encoder == "msgpack":
             encoder = _msgpack_encoder()
         elif not callable(encoder):
             encoder = encode
         options["encoder"] = _unless_bytes(encoder)
-        return _made(lambda: kind(**options))
+        return _made(lambda: kind(**options), self.producer_labels)
 
     def make_reader(self, topic: str, channel: str, handler: Any, options: Mapping[str, Any]) -> Reader:
         """A Reader with these settings.
@@ -120,7 +128,7 @@ class Settings:
         If threading is not patched, its handlers run in threads unless a setting or option says otherwise.
 
         :param options: keyword arguments, which override settings; addresses among them replace all that are set
-        :raises InvalidOption: when no address is set or given
+        :raises InvalidOption: when no address is set or given, or for a wrong combination of settings
         """
         given = dict(self.reader)
         if self.only_nsqd:
@@ -130,7 +138,8 @@ class Settings:
         # In an unpatched process blocking handlers would hold up the hub, and with it every heartbeat.
         spawn = "greenlet" if monkey.is_module_patched("threading") else "thread"
         merged = {"spawn": spawn} | given | dict(options)
-        return _made(lambda: Reader(topic, channel, handler, **merged))
+        labels = {name: label for name, label in self.reader_labels.items() if name not in options}
+        return _made(lambda: Reader(topic, channel, handler, **merged), labels)
 
 
 def make_settings(
@@ -160,9 +169,13 @@ def make_settings(
             found[name] = (label.format(name), given[name])
         elif ENVIRONMENT_PREFIX + name in environ:
             found[name] = (ENVIRONMENT_PREFIX + name, environ[ENVIRONMENT_PREFIX + name])
+    producer, producer_labels = _side("PRODUCER_", found, prefer="nsqd_tcp_addresses")
+    reader, reader_labels = _side("READER_", found, prefer="lookupd_http_addresses")
     return Settings(
-        producer=_side("PRODUCER_", found, prefer="nsqd_tcp_addresses"),
-        reader=_side("READER_", found, prefer="lookupd_http_addresses"),
+        producer=producer,
+        producer_labels=producer_labels,
+        reader=reader,
+        reader_labels=reader_labels,
         own={name: _own(found.get(name, ("", None)), default, kinds) for name, (default, kinds) in own.items()},
     )
 
@@ -176,10 +189,12 @@ def _msgpack_encoder() -> Callable[[Any], bytes]:
     return encode
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _made(make: Callable[[], Any], labels: Mapping[str, str]) -> Any:
     try:
         return make()
     except InvalidOption as exc:
+        if exc.option in labels:
+            raise InvalidOption(labels[exc.option], exc.value, exc.reason) from exc
         if exc.option not in _ADDRESSES:
             raise
         raise InvalidOption(
@@ -201,41 +216,46 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], Any]:
 
 
 def _known_options() -> set[str]:
-    known = set()
+    known = {_PUBLISH_TIMEOUT}
     for prefix, options in _OPTIONS.items():
         for name in (*_ADDRESSES, *(option.name for option in fields(options))):
             known |= {name.upper(), prefix + name.upper()}
     return known
 
 
-def _side(prefix: str, found: Mapping[str, tuple[str, Any]], *, prefer: str) -> dict[str, Any]:
-    """The keyword arguments of a Reader or a Producer."""
-    options = _OPTIONS[prefix]
+def _side(prefix: str, found: Mapping[str, tuple[str, Any]], *, prefer: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The keyword arguments of a Reader or a Producer, and the names under which they were set."""
     result = {}
-    for option in fields(options):
+    labels = {}
+    for option in fields(_OPTIONS[prefix]):
         name = option.name.upper()
-        label, value = found.get(prefix + name) or found.get(name) or ("", MISSING)
+        names = [_PUBLISH_TIMEOUT] if prefix + name == "PRODUCER_TIMEOUT" else []
+        label, value = next((found[each] for each in (*names, prefix + name, name) if each in found), ("", MISSING))
         if value is not MISSING:
-            result[option.name] = _checked(label, value, option, options)
+            result[option.name] = _checked(label, value, option)
+            labels[option.name] = label
+    return result | _side_addresses(prefix, found, prefer), labels
+
+
+def _side_addresses(prefix: str, found: Mapping[str, tuple[str, Any]], prefer: str) -> dict[str, Any]:
     own_addresses = {name: _addresses(*found[key]) for name in _ADDRESSES if (key := prefix + name.upper()) in found}
     if any(own_addresses.values()):
-        return result | own_addresses
+        return own_addresses
     addresses = {name: _addresses(*found[name.upper()]) for name in _ADDRESSES if name.upper() in found}
     if addresses.get(prefer):
-        return result | {prefer: addresses[prefer]}
-    return result | addresses
+        return {prefer: addresses[prefer]}
+    return addresses
 
 
-def _checked(label: str, value: Any, option: Field[Any], options: type[Any]) -> Any:
+def _checked(label: str, value: Any, option: Field[Any]) -> Any:
+    """The value, right by itself; combinations are checked when a Reader or a Producer is made."""
     kind = option.metadata["kind"]
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if isinstance(value, str):
         value = parse_text(label, value, kinds)
     try:
-        make_options(options, {option.name: value})
+        check_option(option, value)
     except InvalidOption as exc:
-        if exc.option != option.name:
-            return value  # right by itself; combinations are checked when all options are known
         raise InvalidOption(label, value, exc.reason) from exc
     return value
 

@@ -50,7 +50,7 @@ def test_right_settings_and_readers_pass():
         ({"SPAWN": "process"}, 'NSQ["SPAWN"]: it must be one of greenlet, thread', "'process'"),
         ({"NSQD_TCP_ADDRESSES": "nowhere"}, "invalid address 'nowhere'", "NSQ"),
         ({"LOOKUPD_HTTP_ADDRESSES": ["ftp://x"]}, "ftp://x", "NSQ"),
-        ({"PRODUCER_REPLICAS": 2}, "invalid option replicas=2", "NSQ"),
+        ({"PRODUCER_REPLICAS": 2}, 'invalid option NSQ["PRODUCER_REPLICAS"]=2', "NSQ"),
     ],
 )
 def test_a_wrong_setting(settings, text, hint):

@@ -41,7 +41,7 @@ def test_publish_and_run(project, nsqd):
 def test_publish_says_what_is_wrong(project):
     done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="0.1")
     assert done.returncode == 1
-    assert "CommandError: not sent in time: no connection to 127.0.0.1:1" in done.stderr
+    assert "CommandError: every nsqd is away: no connection to 127.0.0.1:1" in done.stderr
     done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     assert (done.returncode, "invalid topic name" in done.stderr) == (1, True)
 
@@ -116,6 +116,16 @@ def test_a_failing_handler_is_given_up_in_a_thread_and_its_connections_are_close
     assert server.noted("signal_failed") == ["fail/fail/x/ValueError('meant')"] * 2
     assert server.noted("signal_given_up") == ["fail/fail/x/None"]
     assert "Traceback" in server.log
+
+
+def test_a_message_that_is_too_old_is_treated_like_one_that_is_given_up(project, nsqd):
+    publish(nsqd, "old", b"x", b"y")
+    with project.running("nsq_run", "never", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server:
+        wait_for(lambda: len(server.noted("expired")) == 2)
+        assert server.end() == 0
+    assert server.noted("expired") == ["True", "True"]
+    assert sorted(server.noted("signal_expired")) == ["never/never/x/None", "never/never/y/None"]
+    assert server.noted("never") == []
 
 
 def test_health_and_metrics_are_served_where_the_readers_run(project, nsqd):

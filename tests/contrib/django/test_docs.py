@@ -41,7 +41,7 @@ def test_every_check_is_in_both_tables():
 
 def test_every_signal_is_named():
     names = [name for name in vars(signals) if name.startswith("message_")]
-    assert len(names) == 4
+    assert len(names) == 5
     assert all(f"``{name}``" in PAGE for name in names)
 
 

@@ -216,9 +216,9 @@ def test_handlers_run_in_a_context_of_their_own_each():
     assert torn_down == [None] * 10
 
 
-def test_a_handler_may_publish_and_batches_and_giving_up_have_a_context_too():
+def test_a_handler_may_publish_and_batches_and_what_is_called_instead_have_a_context_too():
     nsq = NSQ()
-    batches, given_up = [], []
+    batches, given_up, expired = [], [], []
 
     @nsq.reader("first", "c")
     def forward(message):
@@ -232,12 +232,14 @@ def test_a_handler_may_publish_and_batches_and_giving_up_have_a_context_too():
     def fail(message):
         message.requeue(delay=0, backoff=False)
 
+    nsq.reader("old", "c", max_age=1e-6, on_expired=lambda message: expired.append(current_app.name))(print)
     app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     with nsq.embedded(app):
         nsq.multi_publish("first", [b"a", b"b", b"c"])
         nsq.publish("third", b"x")
-        wait_for(lambda: sum(len(bodies) for _, bodies in batches) == 3 and given_up, "all")
-    assert {name for name, _ in batches} | set(given_up) == {"shop"}
+        nsq.publish("old", b"x")
+        wait_for(lambda: sum(len(bodies) for _, bodies in batches) == 3 and given_up and expired, "all")
+    assert {name for name, _ in batches} | set(given_up) | set(expired) == {"shop"}
     # After the block the settings are as before.
     with pytest.raises(NotSent):
         nsq.publish("first", b"d", timeout=0.1)
@@ -297,7 +299,9 @@ def test_the_health_blueprint_reports_the_readers_of_this_process():
     app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     app.register_blueprint(nsq.health_blueprint())
     client = app.test_client()
-    assert client.get("/healthz").json == {"status": "ok", "readers": []}
+    answer = client.get("/healthz").get_json()
+    assert (answer["status"], answer["readers"]) == ("ok", [])
+    assert [each["problem"] for each in answer["producers"]] == [None]
     with nsq.embedded(app):
         wait_for(lambda: client.get("/healthz").status_code == 200, "a connection")
         assert json.loads(client.get("/healthz").text)["readers"][0]["problem"] is None
@@ -371,7 +375,11 @@ def test_flask_nsq_list(command):
         ),
         (("publish", "t", "x"), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
         (("publish", "no topic", "x"), {"NSQ_RECORD": True}, "Error: invalid topic name"),
-        (("publish", "t", "x"), {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1}, "Error: not sent"),
+        (
+            ("publish", "t", "x"),
+            {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1},
+            "Error: every nsqd is away",
+        ),
     ],
 )
 def test_errors_are_printed_without_a_traceback(command, arguments, config, error):

@@ -46,6 +46,51 @@ def test_the_configuration_counts_more_than_the_environment():
     assert made.reader == {"max_in_flight": 5}
 
 
+def test_a_web_applications_publishes_fail_fast_and_soon_unless_it_is_set():
+    made = settings({"NSQD_TCP_ADDRESSES": "a:1"}).make_producer(repr)
+    assert (made.options.fail_fast, made.options.timeout) == (True, 2.0)
+    made = settings({"NSQD_TCP_ADDRESSES": "a:1", "FAIL_FAST": False, "PUBLISH_TIMEOUT": 7}).make_producer(repr)
+    assert (made.options.fail_fast, made.options.timeout) == (False, 7)
+
+
+def test_publish_timeout_is_the_producers_timeout():
+    assert settings({"TIMEOUT": 3, "PRODUCER_TIMEOUT": 4, "PUBLISH_TIMEOUT": 5}).producer == {"timeout": 5}
+    assert settings(environ={"NSQ_PUBLISH_TIMEOUT": "0.5"}).producer == {"timeout": 0.5}
+    with pytest.raises(InvalidOption, match="NSQ_PUBLISH_TIMEOUT=0: it must be above 0"):
+        settings({"PUBLISH_TIMEOUT": 0})
+
+
+def test_settings_that_need_each_other_may_be_set_together():
+    nsqds = {"NSQD_TCP_ADDRESSES": ["a:1", "b:1", "c:1"]}
+    made = settings({**nsqds, "REPLICAS": 3, "QUORUM": 2}).make_producer(repr)
+    assert (made.options.replicas, made.options.quorum) == (3, 2)
+    made = settings({**nsqds, "TLS_V1": True, "VERIFY": False}).make_producer(repr)
+    assert made.options.verify is False
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"TLS_KEY": "key"}, "NSQ['TLS_KEY']='key': it needs tls_cert"),
+        ({"PRODUCER_SNAPPY": True, "PRODUCER_DEFLATE": True}, "NSQ['PRODUCER_DEFLATE']=True: snappy is set too"),
+        ({"REPLICAS": 2}, "NSQ['REPLICAS']=2: it is above the number of nsqds, 1"),
+    ],
+)
+def test_a_wrong_combination_is_named_as_it_was_set(given, error):
+    made = settings({"NSQD_TCP_ADDRESSES": "a:1", **given}, label="NSQ[{!r}]")
+    with pytest.raises(InvalidOption) as caught:
+        made.make_producer(repr)
+    assert error in str(caught.value)
+
+
+def test_an_option_of_the_reader_itself_keeps_its_name():
+    made = settings({"NSQD_TCP_ADDRESSES": "a:1", "TLS_KEY": "one"})
+    with pytest.raises(InvalidOption, match="invalid option tls_key='other'"):
+        made.make_reader("t", "c", print, {"tls_key": "other"})
+    with pytest.raises(InvalidOption, match="invalid option NSQ_TLS_KEY='one'"):
+        made.make_reader("t", "c", print, {})
+
+
 def test_the_environments_other_names_are_somebody_elses():
     assert settings(environ={"NSQ_SERVICE_HOST": "10.0.0.1", "NSQ_PORT": "tcp://10.0.0.1:4150"}).reader == {}
 

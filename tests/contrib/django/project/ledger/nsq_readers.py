@@ -60,6 +60,16 @@ def fail(message):
     raise ValueError("meant")
 
 
+def on_expired(message):
+    note("expired", connection.connection is None)
+    Line.objects.count()
+
+
+@reader("old", "expiring", max_age=1e-6, concurrency=1, on_expired=on_expired)
+def never(message):
+    note("never", message.body.decode())
+
+
 if os.environ.get("GREENLETS"):
 
     @reader("greenlets", "all", concurrency=2, spawn="greenlet")
@@ -67,7 +77,12 @@ if os.environ.get("GREENLETS"):
         note("greenlet", message.body.decode())
 
 
-@receiver([signals.message_handled, signals.message_failed, signals.message_given_up])
+@receiver([signals.message_handled, signals.message_failed, signals.message_given_up, signals.message_expired])
 def note_signal(signal, sender, message, reader, **more):
-    names = {signals.message_handled: "handled", signals.message_failed: "failed", signals.message_given_up: "given_up"}
+    names = {
+        signals.message_handled: "handled",
+        signals.message_failed: "failed",
+        signals.message_given_up: "given_up",
+        signals.message_expired: "expired",
+    }
     note(f"signal_{names[signal]}", f"{reader}/{sender.__name__}/{message.body.decode()}/{more.get('exception')!r}")

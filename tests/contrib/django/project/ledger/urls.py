@@ -3,7 +3,7 @@ from django.http import HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from gnsq_like.contrib.django import publish
+from gnsq_like.contrib.django import healthz, publish
 from ledger.models import Line
 
 
@@ -21,4 +21,9 @@ def order(request, topic, name):
     return HttpResponse("ok")
 
 
-urlpatterns = [path("publish/<topic>/<name>", order)]
+def plain(request):
+    """A page that publishes nothing."""
+    return HttpResponse("plain")
+
+
+urlpatterns = [path("publish/<topic>/<name>", order), path("healthz", healthz), path("plain", plain)]
