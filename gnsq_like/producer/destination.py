@@ -125,10 +125,13 @@ class Destination:
             logger.exception("unexpected error while connecting to %s", self.name)
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
-            self.connection = connection
-            self.failure = None
-            self._tries.refused = False
-            pool.hooks.call("on_connect", self.name)
+            if self.wanted:
+                self.connection = connection
+                self.failure = None
+                self._tries.refused = False
+                pool.hooks.call("on_connect", self.name)
+            else:
+                connection.close()
         finally:
             self._dialling = None
             self.blocked = False
@@ -162,6 +165,8 @@ class Destination:
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.
+        if connection is not self.connection:
+            return  # closed before it was used
         self.failure = error
         if error is not None:
             logger.warning("%s", error)
@@ -206,6 +211,12 @@ class Destination:
             "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
             "failures": self._tries.count,
         }
+
+    def drop(self) -> None:
+        """Stop connecting, because it is not wanted any more; it has no connection. Never switches."""
+        self.wanted = False
+        if self._dialling is not None:
+            self._dialling.kill(block=False)
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""
