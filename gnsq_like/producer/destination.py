@@ -173,7 +173,10 @@ class Destination:
             logger.exception("unexpected error while connecting to %s", self.name)
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
-            self._take(connection)
+            if self.wanted:
+                self._take(connection)
+            else:
+                connection.close()
         finally:
             self._dialling.discard(gevent.getcurrent())
             self.blocked = self.doubted
@@ -233,7 +236,7 @@ class Destination:
         if connection is self.connection:
             self.failure = error
         elif error is None:
-            return  # closed by _take
+            return  # closed by _take, or before it was used
         if error is not None:
             logger.warning("%s", error)
             self._tries.count += 1
@@ -279,6 +282,11 @@ class Destination:
             "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
             "failures": self._tries.count,
         }
+
+    def drop(self) -> None:
+        """Stop connecting, because it is not wanted any more; it has no connection. Never switches."""
+        self.wanted = False
+        gevent.killall(list(self._dialling), block=False)
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""

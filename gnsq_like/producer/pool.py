@@ -310,9 +310,11 @@ class Pool:
         for destination in self.destinations:
             destination.wanted = destination.address in found or (destination.wanted and not complete)
         # One that is no longer listed is used while its connection is open, and not dialled again.
-        self.destinations = [
-            destination for destination in self.destinations if destination.wanted or destination.connected
-        ]
+        kept = [destination for destination in self.destinations if destination.wanted or destination.connected]
+        for destination in self.destinations:
+            if destination not in kept:
+                destination.drop()
+        self.destinations = kept
         self.destinations += [Destination(address, self) for address in found if address not in known]
         self.changed()
 

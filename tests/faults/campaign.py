@@ -18,7 +18,7 @@ from gevent.event import Event
 from tests.faults.actors import WAYS, Actor
 from tests.faults.ledger import Ledger, Verdict
 from tests.faults.notes import read_into
-from tests.faults.resources import peak_memory
+from tests.faults.resources import peak_memory, time_waited
 from tests.faults.schedule import Fault, make_schedule
 from tests.faults.stage import Stage
 from tests.faults.trace import Trace
@@ -34,6 +34,8 @@ DRAIN_TIMEOUT = 300.0
 _AFTERMATH = 1.0
 #: Seconds by which this process may be late before what it saw is in doubt.
 _STALL = 0.2
+#: The part of the time that an nsqd waits for a processor on a machine that does much else.
+_STARVED = 0.5
 #: Messages whose history is shown for each kind of violation.
 _HISTORIES = 3
 #: What a client should not log; handlers raise Odd and KeyboardInterrupt.
@@ -185,13 +187,20 @@ class Campaign:
         return True
 
     def _tick(self) -> None:
-        """What is seen while this process stands still has the wrong time."""
+        """What is seen while this process stands still has the wrong time; and an nsqd may get no time to run."""
+        waited: dict[int, float] = {}
         while True:
             begin = time.monotonic()
             gevent.sleep(0.05)
             end = time.monotonic()
-            for nsqd, pid in enumerate(each.process.pid for each in self._stage.nsqds if each.process):
-                if end - begin > _STALL:
+            for nsqd, each in enumerate(self._stage.nsqds):
+                if each.process is None:
+                    continue
+                pid = each.process.pid
+                now = time_waited(pid)
+                waits = now - waited.get(pid, now) > _STARVED * (end - begin)
+                waited[pid] = now
+                if waits or end - begin > _STALL:
                     self._disturb(nsqd, begin, end + _AFTERMATH)
                 self._peaks["nsqd"] = max(self._peaks["nsqd"], peak_memory(pid))
 

@@ -20,6 +20,8 @@ from gevent.socket import wait_read
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishError, PublishRefused
+from gnsq_like.runtime.hub_calls import handle_here
+from gnsq_like.runtime.thread_pool import call_blocking
 from tests.faults.bodies import make_body
 from tests.faults.client import Spec
 from tests.faults.handling import Handler
@@ -33,6 +35,8 @@ CHANNEL = "c"
 _OF_CHILDREN = 500_000_000
 #: Seconds for a forked child.
 _CHILD_TIMEOUT = 30.0
+#: Seconds for a thread to be started.
+_WARM_UP_TIMEOUT = 60.0
 #: Seconds between two looks whether this process runs, and how late one must be to count as a stall.
 _TICK, _STALL = 0.05, 0.02
 
@@ -104,6 +108,9 @@ class Client:
         ):
             with suppress(PublishError):
                 producer.publish(topic, make_body(-1))
+            # Each thread's pool for HTTP; nsqlookupd may not have been asked yet, and may not be there.
+            for hub_handle in (handle_here(), producer._started().hub_handle):
+                hub_handle.run(call_blocking, int, _WARM_UP_TIMEOUT)
             gevent.sleep(0.5)
         del producer
         AsyncResult().set_exception(ValueError())  # its first call imports a module, which takes a descriptor

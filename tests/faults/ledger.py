@@ -363,7 +363,13 @@ class Ledger:
         for key in self._keys.get(number, ()):
             in_turn = [delivery for delivery in self._deliveries[key] if delivery in handled]
             homes += bool(in_turn)
-            causes += [self._why_again(key[0], delivery, handled[delivery][0]) for delivery in in_turn[:-1]]
+            copies = 0
+            for delivery in in_turn[:-1]:
+                cause = self._why_again(key[0], delivery, handled[delivery][0])
+                if cause == UNEXPLAINED and not delivery.was_requeued and copies < self._copies(key, delivery):
+                    copies += 1
+                    cause = KILLED
+                causes.append(cause)
             causes += [UNEXPLAINED for delivery in in_turn for _ in handled[delivery][1:]]
         causes += [AGAIN] * (homes - 1)
         verdict.duplicates.update(causes)
@@ -381,6 +387,21 @@ class Ledger:
         if delivery.cause == LOST_CONNECTION and self._was_dropped(nsqd, connection, delivery, handling):
             return UNEXPLAINED
         return delivery.cause
+
+    def _copies(self, key: tuple[int, bytes], delivery: _Delivery) -> int:
+        """How many records of a message, besides one, kills before this delivery may have left on the disk.
+
+        A kill forgets what was read since the last sync. So a record that was copied from the topic's queue to the
+        channel's is copied again, and one that was delivered stays, beside the one that was written when the message
+        came back.
+        """
+        publish = self._publishes.get(delivery.number)
+        begun_at = 0.0 if publish is None else publish.begun_at
+        kills = [kill for kill in self._kills.get(key[0], ()) if begun_at <= kill <= delivery.at]
+        if not kills:
+            return 0
+        came_back = [each for each in self._deliveries[key] if each.at <= kills[-1] and each.answer != "FIN"]
+        return len(kills) + len(came_back)
 
     def _was_dropped(self, nsqd: int, connection: _Connection, delivery: _Delivery, handling: Handling) -> bool:
         """Whether a Reader that was stopped has closed the connection without the FIN of a handler that was in time."""

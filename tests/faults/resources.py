@@ -36,6 +36,14 @@ def peak_memory(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
+def time_waited(pid: int) -> float:
+    """Seconds in which its main thread could have run, and others ran; 0 for a process that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def sockets(pid: int) -> list[str]:
     """The open sockets of a process: for TCP the two ports, in hexadecimal, and the state's number."""
     tcp = {}

@@ -231,6 +231,30 @@ def test_a_killed_nsqd_may_count_attempts_anew(ledger: Ledger) -> None:
     assert ledger.judge().duplicates == {KILLED: 1}
 
 
+@pytest.mark.parametrize("requeued_before", [0, 1, 2])
+def test_a_kill_leaves_the_records_of_what_came_back(ledger: Ledger, requeued_before: int) -> None:
+    """And that in the topic's queue; each of them is delivered, and finished, after the kill."""
+    publish(ledger, 1)
+    for attempts in range(requeued_before):
+        deliver(ledger, 1, 2.0 + attempts / 10, answer="REQ", attempts=attempts + 1)
+    ledger.killed(0, 3.0)
+    for turn in range(2 + requeued_before):
+        deliver(ledger, 1, 4.0 + turn / 10, connection=OTHER, answer="FIN", attempts=10 + turn)
+    assert ledger.judge().duplicates == {KILLED: 1 + requeued_before}
+    deliver(ledger, 1, 4.9, connection=OTHER, answer="FIN", attempts=20)
+    assert ledger.judge().unexplained == [1]
+
+
+def test_a_kill_explains_nothing_that_was_finished_before_it_or_published_after_it(ledger: Ledger) -> None:
+    ledger.killed(0, 0.5)
+    for number in (1, 2):
+        publish(ledger, number)
+        deliver(ledger, number, 2.0, answer="FIN")
+        deliver(ledger, number, 2.1, answer="FIN", attempts=2)
+    ledger.killed(0, 3.0)
+    assert ledger.judge().unexplained == [1, 2]
+
+
 def test_causes_of_handling_again(ledger: Ledger) -> None:
     for number in (1, 2, 3):
         publish(ledger, number)

@@ -80,6 +80,19 @@ def test_but_not_later_unless_the_way_was_disturbed(window: Window) -> None:
     assert len(window.excesses) == 1
 
 
+def test_a_message_that_was_held_up_on_its_way_counts_as_of_when_it_was_sent(window: Window) -> None:
+    window.granted(A, 2, 9.0)
+    for number in (1, 2):
+        window.delivered(A, b"%d" % number, 9.5)
+    window.granted(A, 1, 9.6)
+    window.granted(A, 0, 9.7 + RDY_TAKES)
+    for number in (1, 2):
+        window.received(A, b"%d" % number, 15.0)
+    assert window.beyond_rdy == []
+    arrive(window, A, 3, at=15.0)
+    assert window.beyond_rdy == [(0, 15.0, 0)]
+
+
 def test_no_more_than_the_earlier_rdy_is_excused(window: Window) -> None:
     window.granted(A, 1, 9.0)
     window.granted(A, 0, 10.0)

@@ -24,6 +24,15 @@ RDY_ON_ITS_WAY = "RDY was on its way"
 TIMED_OUT = "nsqd's timeout was over"
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A message that nsqd has sent."""
+
+    at: float
+    #: The RDY that nsqd may have followed.
+    rdy: int
+
+
 @dataclass
 class _Connection:
     client: str = ""
@@ -31,8 +40,8 @@ class _Connection:
     #: The highest RDY that nsqd may still follow, and when it was lowered.
     earlier_rdy: int = 0
     lowered_at: float = float("-inf")
-    #: When nsqd sent the messages that have not reached the client yet.
-    sent: dict[bytes, float] = field(default_factory=dict)
+    #: The messages that have not reached the client yet.
+    sent: dict[bytes, _Sent] = field(default_factory=dict)
     #: When nsqd sent those in flight.
     held: dict[bytes, float] = field(default_factory=dict)
     #: Why those of them came that came although as many as RDY were held.
@@ -95,31 +104,39 @@ class Window:
         """nsqd has sent it; from then on its timeout runs."""
         found = self._connections.get(connection)
         if found is not None:
-            found.sent[message_id] = at
+            found.sent[message_id] = _Sent(at, self._followed(connection, found, at))
+
+    def _followed(self, connection: object, found: _Connection, at: float) -> int:
+        """The highest RDY that nsqd may follow at that time."""
+        is_on_its_way = self._is_disturbed(connection, at) or at <= found.lowered_at + RDY_TAKES
+        return max(found.rdy, found.earlier_rdy if is_on_its_way else 0)
+
+    def _is_disturbed(self, connection: object, at: float) -> bool:
+        assert isinstance(connection, tuple)
+        return bool(at <= self.disturbed_until.get(connection[0], 0.0) + RDY_TAKES)
 
     def received(self, connection: object, message_id: bytes, at: float) -> None:
         found = self._connections.get(connection)
         if found is None:
             return
+        sent = found.sent.pop(message_id, None) or _Sent(at, self._followed(connection, found, at))
         if len(found.held) >= found.rdy and message_id not in found.held:
-            excuse = self._excuse(connection, found, at)
+            excuse = self._excuse(connection, found, sent, at)
             if excuse:
                 found.excused[message_id] = excuse
             else:
                 self.beyond_rdy.append((connection[0], at, found.rdy))  # type: ignore[index]
-        found.held[message_id] = found.sent.pop(message_id, at)
+        found.held[message_id] = sent.at
         self._check(found.client, message_id, found, at)
 
-    def _excuse(self, connection: object, found: _Connection, at: float) -> str:
+    def _excuse(self, connection: object, found: _Connection, sent: _Sent, at: float) -> str:
         """Why nsqd sent another message, though RDY is held; empty if there is no reason."""
-        assert isinstance(connection, tuple)
         in_time = sum(at - since < TIMEOUT_SHARE * self._msg_timeout for since in found.held.values())
         if in_time < found.rdy:
             return TIMED_OUT
-        is_disturbed = at <= self.disturbed_until.get(connection[0], 0.0) + RDY_TAKES
-        if in_time < found.earlier_rdy and (is_disturbed or at <= found.lowered_at + RDY_TAKES):
+        if in_time < max(sent.rdy, self._followed(connection, found, at)):
             return RDY_ON_ITS_WAY
-        return TIMED_OUT if is_disturbed else ""
+        return TIMED_OUT if self._is_disturbed(connection, at) else ""
 
     def _check(self, client: str, message_id: bytes, found: _Connection, at: float) -> None:
         limit = self._limits.get(client)

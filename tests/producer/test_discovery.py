@@ -1,5 +1,6 @@
 """nsqds found through nsqlookupd."""
 
+from contextlib import suppress
 from functools import partial
 
 import gevent
@@ -8,7 +9,9 @@ import pytest
 from gnsq_like import LookupdClient, Producer
 from gnsq_like.errors import NotSent
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
-from tests.support.peer import PATIENCE, free_port
+from tests.support.lookupds import FAST, Lookupd
+from tests.support.nsqds import good_nsqd
+from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
@@ -86,6 +89,28 @@ def test_nsqds_come_and_go():
         # It is away and not listed any more: forgotten, not dialled.
         wait_for(lambda: set(producer.stats()["connections"]) == {one.tcp_address})
         producer.publish("t", b"y")
+
+
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_one_that_is_no_longer_listed_while_it_is_dialled_is_left_alone(own_thread):
+    """Its connection belonged to nobody, and stayed open after close()."""
+    connected: list[str] = []
+    with scripted_nsqd() as slow, good_nsqd() as good, Lookupd() as lookupd:
+        lookupd.nsqds = [slow]
+        with Producer(
+            lookupd_http_addresses=lookupd.address, own_thread=own_thread, on_connect=connected.append, **FAST
+        ) as producer:
+            publishing = gevent.spawn(producer.publish, "t", b"x", timeout=PATIENCE)
+            peer = slow.accept()
+            assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")
+            peer.body()
+            lookupd.nsqds = [good]
+            wait_for(lambda: list(producer.stats()["connections"]) == [good.address])
+            with suppress(OSError):
+                peer.send(OK)
+            assert peer.ended()
+            publishing.get(timeout=PATIENCE)
+            assert connected == [good.address]
 
 
 def test_a_failure_of_an_nsqlookupd_is_not_named_once_it_has_answered():
