@@ -3,9 +3,12 @@
 #   make demo       gnsq-like demo
 #   make pipeline-demo  gnsq-like pipeline demo
 #   make lint       ruff check . ; ruff format --check . ; mypy
-#   make test       lint and pytest
+#   make test       lint, and all tests but those of the targets below: the one to run before a commit
+#   make test-quick the client's core, in less than a minute
+#   make test-properties  the properties and simulations with all their examples; make test has a fifth of the long ones
 #   make faults     a minute of random faults
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
+#   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
 #   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
@@ -38,6 +41,9 @@ MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
 
+# Tests start hundreds of processes: without bytecode, each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 DEMO_VENV = .venv/demo
 PIPELINE_VENV = .venv/pipeline
 TEST_VENV = .venv/test
@@ -48,7 +54,8 @@ BIN = $(TEST_VENV)/bin
 STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
-.PHONY: help demo pipeline-demo test lint tests faults soak test-commands test-spark test-peers test-browser \
+.PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
+	faults soak test-commands test-spark test-peers test-browser \
 	differential test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
 	bench-compare format clean
 
@@ -110,6 +117,13 @@ lint: $(TEST_VENV)/$(STAMP)
 tests: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
+test-quick: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
+		tests/test_*.py $(PYTEST_ARGS)
+
+test-properties: $(TEST_VENV)/$(STAMP)
+	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+
 faults: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/faults -m faults $(PYTEST_ARGS)
 
@@ -117,7 +131,10 @@ soak: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --nsq $(NSQ) $(if $(SEED),--seed $(SEED))
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
-	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long' -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/spark -m 'spark_long or spark or not spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+test-servers: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest tests/contrib -m servers -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/cli tests/tools tests/admin -m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
@@ -179,7 +196,7 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
-		tests/testing -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		tests/testing -m 'servers or not servers' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise.
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)
@@ -221,7 +238,7 @@ test-all:
 		done; \
 		if [ -z "$$python" ]; then missing="$$missing $$version"; continue; fi; \
 		echo "Python $$version: $$python"; \
-		if $(MAKE) --no-print-directory tests TEST_VENV=.venv/$$version PYTHON="$$python"; \
+		if $(MAKE) --no-print-directory --keep-going tests test-servers TEST_VENV=.venv/$$version PYTHON="$$python"; \
 		then used="$$used $$version"; else used="$$used $$version (failed)"; failed=yes; fi; \
 	done; \
 	if $(MAKE) --no-print-directory test-libuv; then libuv=; else libuv=' (failed)'; failed=yes; fi; \

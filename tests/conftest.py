@@ -1,31 +1,30 @@
-"""How the tests run: hypothesis profiles, what needs a real nsqd, and an end for tests that hang."""
+"""How the tests run: what needs a real nsqd, and in which process; hypothesis profiles (tests/support/scale.py), tests
+that run on request only (summary.py there), and an end for tests that hang (time_limit.py there)."""
 
 import gc
-import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
+from tests.support import scale
+from tests.support.summary import leave_out, pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 from tests.support.time_limit import pytest_configure, pytest_runtest_protocol, pytest_timeout_set_timer
 
-__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_timeout_set_timer"]
-
-# The default repeats the same examples in every run, so that a red run is red again; the other one searches.
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=5000)
-settings.load_profile(os.environ.get("GNSQ_LIKE_HYPOTHESIS", "ci"))
-
-
-#: Marks of tests that run only when asked for: by -m with the mark's name, or by the test's own name; ``faults`` also
-#: by --seed.
-ON_REQUEST = ("browser", "commands", "faults", "package", "peers", "spark_long")
+#: Hooks that pytest takes from here; scale has the hypothesis profiles.
+__all__ = [
+    "pytest_configure",
+    "pytest_runtest_protocol",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "pytest_timeout_set_timer",
+    "scale",
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _leave_out(config, items)
+    leave_out(config, items)
     _group(config, items)
     if shutil.which("nsqd") and shutil.which("nsqlookupd"):
         return
@@ -42,27 +41,11 @@ def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
         for item in items:
             module = item.path.relative_to(config.rootpath)
             group = str(module)
-            if "spark" in module.parts:
-                is_alone = item.get_closest_marker("spark_long") and "spark" not in getattr(item, "fixturenames", ())
-                group = item.nodeid if is_alone else "spark"
+            if item.get_closest_marker("spark"):
+                group = "spark"
+            elif item.get_closest_marker("spark_long"):
+                group = item.nodeid
             item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what runs only on request, and was not asked for."""
-    asked = config.getoption("markexpr")
-    if config.getoption("seed", None) is not None:
-        asked += " faults"
-    named = [Path(each).name for each in config.args if "::" in each]
-    left_out = [
-        item
-        for item in items
-        if not any(each in item.nodeid for each in named)
-        and any(item.get_closest_marker(mark) and mark not in asked for mark in ON_REQUEST)
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

@@ -106,6 +106,7 @@ def free_ports(count: int) -> int:
     pytest.fail("no free ports")
 
 
+@pytest.mark.commands
 @needs_proc
 def test_what_it_starts_says_and_ends() -> None:
     with running("--nsqds", "3", "--lookupds", "2", "--", "--max-msg-size", "10") as cluster:
@@ -135,6 +136,7 @@ def test_what_it_starts_says_and_ends() -> None:
     assert "\x1b" not in cluster.written
 
 
+@pytest.mark.commands
 @needs_proc
 def test_a_terminal_has_a_table_and_a_daemon_that_ends_is_reported() -> None:
     with running("--nsqds", "2", terminal=(130, 40)) as cluster:
@@ -176,6 +178,7 @@ def test_it_ends_when_no_nsqd_is_left() -> None:
         assert "nsqd 1 is gone: it was killed by SIGKILL." in cluster.read()
 
 
+@pytest.mark.commands
 def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path) -> None:
     port = free_ports(20) + 10
     arguments = ["--nsqd-port", str(port), "--lookupd-port", str(port - 10), "--data-path", str(tmp_path / "data")]

@@ -112,6 +112,7 @@ def test_a_small_run_loses_nothing() -> None:
     assert sums.startswith("2,000 messages published, 4,000 handled, 20 requeued in ")
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize("args", [["--fail-every", "1", "--nsqds", "3"], ["--fail-every", "0", "--nsqds", "1"]])
 def test_quiet_prints_the_result_only(args: list[str]) -> None:
     done = gnsq_like("demo", "--messages", "100", "--readers", "1", "--body-bytes", "12", "--quiet", *args)
@@ -119,6 +120,7 @@ def test_quiet_prints_the_result_only(args: list[str]) -> None:
     assert done.stdout == "0 lost, 0 delivered twice (archive 0 and 0, mail 0 and 0).\n"
 
 
+@pytest.mark.commands
 @needs_proc
 def test_messages_lost_with_an_nsqd_are_counted_and_the_exit_status_is_1() -> None:
     with running() as (process, daemons):
@@ -136,8 +138,9 @@ def test_messages_lost_with_an_nsqd_are_counted_and_the_exit_status_is_1() -> No
 # -- ended in the middle ----------------------------------------------------------------------------
 
 
+@pytest.mark.commands
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.sample)])
 def test_a_signal_ends_it_with_status_130_and_leaves_no_process(number: signal.Signals) -> None:
     with running() as (process, daemons):
         process.send_signal(number)
@@ -147,6 +150,7 @@ def test_a_signal_ends_it_with_status_130_and_leaves_no_process(number: signal.S
         assert not any(map(runs, daemons.values()))
 
 
+@pytest.mark.commands
 @needs_proc
 def test_ctrl_c_goes_to_the_whole_group_and_more_than_once() -> None:
     with running() as (process, daemons):
@@ -171,6 +175,7 @@ def test_a_signal_while_the_daemons_start() -> None:
     assert (process.returncode, stdout, stderr) == (130, "", "Ended by SIGINT; no process is left.\n")
 
 
+@pytest.mark.commands
 @needs_proc
 def test_its_daemons_end_when_it_is_killed() -> None:
     with running() as (process, daemons):
@@ -232,7 +237,10 @@ def last_line(written: str) -> str:
     return written.rstrip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("columns", "has_bars"), [(120, True), (80, True), (64, False)])
+@pytest.mark.commands
+@pytest.mark.parametrize(
+    ("columns", "has_bars"), [(120, True), pytest.param(80, True, marks=pytest.mark.sample), (64, False)]
+)
 def test_a_terminal_shows_a_table(columns: int, has_bars: bool) -> None:
     written = on_a_terminal(columns, 24)
     assert "in flight" in written
@@ -243,6 +251,7 @@ def test_a_terminal_shows_a_table(columns: int, has_bars: bool) -> None:
     assert last_line(written) == "0 lost, 0 delivered twice (archive 0 and 0, mail 0 and 0)."
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize(("columns", "lines", "term"), [(40, 24, "xterm"), (80, 5, "xterm"), (80, 24, "dumb")])
 def test_a_small_or_dumb_terminal_shows_lines(columns: int, lines: int, term: str) -> None:
     written = on_a_terminal(columns, lines, TERM=term)

@@ -9,6 +9,8 @@ from gnsq_like import Producer, Reader
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
 
+pytestmark = pytest.mark.servers
+
 NAMES = [f"n{number}" for number in range(5000)]
 
 
@@ -87,7 +89,13 @@ def test_a_worker_without_readers_says_what_to_do(tmp_path: Path) -> None:
         assert 'WorkerReaders("module:function")' in server.log
 
 
-@pytest.mark.parametrize("source", ["tests.support.clicks_app:nsq", "tests.support.clicks_app:readers_of_one_channel"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("tests.support.clicks_app:nsq", marks=pytest.mark.sample),
+        "tests.support.clicks_app:readers_of_one_channel",
+    ],
+)
 def test_readers_from_a_place_of_their_own(tmp_path: Path, source: str) -> None:
     conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
     with (

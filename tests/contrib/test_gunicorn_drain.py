@@ -24,6 +24,8 @@ from tests.support.web import (
     wait_until_all_is_finished,
 )
 
+pytestmark = pytest.mark.servers
+
 #: Far more seconds than a test waits for a server's end: a worker that waited for the time would fail it.
 NO_END = "--graceful-timeout=1000"
 
@@ -38,7 +40,7 @@ def wait_until_closing(nsqd: Running, count: int) -> None:
     [
         ("gevent", signal.SIGTERM),
         pytest.param("gthread", signal.SIGTERM, marks=thorough),
-        ("sync", signal.SIGTERM),
+        pytest.param("sync", signal.SIGTERM, marks=pytest.mark.sample),
         ("gevent", signal.SIGHUP),
         ("gthread", signal.SIGHUP),
     ],

@@ -18,6 +18,8 @@ from tests.support.web import (
     wait_until_all_is_finished,
 )
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:

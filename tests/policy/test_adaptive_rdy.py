@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
-from tests.support.scale import LONG, examples
+from tests.support.scale import LONG, examples, scaled, share_of
 from tests.support.simulation import Connection, Reader
 from tests.support.virtual_nsqd import Clock, Message, Nsqd
 
@@ -134,8 +134,9 @@ def flood(count: int, **how: float) -> tuple[float, int]:
     return bench.reader.log[-1][0] - start, bench.reader.rdys_sent
 
 
+@scaled
 @pytest.mark.parametrize("round_trip", [0.0002, 0.002, 0.02])
-@pytest.mark.parametrize(("seconds", "count"), [(0.0, 40000), (0.005, 20000), (0.05, 8000)])
+@pytest.mark.parametrize(("seconds", "count"), [(0.0, share_of(40000)), (0.005, share_of(20000)), (0.05, 8000)])
 def test_a_flood_runs_as_fast_as_without_the_controller(round_trip: float, seconds: float, count: int) -> None:
     how = {"seconds": seconds, "jitter": 1.0, "round_trip": round_trip}
     adaptive, rdys = flood(count, **how)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gnsq_like.policy.rdy import Mode, Settings
+from tests.support.scale import scaled, share_of
 from tests.support.scenes import SOON, Scene
 from tests.support.virtual_nsqd import Nsqd
 
@@ -227,6 +228,7 @@ def keep_busy(scene: Scene, nsqd: Nsqd) -> None:
     refill()
 
 
+@scaled
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_ten_connections_one_slot_one_busy(seed: int, adaptive: bool) -> None:
@@ -234,11 +236,12 @@ def test_ten_connections_one_slot_one_busy(seed: int, adaptive: bool) -> None:
     start = scene.clock.now
     busy = scene.cluster.nsqds[seed]
     keep_busy(scene, busy)
-    scene.clock.run(600.0)
+    seconds = share_of(600)
+    scene.clock.run(seconds)
     times = [when for when, _, _ in scene.reader.log]
     gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
     assert times[0] - start < 5.0
-    assert len(times) * 0.05 / 600 > 0.85
+    assert len(times) * 0.05 / seconds > 0.85
     assert max(gaps) < 2.5
 
 

@@ -142,10 +142,12 @@ def test_the_wrong_port_is_asked_for(kind):
                 producer.publish_async("t", b"x")
                 [failure] = wait_for(partial(failures, producer))
                 assert text in failure
+                producer.close(0)  # else it waits for an nsqd
         with Producer(lookupd.tcp_address) as producer:
             producer.publish_async("t", b"x")
             text = "speaks nsqlookupd's TCP protocol; is this the port of nsqd"
             wait_for(lambda: text in producer._started().pool.why())
+            producer.close(0)
 
 
 def test_publishes_wait_for_the_first_nsqd():

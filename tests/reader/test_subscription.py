@@ -201,6 +201,7 @@ def test_a_handler_that_returns_after_its_connection_leaves_nothing_behind(nsqd:
         gate.open.set()
         until(peer, b"RDY 3")
         assert (reader.stats()["lost"], reader.stats()["in_flight"]) == (1, 0)
+        gevent.spawn(answer_cls, peer)
 
 
 def test_an_answer_is_written_even_if_the_hub_runs_while_it_is_noted(nsqd: ScriptedNsqd) -> None:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 PATIENCE = 300
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are left out for their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(PATIENCE))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 def pytest_runtest_makereport() -> None:

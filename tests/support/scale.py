@@ -1,17 +1,40 @@
-"""How many examples a property gets: so many times what the hypothesis profile says (100 by default)."""
+"""How much tests compute, by the profile in GNSQ_LIKE_HYPOTHESIS.
+
+quick     the default: hypothesis's usual 100 examples, and a fifth of what `examples` and `share_of` are asked for
+full      all of that; ``make test-properties`` runs it
+thorough  fifty times as many examples, other ones in each run, and the rare cases of web servers
+"""
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+PROFILE = os.environ.get("GNSQ_LIKE_HYPOTHESIS", "quick")
+
 #: For modules whose properties compute for most of the usual limit where the machine is busy with other things.
 LONG = pytest.mark.timeout(900)
+#: For tests without hypothesis that use `share_of`: so that they, too, are run in full by ``make test-properties``.
+scaled = pytest.mark.scaled
+
+# The first two repeat the same examples in every run, so that a red run is red again; the last one searches.
+settings.register_profile("quick", deadline=None, derandomize=True)
+settings.register_profile("full", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=5000)
+settings.load_profile(PROFILE)
+
+
+def share_of(count: int) -> int:
+    """This many, or a fifth of it in the quick profile."""
+    return max(1, count // 5) if PROFILE == "quick" else count
 
 
 def examples(times: float) -> settings:
-    """Settings with `times` the examples of the loaded profile: GNSQ_LIKE_HYPOTHESIS raises them all."""
+    """Settings with `times` the examples of the profile, but in the quick one no more than a fifth of many."""
     profile = settings.default
     assert profile is not None
+    count = int(profile.max_examples * times)
     return settings(
-        max_examples=max(1, int(profile.max_examples * times)),
+        max_examples=max(1, share_of(count) if times > 1 else count),
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -20,6 +20,7 @@ from gevent.pool import Pool
 from gnsq_like import Message, NsqdHTTPClient
 from tests.support.daemons import Running, wait_for
 from tests.support.notes import Note, open_gate, read_notes
+from tests.support.scale import PROFILE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Seconds for a server to come up, and to end, on a busy machine.
@@ -27,7 +28,7 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 
 #: Whether to run rare cases too, and all requests of every test: in the profile that also searches longest.
-IS_THOROUGH = os.environ.get("GNSQ_LIKE_HYPOTHESIS") == "thorough"
+IS_THOROUGH = PROFILE == "thorough"
 thorough = pytest.mark.skipif(not IS_THOROUGH, reason="runs with GNSQ_LIKE_HYPOTHESIS=thorough")
 
 APP = "tests.support.clicks_app:create_app()"

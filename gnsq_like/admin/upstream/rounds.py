@@ -94,17 +94,17 @@ class Upstreams(Generic[_C]):
         """
         limit = self.timeout if timeout is None else max(0.05, timeout)
         asked = list(dict.fromkeys(addresses))
-        deadline = time.monotonic() + limit
         outcomes: dict[str, _T | NSQError] = {}
         greenlets = [gevent.spawn(self._ask_one, address, question, outcomes) for address in asked]
         gevent.joinall(greenlets, timeout=limit)
-        gevent.killall([each for each in greenlets if not each.dead], block=False)
+        # Not by the clock: a hub's timer counts from when its round began, and may end a moment early.
+        late = [(address, each) for address, each in zip(asked, greenlets, strict=True) if not each.dead]
+        self._silent.update(address for address, _ in late)
+        gevent.killall([each for _, each in late], block=False)
         result: Round[_T] = Round()
         for address in asked:
             outcome = outcomes.get(address)
             if address not in outcomes:
-                if time.monotonic() >= deadline:
-                    self._silent.add(address)
                 result.failures[address] = HTTPRequestFailed(f"http://{address}", f"no answer within {limit:g} s")
             elif isinstance(outcome, NSQError):
                 result.failures[address] = outcome

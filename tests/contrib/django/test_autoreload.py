@@ -11,10 +11,12 @@ from tests.support.daemons import running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.web import channel_of, get
 
+pytestmark = pytest.mark.servers
+
 HEALTH = r"health on http://127\.0\.0\.1:(\d+)/healthz"
 
 
-@pytest.mark.parametrize("patched", ["", "1"])
+@pytest.mark.parametrize("patched", [pytest.param("", marks=pytest.mark.sample), "1"])
 def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> None:
     """The running handler may end; the next message meets the new code."""
     module = project.path / "ledger" / "nsq_readers.py"

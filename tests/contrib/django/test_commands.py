@@ -13,6 +13,8 @@ from tests.support.commands import needs_proc, runs
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import CLOSING, channel_of, client_states, get
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def nsqd(request):
@@ -38,6 +40,7 @@ def test_publish_and_run(project, nsqd):
     assert server.log.splitlines()[:2] == ["Reading orders/book: book", "Reading work/workers: work"]
 
 
+@pytest.mark.sample
 def test_publish_says_what_is_wrong(project):
     done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="0.1")
     assert done.returncode == 1
@@ -49,7 +52,10 @@ def test_publish_says_what_is_wrong(project):
 @pytest.mark.parametrize(
     ("arguments", "environment", "text"),
     [
-        (["boook"], {}, "CommandError: there is no reader 'boook'; there are book, fail, pair, work"),
+        pytest.param(
+            *(["boook"], {}, "CommandError: there is no reader 'boook'; there are book, fail, pair, work"),
+            marks=pytest.mark.sample,
+        ),
         (["--health", "nowhere"], {}, "CommandError: invalid address 'nowhere': the host or the port is missing"),
         ([], {"NSQ_NSQD_TCP_ADDRESSES": ""}, "(gnsq_like.E003)"),
         ([], {"NSQ_MAX_ATTEMPTS": "many"}, "(gnsq_like.E002) NSQ_MAX_ATTEMPTS: it must be a whole number."),
@@ -81,7 +87,10 @@ def test_of_two_handlers_one_rolls_back_and_the_other_commits(project, nsqd, pat
     assert project.lines("pair") == ["good"]
 
 
-@pytest.mark.parametrize(("number", "patched"), [(signal.SIGTERM, ""), (signal.SIGINT, ""), (signal.SIGTERM, "1")])
+@pytest.mark.parametrize(
+    ("number", "patched"),
+    [pytest.param(signal.SIGTERM, "", marks=pytest.mark.sample), (signal.SIGINT, ""), (signal.SIGTERM, "1")],
+)
 def test_a_signal_lets_running_handlers_end(project, nsqd, number, patched):
     publish(nsqd, "work", b"gate-1", b"gate-2")
     environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched, "NSQ_STOP_TIMEOUT": "1000"}

@@ -13,6 +13,8 @@ from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.web import CLOSING, CONF, IS_THOROUGH, WORKERS, Server, client_states, gunicorn, publish_from
 
+pytestmark = pytest.mark.servers
+
 #: Requests of one test: enough for both workers and all clients to be busy at once; with the thorough profile, many.
 REQUESTS = 5000 if IS_THOROUGH else 250
 CLIENTS = 50
@@ -81,7 +83,9 @@ def test_every_request_answered_200_is_a_message_consumed_once(project: Project,
         assert len(reader.noted("found")) == len(GOOD)
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread", pytest.param("asgi", marks=has_asgi)])
+@pytest.mark.parametrize(
+    "kind", ["gevent", pytest.param("gthread", marks=pytest.mark.sample), pytest.param("asgi", marks=has_asgi)]
+)
 def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
     conf = CONF.replace("WorkerReaders()", 'WorkerReaders("gnsq_like.contrib.django:make_readers")')
     with (

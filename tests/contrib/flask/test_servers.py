@@ -14,6 +14,8 @@ from tests.support.commands import needs_proc, runs
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.web import CLOSING, IS_THOROUGH, Consumed, client_states, flask, get, publish_from
 
+pytestmark = pytest.mark.servers
+
 #: Far more seconds than a test waits for a server's end: one that waited for the time would fail it.
 NO_END = "1000"
 
@@ -50,7 +52,12 @@ def test_unpatched_every_request_thread_publishes(tmp_path: Path, nsqd: Running)
 
 
 @pytest.mark.parametrize(
-    ("patched", "number"), [(False, signal.SIGTERM), (False, signal.SIGINT), (True, signal.SIGTERM)]
+    ("patched", "number"),
+    [
+        pytest.param(False, signal.SIGTERM, marks=pytest.mark.sample),
+        (False, signal.SIGINT),
+        (True, signal.SIGTERM),
+    ],
 )
 def test_flask_nsq_run_ends_in_good_order(
     tmp_path: Path, nsqd: Running, producer: Producer, patched: bool, number: int

@@ -1,6 +1,5 @@
 """The broker without I/O and with a clock that the test moves."""
 
-import tempfile
 from collections import Counter
 
 import pytest
@@ -16,6 +15,8 @@ from gnsq_like.server.broker.queues import OverflowQueue, Queue, QueueMaker
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions, default_node_id
 from gnsq_like.server.storage.disk_queue import DiskQueue
+from tests.support.memory_disk import memory_directory
+from tests.support.scale import share_of
 
 WALL_NS = 1_795_230_760_000_000_000
 
@@ -390,7 +391,7 @@ class BookkeepingOnDisk(Bookkeeping):
     """The same when most of the messages are on disk."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
+        self._directory = memory_directory()
         super().__init__()
 
     def make_queue(self, name: str, ephemeral: bool) -> Queue:
@@ -403,7 +404,7 @@ class BookkeepingOnDisk(Bookkeeping):
 
 
 TestBookkeepingOnDisk = BookkeepingOnDisk.TestCase
-TestBookkeepingOnDisk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBookkeepingOnDisk.settings = settings(max_examples=share_of(60), stateful_step_count=40, deadline=None)
 
 TestBookkeeping = Bookkeeping.TestCase
-TestBookkeeping.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestBookkeeping.settings = settings(max_examples=share_of(200), stateful_step_count=40, deadline=None)

@@ -2,8 +2,6 @@
 
 import os
 import resource
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Record
 from tests.support.full_disk import files_no_larger_than
+from tests.support.memory_disk import memory_directory
+from tests.support.scale import share_of
 
 #: More than anything here has.
 ALL = 1 << 30
@@ -255,7 +255,8 @@ class AgainstADeque(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
+        self._made = memory_directory()
+        self.directory = Path(self._made.name)
         self.queue = opened(self.directory)
         self.model: deque[Record] = deque()
         #: What was taken since the queue was emptied, in order.
@@ -265,7 +266,7 @@ class AgainstADeque(RuleBasedStateMachine):
     def teardown(self) -> None:
         assert drained(self.queue) == list(self.model)
         self.queue.close()
-        shutil.rmtree(self.directory)
+        self._made.cleanup()
 
     @rule(bodies=batches)
     def put(self, bodies: list[bytes]) -> None:
@@ -328,7 +329,7 @@ class AgainstADeque(RuleBasedStateMachine):
 
 
 TestAgainstADeque = AgainstADeque.TestCase
-TestAgainstADeque.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAgainstADeque.settings = settings(max_examples=share_of(150), stateful_step_count=40, deadline=None)
 
 
 # -- damaged files -------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def places_of(written: Sequence[Record]) -> list[tuple[int, int]]:
     return places
 
 
-@settings(max_examples=200)
+@settings(max_examples=share_of(200))
 @given(
     bodies=st.lists(st.integers(0, 90).map(lambda n: b"~" * n), min_size=12, max_size=30),
     read=st.integers(0, 5),
@@ -374,7 +375,7 @@ def test_of_a_damaged_file_only_what_comes_after_the_damage_is_lost(
 ) -> None:
     written = [(n, n, b"%016x" % n, body) for n, body in enumerate(bodies)]
     places = places_of(written)
-    with tempfile.TemporaryDirectory() as name:
+    with memory_directory() as name:
         directory = Path(name)
         queue = opened(directory)
         queue.put(written)
@@ -404,7 +405,7 @@ def test_of_a_damaged_file_only_what_comes_after_the_damage_is_lost(
     assert len(found) <= len(written)
 
 
-@settings(max_examples=150)
+@settings(max_examples=share_of(150))
 @given(
     read=st.integers(0, 20),
     how=st.sampled_from(["removed", "cut", "longer", "zeroed", "flipped"]),
@@ -412,7 +413,7 @@ def test_of_a_damaged_file_only_what_comes_after_the_damage_is_lost(
 )
 def test_damaged_metadata_costs_no_wrong_message(read: int, how: str, where: float) -> None:
     written = records(30)
-    with tempfile.TemporaryDirectory() as name:
+    with memory_directory() as name:
         directory = Path(name)
         queue = opened(directory)
         queue.put(written)

@@ -1,13 +1,13 @@
 """The records of a disk queue's files: read back in any portions, and never beyond an invalid one."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.server.storage.records import HEADER, SIZE_BYTES, Damaged, Record, RecordReader, count_records
+from tests.support.memory_disk import memory_directory
 
 ids = st.binary(min_size=8, max_size=8).map(lambda number: number.hex().encode())
 records = st.lists(
@@ -22,7 +22,7 @@ def encoded(record: Record) -> bytes:
 
 @given(records, st.integers(1, 5), st.integers(1, 200))
 def test_records_are_read_back_in_any_portions(written: list[Record], count: int, max_bytes: int) -> None:
-    with TemporaryDirectory() as directory:
+    with memory_directory() as directory:
         path = Path(directory, "file")
         path.write_bytes(b"".join(map(encoded, written)))
         assert count_records(str(path), 0) == len(written)
@@ -46,7 +46,7 @@ def test_records_are_read_back_in_any_portions(written: list[Record], count: int
 def test_a_file_that_ends_early_gives_the_records_before(written: list[Record], data: st.DataObject) -> None:
     whole = b"".join(map(encoded, written))
     end = data.draw(st.integers(1, len(whole) - 1))
-    with TemporaryDirectory() as directory:
+    with memory_directory() as directory:
         path = Path(directory, "file")
         path.write_bytes(whole[:end])
         complete = count_records(str(path), 0)

@@ -319,6 +319,7 @@ def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSessio
     assert all(row.parsed.number is not None for row in rows if row.fits)
 
 
+@pytest.mark.sample
 def test_raw_bodies_are_kept_as_they_are(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     pipeline = pipeline_for(nsqd, tmp_path, "raw", schema="", dedupe_within=0)
     bodies = [bytes([number]) * 3 for number in range(256)]

@@ -1,0 +1,77 @@
+"""The end of a run: what was not run and why, and the seconds of each room. Hooks of pytest, which tests/conftest.py
+takes up. With pytest-xdist the processes report what they have left out to the one that prints."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+
+#: Marks of tests that run only when asked for, by -m with the mark's name or by the test's own name, and the target of
+#: make that asks for them. ``faults`` are asked for by --seed, too. One that is marked ``sample`` runs anyway.
+ON_REQUEST = {
+    "browser": "test-browser",
+    "commands": "test-commands",
+    "faults": "faults",
+    "package": "test-package",
+    "peers": "test-peers",
+    "servers": "test-servers",
+    "spark": "test-spark",
+    "spark_long": "test-spark",
+}
+
+_left_out = pytest.StashKey[Counter[str]]()
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what runs only on request, and was not asked for."""
+    asked = config.getoption("markexpr")
+    if config.getoption("seed", None) is not None:
+        asked += " faults"
+    named = [each.rpartition("/")[2] for each in config.args if "::" in each]
+    left_out: dict[pytest.Item, str] = {}
+    for item in items:
+        marks = [mark for mark in ON_REQUEST if item.get_closest_marker(mark) and mark not in asked]
+        is_wanted = item.get_closest_marker("sample") or any(each in item.nodeid for each in named)
+        if marks and not is_wanted:
+            left_out[item] = marks[0]
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+    config.stash[_left_out] = Counter(left_out.values())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash.get(_left_out, {}))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # Each process has collected everything; one that crashed reports nothing.
+    if left_out := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[_left_out] = Counter(left_out)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
+    left_out = config.stash.get(_left_out, Counter())
+    if reasons or left_out:
+        terminalreporter.section("not run")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:5} skipped: {reason}")
+        for mark, count in left_out.most_common():
+            terminalreporter.line(f"{count:5} of make {ON_REQUEST[mark]} ({mark})")
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.partition("::")[0].split("/")[:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds")
+        for room, spent in sorted(seconds.items(), key=lambda each: -each[1]):
+            terminalreporter.line(f"{spent:7.1f} {room}")
