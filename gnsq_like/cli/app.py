@@ -40,6 +40,7 @@ COMMANDS = {
     "lookup": Entry("gnsq_like.cli.lookup:lookup", "Show the nsqds that have a topic, according to nsqlookupds."),
     "ping": Entry("gnsq_like.cli.ping:ping", "Ask the daemons of a cluster whether they are well."),
     "dlq": Entry("gnsq_like.cli.dlq:dlq", "List, show, replay and drop dead letters."),
+    "bench": Entry("gnsq_like.cli.bench:bench", "Measure how fast a cluster publishes and consumes."),
     "pipeline": Entry("gnsq_like.cli.pipeline:pipeline", "Write a topic into a table with Spark, or demonstrate it."),
     "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
     "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
