@@ -33,6 +33,7 @@ COMMANDS = {
     "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
     "pubsub": Entry("gnsq_like.cli.pubsub:pubsub", "Serve topics over HTTP, as lines or server-sent events."),
     "stat": Entry("gnsq_like.cli.stat:stat", "Show the rates and counts of a channel, again and again."),
+    "top": Entry("gnsq_like.cli.top:top", "Show a cluster on the whole screen, and keep it fresh."),
     "topic": Entry("gnsq_like.cli.topic:topic", "List, show, create, delete, empty, pause and unpause topics."),
     "channel": Entry("gnsq_like.cli.channel:channel", "The same for the channels of a topic."),
     "nodes": Entry("gnsq_like.cli.nodes:nodes", "List the nsqds of a cluster."),
