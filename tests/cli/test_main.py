@@ -17,7 +17,7 @@ PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
     *("run", "demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topic", "channel", "nodes", "node", "lookup", "ping", "dlq", "pipeline"),
+    *("stat", "top", "topic", "channel", "nodes", "node", "lookup", "ping", "dlq", "bench", "pipeline"),
     *("nsqd", "nsqlookupd", "admin", "admin-password"),
 ]
 

@@ -233,6 +233,26 @@ class Cluster:
 
         return self.shared.get(("counter",), ask, max_age)
 
+    def consumed_channels(self, max_age: float = 0.0) -> Found[list[ChannelFigures]]:
+        """Every channel of each node, with its clients. Raises UpstreamError."""
+
+        def ask() -> Found[list[ChannelFigures]]:
+            nodes = self.nodes()
+            found = self.nsqds.ask(
+                [node.address for node in nodes.value],
+                lambda client: read_topics(client.stats(include_mem=False)["topics"], "", ""),
+            )
+            channels = []
+            for address, topics in found.answers.items():
+                for channel in (each for topic in topics for each in topic.channels):
+                    channel.node = address
+                    for client in channel.clients or ():
+                        client["node"] = address
+                    channels.append(channel)
+            return Found(channels, [*nodes.warnings, *found.warnings])
+
+        return self.shared.get(("clients",), ask, max_age)
+
     # -- all -------------------------------------------------------------------------------------------
 
     def overview(self, max_age: float = MAX_AGE) -> Overview:

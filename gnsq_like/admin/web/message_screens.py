@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from gnsq_like.admin.messages.peek import MOST_MESSAGES, SECONDS
 from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.admin.web.screens import Screens
@@ -103,6 +104,10 @@ class MessageScreens:
             "letters": letters,
             "channel": CHANNEL,
             "now": time.time(),
+            "commands": [
+                command(view.cluster, "dlq", *words)
+                for words in (("list", topic), ("replay", topic, "--all"), ("drop", topic, "--all"))
+            ],
         }
         return Page("letters.html", f"Dead letters of {topic}", values)
 

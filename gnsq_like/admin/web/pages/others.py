@@ -27,6 +27,10 @@ def lookup_page(view: View) -> Page:
         "nodes": view.overview.nodes,
         "create": command(view.cluster, "channel", "create", "TOPIC", "CHANNEL"),
         "delete": {topic: command(view.cluster, "topic", "delete", topic) for topic in inactive},
+        "delete_channel": {
+            topic: {channel: command(view.cluster, "channel", "delete", topic, channel) for channel in channels}
+            for topic, channels in inactive.items()
+        },
     }
     return Page("lookup.html", "Lookup", values, warnings)
 

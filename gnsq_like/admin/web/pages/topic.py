@@ -53,6 +53,10 @@ def topic_page(view: View, topic: str) -> Page:
         "day": day,
         "is_dead_letter": is_dead_letter(view, topic),
         "commands": topic_commands(view, topic),
+        "tombstone": {
+            node.node: command(view.cluster, "node", "tombstone", node.node, topic)
+            for node in (report.figures.nodes if report else ())
+        },
         "quantiles": _quantiles([each.latency for each in report.figures.nodes]) if report else [],
         "tombstones": _tombstoned(view, topic),
     }

@@ -1,0 +1,126 @@
+"""``gnsq-like top`` as a process with a terminal."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from gnsq_like.testing import wait_until
+from tests.support.commands import PATIENCE, gnsq_like_without, open_terminal, terminal_environment
+from tests.support.daemons import running_nsqd
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool
+
+pytestmark = pytest.mark.commands
+
+
+class OnATerminal:
+    """A command whose output is read as it is written."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+        self.process = process
+        self._terminal = terminal
+        self._out = bytearray()
+        os.set_blocking(terminal, False)
+
+    @property
+    def out(self) -> str:
+        try:
+            while data := os.read(self._terminal, 1 << 16):
+                self._out += data
+        except OSError:  # nothing now, or never again
+            pass
+        return self._out.decode(errors="replace")
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def wait(self) -> int:
+        wait_until(lambda: (self.out, self.process.poll())[1] is not None, PATIENCE, lambda: self.out)
+        return int(self.process.returncode)
+
+
+@contextmanager
+def on_a_terminal(*arguments: str, columns: int = 120, **environment: str) -> Iterator[OnATerminal]:
+    ours, theirs = open_terminal(columns, 24)
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, "top", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=terminal_environment(TERM="xterm-256color", **environment),
+        )
+    finally:
+        os.close(theirs)
+    with process:
+        try:
+            yield OnATerminal(process, ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def is_restored(out: str) -> bool:
+    """Whether the terminal has its own screen and cursor again."""
+    return out.rindex("\x1b[?1049l") > out.rindex("\x1b[?1049h") and out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("columns", [80, 200])
+def test_topics_are_shown_until_q(kind: object, columns: int) -> None:
+    with running_nsqd(kind) as nsqd:  # type: ignore[arg-type]
+        fill(nsqd, "clicks", [b"1"], "archive")
+        address = f"--nsqd-http-address={nsqd.http_address}"
+        with on_a_terminal(address, "--interval=100ms", columns=columns, NO_COLOR="1") as top:
+            wait_until(lambda: "clicks" in top.out and "DRAIN" in top.out, PATIENCE, lambda: top.out)
+            assert ("CHANNELS" in top.out) == (columns == 200)
+            top.type("2")
+            wait_until(lambda: "clicks/archive" in top.out, PATIENCE, lambda: top.out)
+            top.type("q")
+            assert top.wait() == 0
+            assert is_restored(top.out)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_the_terminal_as_it_was(number: int) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [], "archive")
+        with on_a_terminal(f"--nsqd-http-address={nsqd.http_address}") as top:
+            wait_until(lambda: "clicks" in top.out, PATIENCE, lambda: top.out)
+            top.process.send_signal(number)
+            assert top.wait() == 0
+            assert is_restored(top.out)
+
+
+@pytest.mark.parametrize("flag", ["--nsqd-http-address", "--lookupd-http-address"])
+def test_nobody_answers(flag: str) -> None:
+    with on_a_terminal(f"{flag}={NOBODY}", columns=300) as top:
+        assert top.wait() == 1
+        [line] = top.out.splitlines()
+        assert line.startswith(f"Error: http://{NOBODY}/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "--nsqd-http-address or --lookupd-http-address required"),
+        ([f"--nsqd-http-address={NOBODY}"], 2, "it needs a terminal"),
+        ([f"--nsqd-http-address={NOBODY}", "--view=all"], 2, "view"),
+        ([f"--nsqd-http-address={NOBODY}", "--interval=0"], 2, "it must be above 0"),
+        ([f"--nsqd-http-address={NOBODY}", "--intervall=1s"], 2, "--intervall"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], status: int, words: str) -> None:
+    done = run_tool("top", *arguments)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_without_the_extra_one_line_says_what_to_install() -> None:
+    done = gnsq_like_without("textual", "top", f"--nsqd-http-address={NOBODY}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == 'Error: textual is not installed: pip install "gnsq-like[top]"\n'
