@@ -1,12 +1,10 @@
-"""How Spark finds the format: by register, by installing, and on executors that lack gnsq_like."""
+"""How Spark finds the format: by register and by installing; ``test_deployments`` has Pythons that lack gnsq_like."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import venv
-from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,10 +13,6 @@ import pytest
 from gnsq_like.spark import py_files
 from tests.support.daemons import running_nsqd
 from tests.support.spark_sessions import ROOT, run_program
-
-#: The modules that executors need beside gnsq_like, and the modules that those need.
-NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer"]
-NEEDED += ["snappy", "cramjam", "pyarrow", "pyspark", "py4j"]
 
 
 def run_python(code: str, python: str = sys.executable, **environ: str) -> str:
@@ -118,59 +112,3 @@ def _copy_sources(target: Path) -> None:
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())
-
-
-# -- executors that lack gnsq_like --------------------------------------------------------------------
-
-
-BY_PY_FILES = """
-import gnsq_like.spark
-spark.sparkContext.addPyFile(gnsq_like.spark.py_files("gnsq_like.zip"))
-gnsq_like.spark.register(spark)
-
-def without(_):
-    import gnsq_like
-    yield gnsq_like.__file__
-
-report["place"] = spark.sparkContext.parallelize([0], 1).mapPartitions(without).collect()
-frame = spark.range(100).selectExpr("cast(id AS string) AS body")
-frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c")
-rows = spark.read.format("nsq").options(**options).load().collect()
-report["bodies"] = sorted(int(row.body) for row in rows)
-"""
-
-
-@pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with everything that gnsq_like needs on an executor, and without gnsq_like."""
-    directory = tmp_path_factory.mktemp("bare")
-    venv.create(directory, with_pip=False, symlinks=True)
-    [packages] = directory.glob("lib/python*/site-packages")
-    for name in NEEDED:
-        spec = find_spec(name)
-        if spec is None:
-            continue
-        source = Path(str(next(iter(spec.submodule_search_locations or [str(spec.origin)]))))
-        if source.parent != packages and not (packages / source.name).exists():
-            (packages / source.name).symlink_to(source)
-    return str(directory / "bin" / "python")
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("java")
-def test_py_files_bring_it_to_executors(tmp_path: Path, bare_python: str) -> None:
-    code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
-    assert run_python(code, bare_python, PYTHONPATH="") == "None\n"
-    with running_nsqd("process") as nsqd:
-        report = run_program(
-            tmp_path,
-            BY_PY_FILES.format(tcp=nsqd.tcp_address, http=nsqd.http_address),
-            master="local-cluster[1,1,1024]",
-            python=bare_python,
-            python_path="",
-        )
-    assert report["bodies"] == list(range(100))
-    [place] = report["place"]
-    assert "gnsq_like.zip" in place

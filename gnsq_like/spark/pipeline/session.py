@@ -70,7 +70,7 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
     settings = dict(pipeline.spark)
     if not submitted:
         use_java()
-        if chosen is not None and chosen.startswith("local["):
+        if _is_local(chosen):
             # Spark's default is the python3 on PATH, which may be another one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings.setdefault("spark.ui.showConsoleProgress", "false")
@@ -87,11 +87,15 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
     for name, value in {**_SETTINGS, "spark.sql.shuffle.partitions": str(context.defaultParallelism)}.items():
         if not known.contains(name):
             spark.conf.set(name, value)
-    if not str(context.master).startswith("local["):
-        # Executors may have no gnsq_like, or another version.
+    if not _is_local(context.master) or context.pythonExec != sys.executable:
+        # Spark's Python may have no gnsq_like, or another version.
         context.addPyFile(py_files(directory / "gnsq_like.zip"))
     register(spark)
     return spark
+
+
+def _is_local(master: str | None) -> bool:
+    return master is not None and re.fullmatch(r"local(\[.+\])?", master) is not None
 
 
 def _create(title: str, settings: Mapping[str, str]) -> SparkSession:

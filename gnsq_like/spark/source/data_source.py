@@ -6,13 +6,16 @@ heavy, and nothing that may be missing, before the source is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from gnsq_like.spark.user_errors import without_traceback
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql.types import StructType
 
     from gnsq_like.spark.sink.data_writer import NsqStreamWriter, NsqWriter
@@ -26,6 +29,14 @@ class NsqDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "nsq"
+
+    def __reduce__(self) -> tuple[Callable[..., DataSource], tuple[Any, ...]]:
+        """Pickle together with the place of gnsq_like.
+
+        The driver's process for a streaming source is the only one that Spark starts without the files of addPyFile
+        and --py-files: it looks for them in a directory that does not exist. Its Python may have no other gnsq_like.
+        """
+        return _loader(), (str(Path(__file__).parents[3]), self.options)
 
     @without_traceback()
     def schema(self) -> str:
@@ -62,3 +73,18 @@ class NsqDataSource(DataSource):
         from gnsq_like.spark.sink.data_writer import NsqStreamWriter, sink_options
 
         return NsqStreamWriter(schema, overwrite, sink_options(self.options))
+
+
+def _loader() -> Callable[[str, Mapping[str, str]], DataSource]:
+    """A function that makes the data source. cloudpickle sends a nested function as code, so it needs no gnsq_like."""
+
+    def load(place: str, options: Mapping[str, str]) -> DataSource:
+        import sys
+
+        if place not in sys.path:
+            sys.path.insert(1, place)  # where Spark puts such files
+        from gnsq_like.spark.source.data_source import NsqDataSource
+
+        return NsqDataSource(options)  # type: ignore[arg-type]
+
+    return load

@@ -1,0 +1,157 @@
+"""The ways to deploy of docs/spark.rst and docs/pipeline.rst where ``PYSPARK_PYTHON`` has no gnsq_like of its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.spark import py_files
+from tests.support.daemons import Running, running_nsqd
+from tests.support.pipeline_killing import check, fill, read, running, write_config
+from tests.support.spark_cluster import make_bare_python, standalone
+from tests.support.spark_sessions import ROOT, run_program
+
+pytest.importorskip("pyspark")
+
+COUNT = 2_000
+#: A job on the session ``spark``: writes, peeks at and streams messages. The rows of the stream are in Parquet.
+JOB = """
+from gnsq_like.spark import register
+
+register(spark)
+frame = spark.range({count}).selectExpr("cast(id AS string) AS body")
+frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
+options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c")
+assert spark.read.format("nsq").options(**options).load().count() == {count}
+stream = spark.readStream.format("nsq").options(**options, stagingLocation="{place}/stage", minPartitions=2).load()
+sink = stream.writeStream.format("parquet").option("checkpointLocation", "{place}/checkpoint")
+query = sink.trigger(availableNow=True).start("{place}/rows")
+query.awaitTermination()
+"""
+SUBMITTED = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+{job}
+spark.stop()
+"""
+#: The driver has gnsq_like, but its environment does not say so to Spark's processes.
+COMMAND = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from gnsq_like.cli import main; main()"
+LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    python = make_bare_python(tmp_path_factory.mktemp("bare"))
+    code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
+    assert run_bare(python, code) == "None\n"
+    return python
+
+
+@pytest.fixture
+def nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as running:
+        NsqdHTTPClient(running.http_address).create_topic("t")
+        NsqdHTTPClient(running.http_address).create_channel("t", "c")
+        yield running
+
+
+def run_bare(python: str, code: str, given: bytes = b"") -> str:
+    environ = {**os.environ, "PYTHONPATH": ""}
+    command = [python, "-c", code]
+    done = subprocess.run(command, input=given, capture_output=True, env=environ, cwd="/", timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def job_for(nsqd: Running, place: Path) -> str:
+    return JOB.format(tcp=nsqd.tcp_address, http=nsqd.http_address, count=COUNT, place=place)
+
+
+def check_rows(place: Path) -> None:
+    from pyarrow import dataset
+
+    rows = dataset.dataset(place / "rows", format="parquet").to_table(["body"]).column("body").to_pylist()
+    assert sorted(map(int, rows)) == list(range(COUNT))
+
+
+def test_a_pickled_source_brings_the_place_of_its_package(tmp_path: Path, bare_python: str) -> None:
+    """As Spark does it: pickled by a process that has the files, loaded by one that lacks them."""
+    path = py_files(tmp_path / "gnsq_like.zip")
+    code = (
+        f"import sys; sys.path.insert(1, {path!r})\n"
+        "from pyspark import cloudpickle\n"
+        "from gnsq_like.spark.source.data_source import NsqDataSource\n"
+        "sys.stdout.buffer.write(cloudpickle.dumps(NsqDataSource({'topic': 't'})).hex().encode())"
+    )
+    pickled = bytes.fromhex(run_bare(bare_python, code))
+    code = "import pickle, sys; source = pickle.load(sys.stdin.buffer); print(source.options, sys.modules['gnsq_like'])"
+    said = run_bare(bare_python, code, pickled)
+    assert said.startswith("{'topic': 't'} ") and path in said
+    # Where the package is found anyway, the path of modules stays as it is.
+    before = list(sys.path)
+    loaded = pickle.loads(pickled.replace(path.encode(), b"." * len(path)))
+    sys.path.remove("." * len(path))
+    assert (type(loaded).__name__, loaded.options, sys.path) == ("NsqDataSource", {"topic": "t"}, before)
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+def test_add_py_file_and_register(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
+    add = "import gnsq_like.spark\nspark.sparkContext.addPyFile(gnsq_like.spark.py_files('gnsq_like.zip'))\n"
+    where = (
+        "\ndef place(_):\n    import gnsq_like\n    yield gnsq_like.__file__\n"
+        "report['place'] = spark.sparkContext.parallelize([0], 1).mapPartitions(place).collect()\n"
+    )
+    report = run_program(tmp_path, add + job_for(nsqd, tmp_path) + where, python=bare_python, python_path="")
+    check_rows(tmp_path)
+    assert "gnsq_like.zip" in report["place"][0]
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("master", ["local[2]", "standalone"])
+def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Running, master: str) -> None:
+    import pyspark
+
+    (tmp_path / "job.py").write_text(SUBMITTED.format(job=job_for(nsqd, tmp_path)))
+    with ExitStack() as stack:
+        if master == "standalone":
+            master = stack.enter_context(standalone(tmp_path, workers=2))
+        submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+        options = ["--master", master, "--py-files", py_files(tmp_path / "gnsq_like.zip"), *LOOPBACK]
+        command = [submit, *options, str(tmp_path / "job.py")]
+        with running(
+            *command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python, PYSPARK_DRIVER_PYTHON=bare_python
+        ) as process:
+            output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output[-10_000:]
+    check_rows(tmp_path)
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("master", ["local[2]", "standalone"])
+def test_the_command_on_a_master(tmp_path: Path, bare_python: str, nsqd: Running, master: str) -> None:
+    fill(nsqd, COUNT)
+    config = write_config(nsqd, tmp_path, COUNT // 2)
+    with ExitStack() as stack:
+        if master == "standalone":
+            master = stack.enter_context(standalone(tmp_path, workers=2))
+        arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--master", master]
+        command = [sys.executable, "-c", COMMAND, *arguments]
+        with running(*command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python) as process:
+            output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output[-10_000:]
+    check(read(nsqd, tmp_path), COUNT)
