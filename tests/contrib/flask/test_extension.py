@@ -114,11 +114,12 @@ def test_several_applications_each_with_its_own_producer():
 
 def test_outside_a_context_the_only_application_is_used_in_any_thread():
     nsq = NSQ()
-    make_app(nsq, NSQ_RECORD=True)
+    app = make_app(nsq, NSQ_RECORD=True)  # kept: the extension does not keep it alive
     thread = threading.Thread(target=nsq.publish, args=("t", b"x"))
     thread.start()
     thread.join()
     assert len(nsq.outbox) == 1
+    del app
 
 
 def test_use_before_init_app_is_an_error():
