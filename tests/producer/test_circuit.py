@@ -86,7 +86,7 @@ def test_a_first_try_under_way_is_not_away(fast: Make, nsqd: ScriptedNsqd) -> No
     waiting.get(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("options", [{}, {"batching": True, "linger": PATIENCE}], ids=["single", "batching"])
+@pytest.mark.parametrize("options", [{}, {"batching": True, "linger": 0.9 * PATIENCE}], ids=["single", "batching"])
 def test_what_waits_fails_when_the_circuit_opens(fast: Make, nsqd: ScriptedNsqd, options: dict[str, object]) -> None:
     producer = fast(nsqd.address, **options)
     first = gevent.spawn(producer.publish, "t", b"x", timeout=1)
@@ -98,7 +98,7 @@ def test_what_waits_fails_when_the_circuit_opens(fast: Make, nsqd: ScriptedNsqd,
     results = [producer.publish_async("t", b"x") for _ in range(5)]
     for each in [*waiting, *results]:
         with pytest.raises(PublishError) as caught:
-            each.get(timeout=PATIENCE)
+            each.get(timeout=PATIENCE / 2)  # a batch would stay open for longer
         assert "in time" not in str(caught.value)
     assert f"no connection to {nsqd.address}" in fails(producer)
 
@@ -134,7 +134,7 @@ def test_a_lost_nsqd_is_noticed_without_a_publish(fast: Make) -> None:
 
 
 def test_a_doubted_nsqd_gets_no_publish_and_is_replaced_after_a_redial(fast: Make, nsqd: ScriptedNsqd) -> None:
-    producer = fast(nsqd.address)
+    producer = fast(nsqd.address, connect_timeout=100 * PATIENCE)
     first = left_unanswered(producer, nsqd)
     assert "left a publish unanswered" in fails(producer)
     # The first redial hangs; the next one comes beside it.
