@@ -6,7 +6,7 @@
 #   make test       lint, and all tests but those of the targets below: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
 #   make test-properties  the properties and simulations with all their examples; make test has a fifth of the long ones
-#   make faults     a minute of random faults
+#   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
 #   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
@@ -204,14 +204,19 @@ coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m coverage report
 
-# Both parts run even when one fails, so that one run tells everything.
+# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
+# mostly wait; what they print comes last.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; \
+	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
+	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
 	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
+	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
+	cat "$$said"; rm "$$said"; \
+	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 
