@@ -124,12 +124,15 @@ lint: $(TEST_VENV)/$(STAMP)
 tests: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
+# Without the two modules in which a Reader's window is watched for many seconds.
 test-quick: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
-		tests/test_*.py $(PYTEST_ARGS)
+		tests/reader --ignore=tests/reader/test_window.py --ignore=tests/reader/test_flow_control.py \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-properties: $(TEST_VENV)/$(STAMP)
-	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 faults: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/faults -m faults $(PYTEST_ARGS)
