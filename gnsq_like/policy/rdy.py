@@ -118,7 +118,8 @@ def _probe(board: Board, topic: Hashable, group: Sequence[Charge]) -> Charge | N
             return holder
     # One test message at a time: none may be on the network when the next probe starts.
     elif ready and not any(charge.topic == topic and charge.is_settling(now) for charge in board.charges):
-        probe = min(ready, key=lambda charge: (charge.waiting_since, charge.reserved > 0, board.draw()))
+        # Without chance: another one might be silent where this is not, and the plan would differ.
+        probe = min(ready, key=lambda charge: (charge.waiting_since, charge.reserved > 0))
         board.wake(now + settings.quick(probe.round_trip))
         return probe
     board.wait()
@@ -163,8 +164,6 @@ def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
     if len(topics) == 1 or len(topics) > limit:
         _take_turns(board, charges, seats=limit, probing=False, by_topic=len(topics) > 1)
         return
-    # The remainder goes to topics that have more seats, then at random, as in `_goals`.
-    topics.sort(key=lambda group: (-sum(charge.rdy for charge in group), board.draw()))
     for group, seats in zip(topics, deal(limit, [len(group) for group in topics]), strict=True):
         _take_turns(board, group, seats=seats, probing=False)
 
@@ -263,16 +262,16 @@ def _shares(
     board: Board, charges: Sequence[Charge], order: Sequence[int], limit: int
 ) -> tuple[Sequence[int], Sequence[int]]:
     """The limit dealt out level among topics, and in each among its connections: indexes of charges, and shares."""
-    groups: dict[Hashable, list[int]] = {}
+    # Topics in the order of the charges: it stays the same, and the remainder with the same topics.
+    groups: dict[Hashable, list[int]] = {charge.topic: [] for charge in charges}
     for index in order:
-        groups.setdefault(charges[index].topic, []).append(index)
+        groups[charges[index].topic].append(index)
     caps = [
         [1 if charges[at].key in board.probes else charges[at].max_rdy for at in group] for group in groups.values()
     ]
     if len(groups) == 1:
         return order, deal(limit, caps[0])
-    rdys = [sum(charges[at].rdy for at in group) for group in groups.values()]
-    dealt = deal_to_groups(limit, caps, lambda place: (-rdys[place], board.draw()))
+    dealt = deal_to_groups(limit, caps)
     return [at for group in groups.values() for at in group], [share for group in dealt for share in group]
 
 

@@ -54,15 +54,14 @@ def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
     return [min(want, max(0, level - have)) for have, want in zip(held, wants, strict=True)]
 
 
-def deal_to_groups(amount: int, groups: Sequence[Sequence[int]], priority: Callable[[int], Any]) -> list[list[int]]:
+def deal_to_groups(amount: int, groups: Sequence[Sequence[int]]) -> list[list[int]]:
     """Distribute `amount` among groups, level as far as possible, and in each group among its members.
 
     Each member gets 1 at least; there must be so much. So a group of many members may have more than a level share.
 
-    :param groups: the caps of each group's members
-    :param priority: maps a group's index to its place among those that compete for the remainder
+    :param groups: the caps of each group's members; the first groups get the remainder
     """
     least = [len(caps) for caps in groups]
     wants = [sum(caps) - len(caps) for caps in groups]
-    gifts = lift(amount - sum(least), least, wants, priority)
+    gifts = lift(amount - sum(least), least, wants, lambda place: place)
     return [deal(own + gift, caps) for own, gift, caps in zip(least, gifts, groups, strict=True)]

@@ -26,11 +26,11 @@ def test_a_common_level_from_below() -> None:
 
 
 def test_groups_have_equal_parts_whatever_their_size() -> None:
-    assert deal_to_groups(12, [[99], [99, 99, 99]], lambda place: place) == [[6], [2, 2, 2]]
+    assert deal_to_groups(12, [[99], [99, 99, 99]]) == [[6], [2, 2, 2]]
 
 
 def test_a_member_always_has_one() -> None:
-    assert deal_to_groups(6, [[99], [99, 99, 99, 99]], lambda place: place) == [[2], [1, 1, 1, 1]]
+    assert deal_to_groups(6, [[99], [99, 99, 99, 99]]) == [[2], [1, 1, 1, 1]]
 
 
 @given(st.integers(0, 300), CAPS)
@@ -57,7 +57,7 @@ def test_none_rises_above_one_that_could_still_rise(room: int, members: list[tup
 @given(GROUPS, st.integers(0, 300))
 def test_groups_are_level_unless_their_members_or_caps_forbid_it(groups: list[list[int]], more: int) -> None:
     amount = sum(map(len, groups)) + more
-    dealt = deal_to_groups(amount, groups, lambda place: place)
+    dealt = deal_to_groups(amount, groups)
     totals = [sum(shares) for shares in dealt]
     assert sum(totals) == min(amount, sum(map(sum, groups)))
     for caps, shares in zip(groups, dealt, strict=True):
