@@ -29,6 +29,10 @@ class AdminOptions:
 
     #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
     http_address: str = "127.0.0.1:4171"
+    #: The same over TLS, besides, with its certificate and key as PEM files; empty for none.
+    https_address: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     #: The path below which everything is.
     base_path: str = "/"
     #: The cluster: either nsqlookupds or nsqds.
@@ -137,6 +141,7 @@ class AdminOptions:
             check_addresses(split_kind(addresses)[1])
         self._check_pair("http_client_tls")
         self._check_pair("nsqd_tls")
+        self._check_pair("tls")
 
     def _check_pair(self, prefix: str) -> None:
         cert, key = getattr(self, f"{prefix}_cert"), getattr(self, f"{prefix}_key")
@@ -161,6 +166,10 @@ class AdminOptions:
 
     def _check_access(self) -> None:
         parse_address(self.http_address, to_listen=True)
+        if self.https_address:
+            parse_address(self.https_address, to_listen=True)
+        if bool(self.https_address) != bool(self.tls_cert):
+            raise InvalidOption("https_address", self.https_address, "it needs --tls-cert, and that needs it")
         for each in self.trusted_proxies:
             if each != UNIX:
                 read_network("trusted_proxies", each)

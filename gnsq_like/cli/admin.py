@@ -27,6 +27,9 @@ from gnsq_like.server.options import VERSION
 
 HELP = {
     "http_address": "<addr>:<port> or unix:<path> to listen on; port 0 is any free one",
+    "https_address": "<addr>:<port> or unix:<path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key",
+    "tls_cert": "path of its certificate, as PEM",
+    "tls_key": "path of the certificate's key, as PEM",
     "base_path": "path below which everything is",
     "lookupd_http_addresses": "HTTP address of a nsqlookupd; may be given several times",
     "nsqd_http_addresses": "HTTP address of an nsqd, instead of nsqlookupds; may be given several times",
@@ -168,7 +171,10 @@ def run(server: AdminServer) -> None:
         server.start()
     except OSError as exc:
         raise CannotRun(f"admin cannot start: {exc.strerror}") from None
-    logging.getLogger("gnsq_like.nsqadmin").info("open http://%s%s", server.http_address, server.options.base_path)
+    log = logging.getLogger("gnsq_like.nsqadmin")
+    for scheme, address in (("http", server.http_address), ("https", server.https_address)):
+        if address:
+            log.info("open %s://%s%s", scheme, address, server.options.base_path)
     stopped.wait()
     server.stop()
 
