@@ -23,6 +23,7 @@ from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
@@ -83,15 +84,19 @@ def run_pipeline(
     :param stop: called as often; the run ends when it returns True, and an unfinished batch is repeated next time
     :param log_level: the level of Spark's own log, for a new session
     :raises InvalidOption: the schema or a place is wrong
-    :raises HTTPError: no daemon answers
+    :raises HTTPError: no daemon of the source answers
+    :raises NoDeadLetterNsqd: none takes dead letters
     :raises JavaNotFound: there is no Java for Spark
     :raises NotBegun: Spark does not start, or another run uses the checkpoint
     :raises PipelineFailed: the run ended by itself
     """
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
+    # All of this before Spark is started, which takes a while.
     daemons = Daemons(pipeline.source_options)
-    daemons.prepare()  # before Spark is started, which takes a while
+    daemons.prepare()
+    if pipeline.sink_options is not None:
+        check_sink(pipeline.sink_options)
     with (
         claimed(pipeline.place("checkpoint")),
         _own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
