@@ -29,6 +29,7 @@ from gnsq_like.spark.source.daemons import Daemons
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 
@@ -93,6 +94,7 @@ def run_pipeline(
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
     # All of this before Spark is started, which takes a while.
+    _schema_of(pipeline)
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
@@ -109,6 +111,12 @@ def run_pipeline(
             return run.follow(watch, stop)
         finally:
             run.end()
+
+
+def _schema_of(pipeline: Pipeline) -> StructType | None:
+    from gnsq_like.spark.pipeline.ddl import schema_of
+
+    return schema_of(pipeline.schema) if pipeline.schema else None
 
 
 @contextmanager
@@ -166,12 +174,11 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter, has_delta
-        from gnsq_like.spark.pipeline.parse import schema_of
 
         if self._pipeline.format == "delta" and not has_delta(self._spark):
             reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
             raise InvalidOption("format", "delta", reason)
-        schema = schema_of(self._spark, self._pipeline.schema) if self._pipeline.schema else None
+        schema = _schema_of(self._pipeline)
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
         writer = BatchWriter(self._pipeline, schema, lambda: self._snapshot.depth, self._written.append)

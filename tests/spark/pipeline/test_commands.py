@@ -62,6 +62,7 @@ def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ('[parse]\nschema = "at TIME"', "field at cannot be TIME: take another type, such as STRING"),
         (f'[dead_letters]\ntopic = "dead"\nnsqdTcpAddresses = "{AWAY}"', f"no nsqd takes dead letters: .*{AWAY}"),
         (f'[spark]\nspark.master = "spark://{AWAY}"', f"Spark does not start on spark://{AWAY}: .*Connection refused"),
     ],
