@@ -161,33 +161,34 @@ def test_topics_of_a_pattern_come_and_go(kind: Kind) -> None:
     def handler(message: Message) -> None:
         seen[message.topic] += 1
 
-    with cluster(kind) as (lookupd, nsqd), Producer(nsqd.tcp_address) as producer:
-        with (
-            Reader(
-                re.compile("^event"),
-                "ch",
-                handler,
-                lookupd_http_addresses=lookupd.http_address,
-                max_in_flight=20,
-                **FAST,
-            ) as reader,
-            NsqdHTTPClient(nsqd.http_address) as client,
-        ):
-            for wave in range(3):
-                names = [f"event.{wave}.{number}" for number in range(4)]
-                for name in ["event.steady", "other", *names]:
-                    producer.multi_publish(name, [b"x"] * 10)
-                wait_for(lambda names=names: all(seen[name] == 10 for name in names))  # type: ignore[misc]
-                wait_for(lambda: reader.stats()["in_flight"] == 0)
-                for name in names:
-                    client.delete_topic(name)
-                wait_for(lambda: list(reader.stats()["topics"]) == ["event.steady"], timeout=60)
-            wait_for(lambda: seen["event.steady"] == 30)
-            stats = reader.stats()
-            assert (stats["finished"], len(stats["connections"])) == (150, 1)
-            assert stats["topics"]["event.steady"]["finished"] == 30
-            wait_for(lambda: subscriptions(nsqd.tcp_address) == 1)
-            assert topics_at(nsqd) == {"event.steady", "other"}
+    with (
+        cluster(kind) as (lookupd, nsqd),
+        Producer(nsqd.tcp_address) as producer,
+        Reader(
+            re.compile("^event"),
+            "ch",
+            handler,
+            lookupd_http_addresses=lookupd.http_address,
+            max_in_flight=20,
+            **FAST,
+        ) as reader,
+        NsqdHTTPClient(nsqd.http_address) as client,
+    ):
+        for wave in range(3):
+            names = [f"event.{wave}.{number}" for number in range(4)]
+            for name in ["event.steady", "other", *names]:
+                producer.multi_publish(name, [b"x"] * 10)
+            wait_for(lambda names=names: all(seen[name] == 10 for name in names))  # type: ignore[misc]
+            wait_for(lambda: reader.stats()["in_flight"] == 0)
+            for name in names:
+                client.delete_topic(name)
+            wait_for(lambda: list(reader.stats()["topics"]) == ["event.steady"], timeout=60)
+        wait_for(lambda: seen["event.steady"] == 30)
+        stats = reader.stats()
+        assert (stats["finished"], len(stats["connections"])) == (150, 1)
+        assert stats["topics"]["event.steady"]["finished"] == 30
+        wait_for(lambda: subscriptions(nsqd.tcp_address) == 1)
+        assert topics_at(nsqd) == {"event.steady", "other"}
 
 
 def test_a_topic_that_only_nsqlookupd_has_forgotten_is_released_after_two_rounds() -> None:
