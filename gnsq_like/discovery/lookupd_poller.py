@@ -65,6 +65,8 @@ class LookupdPoller:
         self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
+        #: When the last round began (monotonic).
+        self.began = 0.0
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
@@ -124,6 +126,7 @@ class LookupdPoller:
         gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - time.monotonic()))
 
     def _round(self) -> None:
+        self.began = time.monotonic()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0

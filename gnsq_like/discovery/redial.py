@@ -33,6 +33,9 @@ _A = TypeVar("_A", bound=Hashable)
 #: connections that last this long cost little, however often they are made.
 LASTING = 5.0
 
+#: Seconds after a loss before nsqlookupd is believed that the topic is still there; no extra round comes sooner.
+RELIST_AFTER = delays.EXTRA_ROUND_SOONEST
+
 
 class Target(NamedTuple):
     """A topic of an nsqd, to be subscribed to."""
@@ -112,6 +115,8 @@ class Redialer(Generic[_A]):
         #: Connected addresses, with the time (by the clock) when they subscribed.
         self._since: dict[_A, float] = {}
         self._tries: defaultdict[_A, Tries] = defaultdict(Tries)
+        #: With ``relisted``: when those were lost that discovery had found.
+        self._lost_at: dict[_A, float] = {}
         self._stopped = False
 
     @property
@@ -157,9 +162,18 @@ class Redialer(Generic[_A]):
             self._tries[address].count += 1
         if self._relisted and address not in self._fixed:
             self._found -= {address}
+            self._lost_at[address] = now
         if address in self.known:
             self._try(address, self._redial_delay(address))
         return address not in self._fixed
+
+    def relisted(self, addresses: Iterable[_A], began: float) -> list[_A]:
+        """Those of the addresses, found by a round that began then, that were not lost since or shortly before.
+
+        The others may have been deleted: an nsqd closes a topic's connections before nsqlookupd hears of its end.
+        """
+        self._lost_at = {address: at for address, at in self._lost_at.items() if began < at + RELIST_AFTER}
+        return [address for address in addresses if address not in self._lost_at]
 
     def forget(self, addresses: Iterable[_A]) -> None:
         """These are gone: leave them alone until they are found again. Never switches."""

@@ -228,9 +228,14 @@ class Reader(Steering, KnownAttributes):
     def _found(self, targets: list[Target], complete: bool) -> None:
         if self._running is None or self._state != "running":
             return
-        if self._topics.pattern is not None:
+        running = self._running
+        if self._topics.pattern is not None and running.poller is not None:
+            relisted = running.redialer.relisted(targets, running.poller.began)
+            if complete and len(relisted) < len(targets):
+                running.poller.hurry()
+            targets = relisted
             self._subscriptions.follow(targets, complete)
-        self._running.redialer.found(targets, complete)
+        running.redialer.found(targets, complete)
 
     def _gone(self, targets: list[Target]) -> None:
         if self._running is not None and self._state == "running":
