@@ -1,4 +1,4 @@
-"""The programs on the tutorial's pages and in the guides run as they stand, but for the daemons' addresses."""
+"""The programs of the tutorial, the guides and the first page run as they stand, but for the daemons' addresses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from gnsq_like.cli.app import COMMANDS
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
 from tests.support.pages import DOCS, blocks, page
 from tests.support.scripts import ROOT, run_beside
+
+#: Seconds; for a process to start on a busy machine and do what it is to do.
+PATIENCE = 100
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -35,17 +39,17 @@ class Steps:
 
     @contextmanager
     def running(self, name: str) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            [sys.executable, name], cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            yield process
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-            assert process.returncode == 0
-        finally:
-            process.kill()
-            process.wait()
+        command = [sys.executable, name]
+        with subprocess.Popen(
+            command, cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=100)
+                assert process.returncode == 0
+            finally:
+                process.kill()
 
 
 @pytest.fixture
@@ -69,19 +73,17 @@ def test_the_tutorial_publishes_counts_and_keeps_what_fails(steps: Steps) -> Non
         assert counting.stdout is not None
         lines = [counting.stdout.readline() for _ in range(2)]
     assert lines[1] == "{'/page/0': 34, '/page/1': 33, '/page/2': 33}\n"
-    nsqd.wait_until("clicks", "count", left=0)
+    nsqd.wait_until("clicks", "count", left=0, timeout=PATIENCE)
     nsqd.publish("clicks", b"not JSON")
     nsqd.create_channel("clicks.dead", "look")
     with steps.running("count_safely.py"):
-        [dead] = nsqd.messages("clicks.dead", "look", count=1)
-        nsqd.wait_until("clicks", "count", left=0)
+        [dead] = nsqd.messages("clicks.dead", "look", count=1, timeout=PATIENCE)
+        nsqd.wait_until("clicks", "count", left=0, timeout=PATIENCE)
     assert dead.body == b"not JSON"
 
 
 def test_the_tutorials_test_passes(steps: Steps) -> None:
-    printed = steps.run(
-        *("-m", "pytest", "-p", "no:cacheprovider", "-p", "gnsq_like.testing.plugin", "-W", "error", "test_count.py")
-    )
+    printed = steps.run("-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "test_count.py")
     assert "1 passed" in printed
 
 
@@ -90,9 +92,9 @@ def test_the_tutorials_reader_is_found_by_the_command(steps: Steps) -> None:
     assert re.search(r"clicks +count +count\.count", printed)
 
 
-def test_each_command_of_the_tutorial_exists(steps: Steps) -> None:
-    for command in set(re.findall(r"gnsq-like ([a-z-]+)((?: --[a-z-]+)*)", page("tutorial.rst"))):
-        assert "Usage" in steps.run("-m", "gnsq_like", command[0], "--help")
+def test_each_command_of_the_tutorial_exists() -> None:
+    named = set(re.findall(r"(?:^    |``|\| )gnsq-like ([a-z-]+)", page("tutorial.rst"), re.MULTILINE))
+    assert {"nsqd", "pub", "tail", "run"} <= named <= set(COMMANDS)
 
 
 PROGRAMS = {
@@ -109,7 +111,7 @@ def test_a_program_runs(name: str, tmp_path: Path) -> None:
         path.write_text(program.replace("127.0.0.1:4150", nsqd.tcp_address))
         done = run_beside([sys.executable, "-W", "error", str(path)], cwd=tmp_path, env=ENVIRONMENT)
         assert (done.returncode, done.stdout, done.stderr) == (0, PROGRAMS[name], "")
-        if name == "guides/asyncio.rst":
+        if "asyncio" in name:
             assert nsqd.depth("clicks") == 100
 
 
@@ -119,9 +121,9 @@ def test_the_guides_reader_drains_at_sigterm(tmp_path: Path) -> None:
         (tmp_path / "archive.py").write_text(program.replace("127.0.0.1:4150", nsqd.tcp_address))
         nsqd.publish("clicks", b"/home")
         with Steps(tmp_path, nsqd).running("archive.py"):
-            [archived] = nsqd.messages("archived", "look", count=1)
+            [archived] = nsqd.messages("archived", "look", count=1, timeout=PATIENCE)
         assert archived.body == b"/home"
-        nsqd.wait_until("clicks", "archive", left=0)
+        nsqd.wait_until("clicks", "archive", left=0, timeout=PATIENCE)
 
 
 def test_every_new_page_with_code_is_run_here() -> None:
