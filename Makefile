@@ -15,6 +15,7 @@
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
+#   make docs       the site of docs/, into docs/_build/html; warnings are errors
 #   make test-package  the wheel and the sdist: built, checked, installed and used in an empty environment
 #   make dist       the wheel and the sdist, into dist/
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
@@ -60,7 +61,7 @@ JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	faults soak fuzz test-commands test-spark test-peers test-browser \
-	differential test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
+	differential docs test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
 	bench-compare format clean
 
 help:
@@ -196,6 +197,16 @@ api-check: $(TEST_VENV)/$(RELEASE_STAMP)
 
 audit: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m pip_audit --skip-editable
+
+# The site imports the whole package; DOCS_STAMP adds Sphinx to what the tests need.
+DOCS_STAMP = .docs$(STAMP)
+$(TEST_VENV)/$(DOCS_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(TEST_VENV)/$(DOCS_STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python -m pytest tests/docs -m site $(PYTEST_ARGS)
 
 CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/transport tests/http tests/connection tests/discovery \
 	tests/reader tests/producer $(wildcard tests/test_*.py)
