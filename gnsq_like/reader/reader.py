@@ -179,6 +179,7 @@ class Reader(Steering, KnownAttributes):
         flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)
         flow.max_in_flight = self._max_in_flight
         flow.paused = self._paused
+        flow.set_rate_limit(self._rate_limit)
         handlers = Handlers(
             self.handler,
             self._name,
