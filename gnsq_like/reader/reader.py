@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import gevent
 
@@ -23,7 +23,7 @@ from gnsq_like.addresses import Address, parse_addresses
 from gnsq_like.discovery.redial import Redialer
 from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ReaderOptions, make_options, option_names
+from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import FlowControl, MessageCounts
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
@@ -103,7 +103,7 @@ class Reader(Steering, KnownAttributes):
         on_timeout: Callable[[Message], object] | None = None,
         on_giving_up: Callable[[Message], object] | None = None,
         on_expired: Callable[[Message], object] | None = None,
-        **options: Any,
+        **options: Unpack[ReaderOptionsDict],
     ) -> None:
         encode_topic(topic)
         encode_channel(channel)
