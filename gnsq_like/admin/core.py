@@ -117,9 +117,10 @@ class Core:
 
 
 def _verify(options: AdminOptions) -> bool | str:
-    for path in filter(None, [options.http_client_tls_root_ca_file, options.http_client_tls_cert]):
-        if not os.access(path, os.R_OK):
-            raise InvalidOption("http_client_tls", path, "this file cannot be read")
+    for prefix in ("http_client_tls", "nsqd_tls"):
+        for path in (getattr(options, f"{prefix}_{name}") for name in ("root_ca_file", "cert", "key")):
+            if path and not os.access(path, os.R_OK):
+                raise InvalidOption(prefix, path, "this file cannot be read")
     if options.http_client_tls_insecure_skip_verify:
         return False
     return options.http_client_tls_root_ca_file or True

@@ -9,6 +9,7 @@ import ipaddress
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption
@@ -28,6 +29,10 @@ class AdminOptions:
 
     #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
     http_address: str = "127.0.0.1:4171"
+    #: The same over TLS, besides, with its certificate and key as PEM files; empty for none.
+    https_address: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     #: The path below which everything is.
     base_path: str = "/"
     #: The cluster: either nsqlookupds or nsqds.
@@ -60,6 +65,15 @@ class AdminOptions:
     http_client_tls_root_ca_file: str = ""
     http_client_tls_cert: str = ""
     http_client_tls_key: str = ""
+
+    #: For looking at messages, over the nsqds' TCP port: whether to connect with TLS, files as above, and the secret
+    #: for nsqds that require AUTH.
+    nsqd_tls_v1: bool = False
+    nsqd_tls_insecure_skip_verify: bool = False
+    nsqd_tls_root_ca_file: str = ""
+    nsqd_tls_cert: str = ""
+    nsqd_tls_key: str = ""
+    nsqd_auth_secret: str = field(default="", repr=False)
 
     #: URL that gets a POST after each action.
     notification_http_endpoint: str = ""
@@ -125,14 +139,37 @@ class AdminOptions:
             if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
                 raise InvalidOption("clusters", name, "a name consists of letters, digits, - and _")
             check_addresses(split_kind(addresses)[1])
-        cert, key = self.http_client_tls_cert, self.http_client_tls_key
+        self._check_pair("http_client_tls")
+        self._check_pair("nsqd_tls")
+        self._check_pair("tls")
+
+    def _check_pair(self, prefix: str) -> None:
+        cert, key = getattr(self, f"{prefix}_cert"), getattr(self, f"{prefix}_key")
         if bool(cert) != bool(key):
             given, other = ("cert", "key") if cert else ("key", "cert")
-            reason = f"--http-client-tls-{other} must be specified with --http-client-tls-{given}"
-            raise InvalidOption(f"http_client_tls_{given}", cert or key, reason)
+            flag = f"--{prefix.replace('_', '-')}"
+            raise InvalidOption(
+                f"{prefix}_{given}", cert or key, f"{flag}-{other} must be specified with {flag}-{given}"
+            )
+
+    @property
+    def reader_options(self) -> dict[str, Any]:
+        """Options of the Readers with which messages are looked at."""
+        found: dict[str, Any] = {}
+        if self.nsqd_tls_v1:
+            found |= {"tls_v1": True, "verify": not self.nsqd_tls_insecure_skip_verify}
+            files = {name: getattr(self, f"nsqd_{name}") for name in ("tls_root_ca_file", "tls_cert", "tls_key")}
+            found |= {name: path for name, path in files.items() if path}
+        if self.nsqd_auth_secret:
+            found["auth_secret"] = self.nsqd_auth_secret
+        return found
 
     def _check_access(self) -> None:
         parse_address(self.http_address, to_listen=True)
+        if self.https_address:
+            parse_address(self.https_address, to_listen=True)
+        if bool(self.https_address) != bool(self.tls_cert):
+            raise InvalidOption("https_address", self.https_address, "it needs --tls-cert, and that needs it")
         for each in self.trusted_proxies:
             if each != UNIX:
                 read_network("trusted_proxies", each)

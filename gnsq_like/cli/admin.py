@@ -27,6 +27,9 @@ from gnsq_like.server.options import VERSION
 
 HELP = {
     "http_address": "<addr>:<port> or unix:<path> to listen on; port 0 is any free one",
+    "https_address": "<addr>:<port> or unix:<path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key",
+    "tls_cert": "path of its certificate, as PEM",
+    "tls_key": "path of the certificate's key, as PEM",
     "base_path": "path below which everything is",
     "lookupd_http_addresses": "HTTP address of a nsqlookupd; may be given several times",
     "nsqd_http_addresses": "HTTP address of an nsqd, instead of nsqlookupds; may be given several times",
@@ -45,6 +48,12 @@ HELP = {
     "http_client_tls_root_ca_file": "path of the CAs of nsqds and nsqlookupds over https, as PEM",
     "http_client_tls_cert": "path of the client certificate for them, as PEM",
     "http_client_tls_key": "path of its key, as PEM",
+    "nsqd_tls_v1": "use TLS to nsqds for looking at messages",
+    "nsqd_tls_insecure_skip_verify": "do not verify nsqds' certificates there",
+    "nsqd_tls_root_ca_file": "path of the CAs of nsqds' certificates there, as PEM",
+    "nsqd_tls_cert": "path of the client certificate there, as PEM",
+    "nsqd_tls_key": "path of its key, as PEM",
+    "nsqd_auth_secret": "secret there for nsqds that require AUTH; better in NSQ_AUTH_SECRET than on the command line",
     "notification_http_endpoint": "URL to which each action is POSTed",
     "audit_log": "file to which each action is appended as a line of JSON; - for the log",
     "alert_webhooks": "URL to which the beginning and end of each alert is POSTed; may be given several times",
@@ -102,6 +111,8 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
             return option
         negative = click.option(f"--no-{flag}", f"no_{name}", is_flag=True, hidden=True)
         return lambda function: option(negative(function))
+    if name == "nsqd_auth_secret":
+        shown["envvar"] = "NSQ_AUTH_SECRET"
     if isinstance(default, float):
         shown |= {"type": duration, "default": format_duration(default)}
     return click.option(f"--{flag}", name, **shown)
@@ -160,7 +171,10 @@ def run(server: AdminServer) -> None:
         server.start()
     except OSError as exc:
         raise CannotRun(f"admin cannot start: {exc.strerror}") from None
-    logging.getLogger("gnsq_like.nsqadmin").info("open http://%s%s", server.http_address, server.options.base_path)
+    log = logging.getLogger("gnsq_like.nsqadmin")
+    for scheme, address in (("http", server.http_address), ("https", server.https_address)):
+        if address:
+            log.info("open %s://%s%s", scheme, address, server.options.base_path)
     stopped.wait()
     server.stop()
 

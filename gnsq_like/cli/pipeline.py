@@ -83,7 +83,7 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
         if report is not None:
             check_report(report)
         with make_view(PipelineLayout(), quiet=quiet) as view:
-            view.say(f"Starting Spark for {loaded.title}; rows go to {loaded.place('data')}")
+            view.say(f"Rows of {loaded.title} go to {loaded.place('data')}; Spark takes some seconds to start.")
             last = run_pipeline(
                 loaded,
                 master=master,
@@ -195,7 +195,7 @@ def _sentences() -> Iterator[None]:
         except UsageError as exc:
             raise CannotRun(str(exc)) from exc
         except NSQError as exc:
-            raise CannotRun(f"{exc}. Nothing was started.") from exc
+            raise CannotRun(str(exc)) from exc
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in _NEEDED:
             raise

@@ -143,10 +143,8 @@ class Handshake:
                 if isinstance(event, Upgrade):
                     data = self._start_tls(event) if event.feature == "tls_v1" else self._start_codec(event)
                 elif isinstance(event, AuthRequired):
-                    self.step = "AUTH"
-                    secret = self._secret()
-                    self.asked_auth_at = time.monotonic()
-                    self._write(self.session.authenticate(secret))
+                    if not self.session.broken:  # by what came behind it
+                        self._authenticate()
                 elif isinstance(event, Identified):
                     self.negotiated = event.negotiated
                     done = True
@@ -157,6 +155,12 @@ class Handshake:
             if done:
                 return True
         return False
+
+    def _authenticate(self) -> None:
+        self.step = "AUTH"
+        secret = self._secret()
+        self.asked_auth_at = time.monotonic()
+        self._write(self.session.authenticate(secret))
 
     # -- upgrades -----------------------------------------------------------------------------------
 

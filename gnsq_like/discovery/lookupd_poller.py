@@ -65,6 +65,8 @@ class LookupdPoller:
         self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
+        #: When the last round began (monotonic).
+        self.began = 0.0
         #: Rounds in a row that found nothing.
         self._fruitless = 0
 
@@ -124,20 +126,33 @@ class LookupdPoller:
         gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - time.monotonic()))
 
     def _round(self) -> None:
+        self.began = time.monotonic()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
-        answered = False
+        answered = 0
         try:
             for greenlet in gevent.iwait(asked):
                 if greenlet.value is not None:
-                    answered = True
-                    nodes |= {node.tcp_address: node for node in greenlet.value}
-                    self._on_found(self._wanted(nodes), False)
+                    answered += 1
+                    self._merge(nodes, greenlet.value)
+                    self._give(nodes, False)
         finally:
             gevent.killall(asked, block=False)
-        self._fruitless = 0 if nodes else self._fruitless + 1
+        self._fruitless = self._fruitless + 1 if self._is_fruitless(nodes) else 0
         if answered:
-            self._on_found(self._wanted(nodes), True)
+            self._give(nodes, True, answered == len(asked))
+
+    def _merge(self, nodes: dict[str, NsqdNode], found: Iterable[NsqdNode]) -> None:
+        """Add what a nsqlookupd answered."""
+        nodes |= {node.tcp_address: node for node in found}
+
+    def _is_fruitless(self, nodes: dict[str, NsqdNode]) -> bool:
+        """Whether a round has found nothing, so that the next one should be soon."""
+        return not nodes
+
+    def _give(self, nodes: dict[str, NsqdNode], complete: bool, all_answered: bool = False) -> None:
+        """Report what a round has found so far."""
+        self._on_found(self._wanted(nodes), complete)
 
     def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
         # Two may be dialled at the same address; a dict as an ordered set.
@@ -181,10 +196,7 @@ class LookupdPoller:
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         error: HTTPError
         try:
-            if self._topic is None:
-                nodes = client.nodes()
-            else:
-                nodes = list(client.lookup(self._topic, missing_ok=True).producers)
+            nodes = self._query(client)
         except HTTPError as exc:
             error = exc
         except ENDS:
@@ -200,6 +212,12 @@ class LookupdPoller:
         self._on_error(client.url, error)
         return None
 
+    def _query(self, client: LookupdClient) -> list[NsqdNode]:
+        """Ask one nsqlookupd; raises HTTPError. May switch."""
+        if self._topic is None:
+            return client.nodes()
+        return list(client.lookup(self._topic, missing_ok=True).producers)
+
 
 def make_poller(
     lookupds: Iterable[str],
@@ -209,7 +227,12 @@ def make_poller(
     on_error: Callable[[str, NSQError], object],
 ) -> LookupdPoller:
     """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""
-    clients = [
+    return LookupdPoller(make_clients(lookupds, options), topic, options, on_found, on_error)
+
+
+def make_clients(lookupds: Iterable[str], options: DiscoveryOptions) -> list[LookupdClient]:
+    """A client for each nsqlookupd."""
+    return [
         LookupdClient(
             address,
             timeout=options.lookupd_timeout,
@@ -219,4 +242,3 @@ def make_poller(
         )
         for address in lookupds
     ]
-    return LookupdPoller(clients, topic, options, on_found, on_error)

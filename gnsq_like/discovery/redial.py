@@ -14,8 +14,8 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import gevent
 
@@ -26,9 +26,25 @@ from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
 
+#: An address, or what else identifies a connection; its text is the address.
+_A = TypeVar("_A", bound=Hashable)
+
 #: Seconds a connection must last after SUB to clear earlier failures. If nsqd refuses it, it ends within milliseconds;
 #: connections that last this long cost little, however often they are made.
 LASTING = 5.0
+
+#: Seconds after a loss before nsqlookupd is believed that the topic is still there; no extra round comes sooner.
+RELIST_AFTER = delays.EXTRA_ROUND_SOONEST
+
+
+class Target(NamedTuple):
+    """A topic of an nsqd, to be subscribed to."""
+
+    address: Address
+    topic: str
+
+    def __str__(self) -> str:
+        return str(self.address)
 
 
 class Tries:
@@ -54,7 +70,7 @@ class Tries:
         return not (again and self.refused)
 
 
-class Redialer:
+class Redialer(Generic[_A]):
     """The addresses to connect to, and the greenlets that try.
 
     :param fixed: addresses to keep connected
@@ -64,18 +80,21 @@ class Redialer:
     :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure
     :param max_redial_delay: the longest time between two tries at an address, in seconds
     :param surveyed: whether ``fixed`` is all there is, because there is no discovery
+    :param relisted: whether one that discovery found is dialled again only when the next round finds it again, because
+        connecting would create what somebody has deleted
     """
 
     def __init__(
         self,
-        fixed: Iterable[Address],
+        fixed: Iterable[_A],
         *,
-        connect: Callable[[Address], NSQError | None],
-        is_connected: Callable[[Address], bool],
+        connect: Callable[[_A], NSQError | None],
+        is_connected: Callable[[_A], bool],
         on_failure: Callable[[str, NSQError], object],
         on_hopeless: Callable[[NSQError], object],
         max_redial_delay: float,
         surveyed: bool,
+        relisted: bool = False,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,20 +104,23 @@ class Redialer:
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
         self._max_redial_delay = max_redial_delay
+        self._relisted = relisted
         self._draw = draw
         self._clock = clock
         #: Whether all nsqds are known: True from the first complete round of discovery on.
         self.surveyed = surveyed
         #: Addresses that discovery found in its last round.
-        self._found: frozenset[Address] = frozenset()
-        self._trying: dict[Address, Any] = {}
+        self._found: frozenset[_A] = frozenset()
+        self._trying: dict[_A, Any] = {}
         #: Connected addresses, with the time (by the clock) when they subscribed.
-        self._since: dict[Address, float] = {}
-        self._tries: defaultdict[Address, Tries] = defaultdict(Tries)
+        self._since: dict[_A, float] = {}
+        self._tries: defaultdict[_A, Tries] = defaultdict(Tries)
+        #: With ``relisted``: when those were lost that discovery had found.
+        self._lost_at: dict[_A, float] = {}
         self._stopped = False
 
     @property
-    def known(self) -> frozenset[Address]:
+    def known(self) -> frozenset[_A]:
         """The fixed addresses, and those of the last round of discovery. From any thread."""
         return self._found.union(self._fixed)
 
@@ -118,17 +140,17 @@ class Redialer:
         for greenlet in self._trying.values():
             greenlet.kill(block=False)
 
-    def found(self, addresses: Iterable[Address], complete: bool) -> None:
+    def found(self, addresses: Iterable[_A], complete: bool) -> None:
         """A round of discovery found these addresses; if ``complete``, there are no others. Never switches."""
-        listed = frozenset(addresses)
-        self._found = listed if complete else self._found | listed
+        listed = dict.fromkeys(addresses)
+        self._found = frozenset(listed) if complete else self._found.union(listed)
         self.surveyed = self.surveyed or complete
         for address in self._tries.keys() - self.known - self._trying.keys():
             del self._tries[address]
-        for address in sorted(listed):
+        for address in listed:
             self._try(address)
 
-    def lost(self, address: Address) -> bool:
+    def lost(self, address: _A) -> bool:
         """A connection has ended. Never switches.
 
         :returns: whether discovery should be asked soon whether this nsqd is still there
@@ -138,15 +160,30 @@ class Redialer:
             self._tries.pop(address, None)
         else:
             self._tries[address].count += 1
+        if self._relisted and address not in self._fixed:
+            self._found -= {address}
+            self._lost_at[address] = now
         if address in self.known:
             self._try(address, self._redial_delay(address))
         return address not in self._fixed
 
-    def _try(self, address: Address, pause: float = 0.0) -> None:
+    def relisted(self, addresses: Iterable[_A], began: float) -> list[_A]:
+        """Those of the addresses, found by a round that began then, that were not lost since or shortly before.
+
+        The others may have been deleted: an nsqd closes a topic's connections before nsqlookupd hears of its end.
+        """
+        self._lost_at = {address: at for address, at in self._lost_at.items() if began < at + RELIST_AFTER}
+        return [address for address in addresses if address not in self._lost_at]
+
+    def forget(self, addresses: Iterable[_A]) -> None:
+        """These are gone: leave them alone until they are found again. Never switches."""
+        self._found -= frozenset(addresses)
+
+    def _try(self, address: _A, pause: float = 0.0) -> None:
         if not self._stopped and address not in self._trying and not self._is_connected(address):
             self._trying[address] = gevent.spawn(self._keep_trying, address, pause)
 
-    def _keep_trying(self, address: Address, pause: float) -> None:
+    def _keep_trying(self, address: _A, pause: float) -> None:
         try:
             while True:
                 gevent.sleep(pause)
@@ -166,7 +203,7 @@ class Redialer:
         finally:
             self._trying.pop(address, None)
 
-    def _try_once(self, address: Address) -> NSQError | None:
+    def _try_once(self, address: _A) -> NSQError | None:
         try:
             return self._connect(address)
         except ENDS:
@@ -176,12 +213,12 @@ class Redialer:
             logger.exception("unexpected error while connecting to %s", address)
             return ConnectionFailed.unexpected(str(address), exc)
 
-    def _failed(self, address: Address, error: NSQError) -> None:
+    def _failed(self, address: _A, error: NSQError) -> None:
         tries = self._tries[address]
         if tries.failed(error):
             self._on_failure(str(address), error)
         if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
             self._on_hopeless(error)
 
-    def _redial_delay(self, address: Address) -> float:
+    def _redial_delay(self, address: _A) -> float:
         return delays.redial_delay(max(1, self._tries[address].count), self._draw, maximum=self._max_redial_delay)

@@ -96,14 +96,24 @@ class Charge:
         "round_trip",
         "settings",
         "settled_at",
+        "topic",
         "turn_at",
         "waiting_since",
     )
 
     def __init__(
-        self, key: Hashable, now: float, settings: Settings, *, max_rdy: int = 2500, round_trip: float = 0.0
+        self,
+        key: Hashable,
+        now: float,
+        settings: Settings,
+        *,
+        topic: Hashable = None,
+        max_rdy: int = 2500,
+        round_trip: float = 0.0,
     ) -> None:
         self.key = key
+        #: the Reader's topics have equal parts of max_in_flight
+        self.topic = topic
         self.settings = settings
         #: nsqd's max_rdy_count for this connection
         self.max_rdy = max_rdy

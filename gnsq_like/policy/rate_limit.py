@@ -25,8 +25,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import floor
 
+from gnsq_like.policy.board import FOREVER, Plan
 from gnsq_like.policy.charge import NEVER, Charge, Settings
-from gnsq_like.policy.rdy import FOREVER, Plan
 
 #: Seconds whose tokens are kept.
 BURST = 1.0
@@ -160,8 +160,10 @@ class _Limited:
         if self._most <= 0:
             for charge in self._holders:
                 self._change(charge, 0)
-        elif not (self._withdraw() or self._keep_within()):
-            self._raise_or_pass_on()
+        else:
+            self._withdraw()
+            if not self._keep_within() and not self._plan.changes:
+                self._raise_or_pass_on()
         for charge in self._busy:
             if charge.rdy:
                 self._wake(charge.silent_at(self._now))
@@ -176,7 +178,7 @@ class _Limited:
 
     # -- less -------------------------------------------------------------------------------------------
 
-    def _withdraw(self) -> bool:
+    def _withdraw(self) -> None:
         """RDY 0 for those whose exposure is more than the tokens: after a change of the rate, or late messages."""
         exposed = [each for each in self._holders if each.rdy > each.in_time]
         exposed.sort(key=lambda each: (each.rdy - each.in_time, self._draw()))
@@ -184,14 +186,16 @@ class _Limited:
         while exposed and total > max(0.0, self._tokens):
             charge = exposed.pop()
             self._change(charge, 0)
+            self._holders.remove(charge)
+            self._excess -= charge.firm(charge.rdy) - charge.firm(0)
             total -= charge.rdy - charge.in_time
         if self._plan.changes:
             self._wake(self._now + self._settings.settle_minimum)
-        return bool(self._plan.changes)
 
     def _keep_within(self) -> bool:
-        """Less RDY while max_in_flight is exceeded; 0 everywhere if messages in flight exceed it alone."""
-        if self._excess <= 0 or not self._holders:
+        """Less RDY while max_in_flight is exceeded; 0 everywhere if messages in flight exceed it alone, until some are
+        answered."""
+        if self._excess <= 0:
             return False
         spare = [charge.firm(charge.rdy) - charge.in_flight for charge in self._holders]
         lacking = self._excess
@@ -202,7 +206,7 @@ class _Limited:
                 self._change(charge, charge.rdy - given)
         if self._plan.changes:
             self._wake(self._now + self._settings.settle_minimum)
-        return bool(self._plan.changes)
+        return True
 
     # -- more -------------------------------------------------------------------------------------------
 
@@ -216,13 +220,17 @@ class _Limited:
         for charge in self._charges:
             if charge.is_settling(self._now):
                 self._wake(charge.settled_at)
+        wanting = [*busy, *silent]
+        if self._may_end_turns(wanting):
+            # A turn that ends now is not given more first.
+            busy = [charge for charge in busy if not charge.rdy or self._turn_ends(charge) > self._now]
         last = max((charge.turn_at for charge in self._silent), default=NEVER)
         if not busy or self._now >= last + self._settings.silent_round:
             done = self._raise_one(silent) or self._pass_seat_on(silent) or self._raise_one(busy)
         else:
             done = self._raise_one(busy) or self._raise_one(silent)
         if not done:
-            self._pass_on([*busy, *silent])
+            self._pass_on(wanting)
 
     def _raise_one(self, charges: Sequence[Charge]) -> bool:
         for charge in charges:
@@ -278,9 +286,13 @@ class _Limited:
         """Nobody can be raised: a holder whose turn is over makes room, if that is what is lacking."""
         if self._tokens < self._limit.capacity:
             self._wake(max(self._limit.when(self._exposure + 1, self._now), self._now + 2 / COMMANDS))
-        waiting = [charge for charge in wanting if not charge.rdy]
-        if waiting and self._tokens >= 1 and not any(charge.is_settling(self._now) for charge in waiting):
+        if self._may_end_turns(wanting):
             self._end_turn(self._holders)
+
+    def _may_end_turns(self, wanting: Sequence[Charge]) -> bool:
+        """Whether one without RDY could use what a holder gives up."""
+        waiting = [charge for charge in wanting if not charge.rdy]
+        return bool(waiting) and self._tokens >= 1 and not any(charge.is_settling(self._now) for charge in waiting)
 
     def _end_turn(self, holders: Sequence[Charge]) -> bool:
         """RDY 0 for the holder whose turn ended first; False if none has."""

@@ -14,6 +14,11 @@ each. Otherwise, and while backoff tests with one message, connections take turn
 an idle holder ends quickly while any connection has traffic (or may have: some had no turn yet), that of a busy one
 after low_rdy_timeout. The seat goes to the connection that has waited longest, once the previous holder has settled.
 
+A Reader of several topics shares the limit equally among its busy topics, and the part of each equally among that
+topic's connections. But no connection gets nothing for that, so a topic of many connections may have more than its
+part. With fewer seats than connections the topics have equally many seats, or take turns. Backoff is by topic: in one
+that tests, a single connection has RDY 1, and takes its turns among the others.
+
 A connection that delivered nothing for long, or nothing yet, is *silent*. While others are busy, the silent ones take
 short turns on a few seats (see `turns`), and the busy ones share the rest. One message makes a silent connection a
 busy one.
@@ -33,39 +38,14 @@ itself, `coming`, `turn_at`, which connections are `ready`). A time that changes
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from gnsq_like.policy.board import FOREVER, Board, Mode, Plan
 from gnsq_like.policy.charge import NEVER, Charge, Settings
+from gnsq_like.policy.shares import deal, deal_to_groups, lift
 from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, is_due
 
 __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
-
-#: Later than every monotonic time.
-FOREVER = float("inf")
-
-
-class Mode(enum.Enum):
-    """The RDY that the Reader's backoff allows."""
-
-    FLOWING = "flowing"  #: all of it
-    BLOCKED = "blocked"  #: RDY 0 everywhere
-    PROBING = "probing"  #: RDY 1 on one connection, for a test message
-
-
-@dataclass(slots=True)
-class Plan:
-    """What to send now, and when to plan again."""
-
-    #: (key, rdy) to send in this order, decreases first; real changes only
-    changes: list[tuple[Hashable, int]] = field(default_factory=list)
-    #: monotonic time at which the plan may differ although nothing happened, or None
-    next_at: float | None = None
-    #: whether busy connections get more RDY as soon as what was lowered has settled
-    grows: bool = False
-    #: turns to carry on with until the next plan, or None
-    turns: SilentTurns | None = None
 
 
 def plan(
@@ -73,97 +53,83 @@ def plan(
     *,
     max_in_flight: int,
     now: float,
-    mode: Mode,
+    mode: Mode | Mapping[Hashable, Mode],
     settings: Settings,
     draw: Callable[[], float],
 ) -> Plan:
     """Return the RDY changes that are due at `now`.
 
-    `draw` returns a random float in [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan
-    again at `next_at` and on every event: a connection opened or closed, max_in_flight or the mode changed,
-    `received` or `answered` returned True. Until then, call `tick` of `turns` at its `next_at`.
+    `mode` is that of all charges, or a mapping from the topics of charges to theirs. `draw` returns a random float in
+    [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan again at `next_at` and on every
+    event: a connection opened or closed, max_in_flight or a mode changed, `received` or `answered` returned True. Until
+    then, call `tick` of `turns` at its `next_at`.
     """
     everyone = list(charges)
     open_charges = [charge for charge in everyone if not charge.closing]
-    board = _Board(everyone, max_in_flight, now, settings, draw)
-    if mode is Mode.BLOCKED or board.limit <= 0:
+    board = Board(everyone, max_in_flight, now, settings, draw)
+    if board.limit <= 0 or mode is Mode.BLOCKED:
         for charge in open_charges:
             board.grant(charge, 0)
     elif mode is Mode.PROBING:
         _take_turns(board, open_charges, seats=1, probing=True)
-    else:
+    elif mode is Mode.FLOWING:
         _distribute(board, open_charges)
+    else:
+        _distribute(board, _allowed(board, open_charges, mode))
     return board.finish()
 
 
-class _Board:
-    """The plan under construction."""
+# --- topics in backoff -------------------------------------------------------------------------------------
 
-    def __init__(
-        self, charges: Sequence[Charge], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
-    ) -> None:
-        self.charges = charges
-        self.max_in_flight = max_in_flight
-        self.now = now
-        self.settings = settings
-        self.draw = draw
-        self.plan = Plan()
-        self._granted: dict[Hashable, int] = {}
-        self._increases: set[Hashable] = set()
-        self._lacks_room = False
-        #: whether busy connections have less than their goals
-        self.is_short = False
-        #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
-        self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
-        #: most seats that the silent may keep from the busy; at 0 they have one, and only for a turn in each round
-        self.silent_seats = int(settings.silent_part * self.limit)
-        #: what is left of max_in_flight; negative when it is exceeded
-        self.room = max_in_flight - sum(charge.at(now) for charge in charges)
-        #: when the next lowered RDY will have settled
-        self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
 
-    def grant(self, charge: Charge, rdy: int) -> None:
-        """Add this to the plan, if it changes the charge's RDY."""
-        if rdy == charge.rdy:
-            return
-        self.plan.changes.append((charge.key, rdy))
-        self._granted[charge.key] = rdy
-        if rdy > charge.rdy:
-            self._increases.add(charge.key)
-        self.room += charge.at(self.now) - charge.after(rdy, self.now)
-        if charge.coming_after(rdy, self.now):
-            self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
+def _by_topic(charges: Iterable[Charge]) -> dict[Hashable, list[Charge]]:
+    groups: dict[Hashable, list[Charge]] = {}
+    for charge in charges:
+        groups.setdefault(charge.topic, []).append(charge)
+    return groups
 
-    def firm_without(self, group: Sequence[Charge]) -> int:
-        """The firm charge of all connections that are not in `group`, with the RDY of this plan."""
-        apart = {charge.key for charge in group}
-        return sum(
-            charge.firm(self._granted.get(charge.key, charge.rdy)) for charge in self.charges if charge.key not in apart
-        )
 
-    def wake(self, at: float) -> None:
-        """Plan again at `at`, if that is in the future."""
-        if self.now < at < FOREVER and (self.plan.next_at is None or at < self.plan.next_at):
-            self.plan.next_at = at
+def _allowed(board: Board, charges: Sequence[Charge], modes: Mapping[Hashable, Mode]) -> list[Charge]:
+    """The connections that may have RDY: those of topics that flow, and one of each topic that tests."""
+    allowed: list[Charge] = []
+    for topic, group in _by_topic(charges).items():
+        if modes[topic] is Mode.FLOWING:
+            allowed += group
+            continue
+        probe = _probe(board, topic, group) if modes[topic] is Mode.PROBING else None
+        for charge in group:
+            if charge is not probe:
+                board.grant(charge, 0)
+        if probe is not None:
+            board.probes.add(probe.key)
+            allowed.append(probe)
+    return allowed
 
-    def wait(self) -> None:
-        """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
-        self._lacks_room = True
 
-    def finish(self) -> Plan:
-        """The plan, complete."""
-        if self._lacks_room and self.settles_at != FOREVER:
-            self.wake(self.settles_at)
-            self.plan.grows = self.is_short
-        # Stable: decreases first. They may precede any increase, which counts on no room that they take.
-        self.plan.changes.sort(key=lambda change: change[0] in self._increases)
-        return self.plan
+def _probe(board: Board, topic: Hashable, group: Sequence[Charge]) -> Charge | None:
+    """The connection on which a topic tests; it is moved when it delivered nothing, as `_take_turns` does."""
+    now, settings = board.now, board.settings
+    ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.is_settling(now))]
+    holder = max((charge for charge in group if charge.rdy), key=lambda charge: charge.turn_at, default=None)
+    if holder is not None:
+        ends_at = _turn_ends(holder, now, settings, None, probing=True)
+        if ends_at > now or not ready:
+            board.wake(ends_at if ends_at > now else now + settings.quick(holder.round_trip))
+            return holder
+    # One test message at a time: none may be on the network when the next probe starts.
+    elif ready and not any(charge.topic == topic and charge.is_settling(now) for charge in board.charges):
+        # Without chance: another one might be silent where this is not, and the plan would differ.
+        probe = min(ready, key=lambda charge: (charge.waiting_since, charge.reserved > 0))
+        board.wake(now + settings.quick(probe.round_trip))
+        return probe
+    board.wait()
+    return None
 
 
 # --- busy and silent ---------------------------------------------------------------------------------------
 
 
-def _distribute(board: _Board, charges: Sequence[Charge]) -> None:
+def _distribute(board: Board, charges: Sequence[Charge]) -> None:
     """The limit for all, or a few seats of it for the silent ones and the rest for the busy."""
     now = board.now
     busy: list[Charge] = []
@@ -189,14 +155,20 @@ def _distribute(board: _Board, charges: Sequence[Charge]) -> None:
                 board.wake(charge.silent_at(now))
 
 
-def _serve(board: _Board, charges: Sequence[Charge], limit: int) -> None:
-    if len(charges) > limit:
-        _take_turns(board, charges, seats=limit, probing=False)
-    elif charges:
-        _share(board, charges, limit)
+def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
+    if len(charges) <= limit:
+        if charges:
+            _share(board, charges, limit)
+        return
+    topics = list(_by_topic(charges).values())
+    if len(topics) == 1 or len(topics) > limit:
+        _take_turns(board, charges, seats=limit, probing=False, by_topic=len(topics) > 1)
+        return
+    for group, seats in zip(topics, deal(limit, [len(group) for group in topics]), strict=True):
+        _take_turns(board, group, seats=seats, probing=False)
 
 
-def _silent_seats(board: _Board, silent: Sequence[Charge]) -> int:
+def _silent_seats(board: Board, silent: Sequence[Charge]) -> int:
     """The seats for silent connections while others are busy."""
     if not silent or board.limit == 1:
         return 0
@@ -209,7 +181,7 @@ def _silent_seats(board: _Board, silent: Sequence[Charge]) -> int:
     return 0
 
 
-def _rotate(board: _Board, silent: Sequence[Charge], seats: int) -> SilentTurns:
+def _rotate(board: Board, silent: Sequence[Charge], seats: int) -> SilentTurns:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
     turns = SilentTurns(silent, min(seats, room), shared=not board.silent_seats, now=board.now, draw=board.draw)
@@ -221,7 +193,7 @@ def _rotate(board: _Board, silent: Sequence[Charge], seats: int) -> SilentTurns:
 # --- equal shares -----------------------------------------------------------------------------------------
 
 
-def _share(board: _Board, charges: Sequence[Charge], limit: int) -> None:
+def _share(board: Board, charges: Sequence[Charge], limit: int) -> None:
     """limit >= connections: all have RDY, in equal shares."""
     now = board.now
     goals = _within_limit(board, charges, _goals(board, charges, limit))
@@ -250,7 +222,7 @@ def _share(board: _Board, charges: Sequence[Charge], limit: int) -> None:
         board.wait()
 
 
-def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
+def _within_limit(board: Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
     """The goals, or less while max_in_flight is exceeded (it was lowered, or a message arrived late).
 
     First connections lose the RDY they do not use. If what is in flight exceeds it alone, RDY is what a connection
@@ -270,7 +242,7 @@ def _within_limit(board: _Board, charges: Sequence[Charge], goals: Sequence[int]
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
 
 
-def _goals(board: _Board, charges: Sequence[Charge], limit: int) -> list[int]:
+def _goals(board: Board, charges: Sequence[Charge], limit: int) -> list[int]:
     """Equal shares of `limit`; an unproven connection starts with 1."""
     # The remainder goes to those with more RDY, then at random: otherwise all Readers would favour the same nsqd.
     order = sorted(
@@ -278,7 +250,7 @@ def _goals(board: _Board, charges: Sequence[Charge], limit: int) -> list[int]:
         key=lambda index: (charges[index].is_fresh(board.now), -charges[index].rdy, board.draw()),
     )
     goals = [0] * len(charges)
-    for index, share in zip(order, _deal(limit, [charges[index].max_rdy for index in order]), strict=True):
+    for index, share in zip(*_shares(board, charges, order, limit), strict=True):
         goals[index] = share
         if charges[index].is_fresh(board.now):
             goals[index] = min(share, 1)
@@ -286,52 +258,41 @@ def _goals(board: _Board, charges: Sequence[Charge], limit: int) -> list[int]:
     return goals
 
 
-def _deal(amount: int, caps: Sequence[int]) -> list[int]:
-    """Distribute `amount` in equal shares, none above its cap; the first ones get the remainder."""
-    shares = [0] * len(caps)
-    by_cap = sorted(range(len(caps)), key=caps.__getitem__)
-    for place, index in enumerate(by_cap):
-        fair, remainder = divmod(amount, len(caps) - place)
-        if caps[index] > fair:
-            for rank, other in enumerate(sorted(by_cap[place:])):
-                shares[other] = fair + (rank < remainder)
-            break
-        shares[index] = caps[index]
-        amount -= caps[index]
-    return shares
+def _shares(
+    board: Board, charges: Sequence[Charge], order: Sequence[int], limit: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The limit dealt out level among topics, and in each among its connections: indexes of charges, and shares."""
+    # Topics in the order of the charges: it stays the same, and the remainder with the same topics.
+    groups: dict[Hashable, list[int]] = {charge.topic: [] for charge in charges}
+    for index in order:
+        groups[charges[index].topic].append(index)
+    caps = [
+        [1 if charges[at].key in board.probes else charges[at].max_rdy for at in group] for group in groups.values()
+    ]
+    if len(groups) == 1:
+        return order, deal(limit, caps[0])
+    dealt = deal_to_groups(limit, caps)
+    return [at for group in groups.values() for at in group], [share for group in dealt for share in group]
 
 
-def _lift(board: _Board, room: int, charges: Sequence[Charge], held: Sequence[int], wants: Sequence[int]) -> list[int]:
+def _lift(board: Board, room: int, charges: Sequence[Charge], held: Sequence[int], wants: Sequence[int]) -> list[int]:
     """Distribute the room so that the lowest rise first; ties go to the longest waiting, then at random."""
-    room = max(0, room)
-    if sum(wants) <= room:
-        return list(wants)
-    low, high = 0, max(held) + room
-    while low < high:
-        level = (low + high + 1) // 2
-        if sum(_gifts(level, held, wants)) <= room:
-            low = level
-        else:
-            high = level - 1
-    gifts = _gifts(low, held, wants)
-    room -= sum(gifts)
-    next_up = [index for index, want in enumerate(wants) if gifts[index] < want and held[index] <= low]
-    next_up.sort(key=lambda index: (charges[index].rdy > 0, charges[index].waiting_since, board.draw()))
-    for index in next_up[:room]:
-        gifts[index] += 1
-    return gifts
-
-
-def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
-    """What each needs to reach `level`."""
-    return [min(want, max(0, level - have)) for have, want in zip(held, wants, strict=True)]
+    return lift(
+        room,
+        held,
+        wants,
+        lambda index: (charges[index].rdy > 0, charges[index].waiting_since, board.draw()),
+    )
 
 
 # --- turns ------------------------------------------------------------------------------------------------
 
 
-def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing: bool) -> None:
-    """Fewer seats than connections: RDY 1 for each holder, then for the connection that has waited longest."""
+def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, probing: bool, by_topic: bool = False) -> None:
+    """Fewer seats than connections: RDY 1 for each holder, then for the connection that has waited longest.
+
+    :param by_topic: fewer seats than topics, too: each has one at most, the longest waiting is next
+    """
     now, settings = board.now, board.settings
     quick = probing or _has_traffic(charges, now, settings)
     crowd = len(charges) / max(1, seats)
@@ -343,7 +304,8 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
     # A connection that just lost its seat, and may still get a message, is not ready for another.
     idle = [charge for charge in charges if not charge.rdy and not charge.is_settling(now)]
     ready = [charge for charge in idle if not charge.in_time]
-    kept, free = _seated(board, [charge for charge in charges if charge.rdy], seats, ends)
+    kept, free = _seated(board, [charge for charge in charges if charge.rdy], seats, ends, by_topic)
+    since = _one_each(charges, ready, kept) if by_topic else {}
 
     # A turn that is over continues until another connection is ready for the seat.
     takers = len(ready) - free - (0 if probing else _promised(charges, now, settings))
@@ -358,7 +320,14 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
             board.grant(charge, int(charge.key in staying))
     # One test message at a time: none may be on the network when the next probe starts.
     free = 0 if probing and board.settles_at != FOREVER else min(seats - len(kept), board.room)
-    ready.sort(key=lambda charge: (charge.waiting_since, charge.reserved > 0, board.draw()))
+    ready.sort(
+        key=lambda charge: (
+            since.get(charge.topic, 0.0),
+            charge.waiting_since,
+            charge.reserved > 0,
+            board.draw(),
+        )
+    )
     for charge in ready[: max(0, free)]:
         board.grant(charge, 1)
         kept.append(charge)
@@ -372,11 +341,11 @@ def _take_turns(board: _Board, charges: Sequence[Charge], *, seats: int, probing
 
 
 def _seated(
-    board: _Board, holders: Sequence[Charge], seats: int, ends: dict[Hashable, float]
+    board: Board, holders: Sequence[Charge], seats: int, ends: dict[Hashable, float], by_topic: bool
 ) -> tuple[list[Charge], int]:
     """The holders that keep their seats, and the number of free seats.
 
-    All keep them, unless there are fewer seats than before or max_in_flight is exceeded.
+    All keep them, unless there are fewer seats than before (or a topic has two) or max_in_flight is exceeded.
     """
     room = board.max_in_flight - board.firm_without(holders) - sum(charge.firm(0) for charge in holders)
     excess = max(0, -room)  # answers free this first, so nsqd must not send anything for them
@@ -390,12 +359,31 @@ def _seated(
         ),
     )
     kept: list[Charge] = []
+    topics: set[Hashable] = set()
     for charge in first:
+        if by_topic and charge.topic in topics:
+            continue
         cost = charge.firm(1) - charge.firm(0)
         if len(kept) < seats and (cost <= room or (not cost and charge.in_time > excess)):
             kept.append(charge)
+            topics.add(charge.topic)
             room -= cost
     return kept, max(0, min(seats - len(kept), room))
+
+
+def _one_each(charges: Sequence[Charge], ready: list[Charge], kept: Sequence[Charge]) -> dict[Hashable, float]:
+    """Leave only one ready connection of each topic without a seat: the longest waiting.
+
+    Returns since when each topic has waited.
+    """
+    since = {topic: max(charge.waiting_since for charge in group) for topic, group in _by_topic(charges).items()}
+    seated = {charge.topic for charge in kept}
+    ready[:] = [
+        min(group, key=lambda charge: charge.waiting_since)
+        for topic, group in _by_topic(ready).items()
+        if topic not in seated
+    ]
+    return since
 
 
 def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> bool:

@@ -19,7 +19,7 @@ class ReaderArguments(ReaderOptionsDict, total=False):
     on_disconnect: Callable[[str, NSQError | None], object] | None
     on_error: Callable[[str, NSQError], object] | None
     on_auth: Callable[[str, Authorized], object] | None
-    on_backoff: Callable[[int, float], object] | None
+    on_backoff: Callable[[int, float], object] | Callable[[int, float, str], object] | None
     on_finish: Callable[[Message], object] | None
     on_requeue: Callable[[Message, float], object] | None
     on_failure: Callable[[Message, BaseException], object] | None

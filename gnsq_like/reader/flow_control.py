@@ -13,20 +13,19 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
-from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
-from gnsq_like.policy.rate_limit import RateLimit, plan_limited
+from gnsq_like.policy.rate_limit import COMMANDS, RateLimit, plan_limited
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.hooks import Overdue
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Outcome, Subscription
+from gnsq_like.reader.topic_flow import ReaderCounts, TopicFlow
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.timer import Timer
 
@@ -45,43 +44,11 @@ _STILL = 0.005
 _STARVED_SHARE = 0.85
 
 
-def _make_backoff(options: ReaderOptions) -> Backoff:
-    strategy: Strategy
-    if callable(options.backoff_strategy):
-        strategy = guarded(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
-    elif options.backoff_strategy == "full_jitter":
-        strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
-    else:
-        strategy = exponential(options.backoff_multiplier)
-    return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
-
-
-def _strategy_failed(problem: str) -> None:
-    logger.error("backoff_strategy %s; using the exponential strategy instead", problem)
-
-
-@dataclass(slots=True)
-class MessageCounts:
-    """Messages and their answers; flow control sees every answer once."""
-
-    received: int = 0
-    finished: int = 0
-    #: Of the finished ones.
-    given_up: int = 0
-    #: Likewise.
-    expired: int = 0
-    requeued: int = 0
-    #: Of the requeued ones: with backoff.
-    failed: int = 0
-    #: Not answered: their connection was lost, or their time was over before a handler began.
-    lost: int = 0
-
-
 class FlowControl:
-    """RDY and backoff of all subscriptions of one Reader.
+    """RDY of all subscriptions of one Reader, by one plan, and backoff of its topics.
 
     :param hub_handle: the hub in which all of this runs
-    :param on_backoff: called with (level, seconds) when a block begins, and with (0, 0.0) when backoff ends
+    :param on_backoff: called with (topic, level, seconds) when a block begins, and (topic, 0, 0.0) when backoff ends
     :param overdue: gets the messages that are not answered in time
     """
 
@@ -89,9 +56,9 @@ class FlowControl:
         self,
         options: ReaderOptions,
         hub_handle: HubHandle,
-        counts: MessageCounts,
+        counts: ReaderCounts,
         *,
-        on_backoff: Callable[[int, float], object],
+        on_backoff: Callable[[str, int, float], object],
         overdue: Overdue | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -101,7 +68,6 @@ class FlowControl:
             low_rdy_timeout=options.low_rdy_timeout,
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
-        self.backoff = _make_backoff(options)
         self.hub_handle = hub_handle
         self.counts = counts
         self.loop: Any = hub_handle.hub.loop
@@ -112,6 +78,10 @@ class FlowControl:
         self.paused = False
         #: None without a rate limit.
         self._limit: RateLimit | None = None
+        #: The topics that are consumed, and those that are gone while their last connections are.
+        self.topics: dict[str, TopicFlow] = {}
+        #: The earliest end of a backoff block, at the last plan.
+        self._blocked_until: float | None = None
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
@@ -131,9 +101,29 @@ class FlowControl:
 
     # -- events -------------------------------------------------------------------------------------
 
+    def follow(self, topic: str) -> TopicFlow:
+        """Consume a topic from now on; fine if it is already."""
+        flow = self.topics.get(topic)
+        if flow is None:
+            flow = self.topics[topic] = TopicFlow(topic, self._options, self.counts.of(topic))
+        flow.is_released = False
+        return flow
+
+    def release(self, topic: str) -> None:
+        """A topic is gone; it is forgotten with its last connection."""
+        flow = self.topics[topic]
+        flow.is_released = True
+        self._forget_topic(flow)
+
+    def _forget_topic(self, flow: TopicFlow) -> None:
+        if flow.is_released and not flow.connections and self.topics.get(flow.topic) is flow:
+            del self.topics[flow.topic]
+            self.counts.drop(flow.topic)
+
     def add(self, subscription: Subscription) -> None:
         """A connection subscribed."""
         self.subscriptions[subscription] = None
+        subscription.topic_flow.connections += 1
         subscription.follow_traffic(self._limit is None)
         self.plan_soon()
 
@@ -141,24 +131,28 @@ class FlowControl:
         """A connection is lost. Its messages with running handlers stay charged until they are answered."""
         now = time.monotonic()
         subscription.charge.lost(now)
-        self.backoff.lost(subscription, now)
+        subscription.topic_flow.backoff.lost(subscription, now)
         self._forget_if_done(subscription)
         self.plan_soon()
 
     def close(self, subscription: Subscription) -> None:
         """CLS is about to be sent: this connection gets no more RDY."""
-        subscription.charge.close(time.monotonic())
+        now = time.monotonic()
+        subscription.charge.close(now)
+        subscription.topic_flow.backoff.lost(subscription, now)
+        self.plan_soon()
 
     def stamps(self, subscription: Subscription, count: int) -> Iterable[int]:
         """The backoff stamps of ``count`` messages that just arrived."""
-        if self.backoff.mode is Mode.FLOWING:
-            return repeat(self.backoff.epoch, count)
+        backoff = subscription.topic_flow.backoff
+        if backoff.mode is Mode.FLOWING:
+            return repeat(backoff.epoch, count)
         granted = subscription.charge.rdy > 0
-        return [self.backoff.stamp(subscription, granted) for _ in range(count)]
+        return [backoff.stamp(subscription, granted) for _ in range(count)]
 
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
         """A pass brought messages; charge and level know already."""
-        self.counts.received += count
+        subscription.topic_flow.counts.received += count
         if self._stopped:
             return
         if self._limit is not None:
@@ -175,17 +169,19 @@ class FlowControl:
     def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None:
         """Messages of one connection are about to be finished."""
         count = len(messages)
+        topic = subscription.topic_flow
+        counts, backoff = topic.counts, topic.backoff
         if not subscription.alive:
-            self.counts.lost += count
+            counts.lost += count
         else:
-            self.counts.finished += count
-            self.counts.given_up += count if outcome == "given_up" else 0
-            self.counts.expired += count if outcome == "expired" else 0
+            counts.finished += count
+            counts.given_up += count if outcome == "given_up" else 0
+            counts.expired += count if outcome == "expired" else 0
         now = time.monotonic()
-        if self.backoff.mode is not Mode.FLOWING:
-            judge = self.backoff.success if outcome == "handled" else self.backoff.inconclusive
+        if backoff.mode is not Mode.FLOWING:
+            judge = backoff.success if outcome == "handled" else backoff.inconclusive
             for message in messages:
-                self._changed(judge(message._stamp, now))
+                self._changed(topic, judge(message._stamp, now))
         overdue = sum(message._is_overdue for message in messages) if subscription.charge.reserved else 0
         self._spare_tokens(subscription, count - overdue, now)
         self._answered(subscription, count, overdue, now)
@@ -193,23 +189,25 @@ class FlowControl:
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
         """A message is about to be requeued."""
         now = time.monotonic()
+        topic = subscription.topic_flow
         if subscription.alive:
-            self.counts.requeued += 1
-            self.counts.failed += int(backoff)
+            topic.counts.requeued += 1
+            topic.counts.failed += int(backoff)
         else:
-            self.counts.lost += 1
+            topic.counts.lost += 1
         if backoff:
-            self._changed(self.backoff.failure(message._stamp, now))
+            self._changed(topic, topic.backoff.failure(message._stamp, now))
         else:
-            self._changed(self.backoff.inconclusive(message._stamp, now))
+            self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
         self._spare_tokens(subscription, int(not message._is_overdue), now)
         self._answered(subscription, 1, int(message._is_overdue), now)
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
         """A message is dropped without an answer."""
-        self.counts.lost += 1
+        topic = subscription.topic_flow
+        topic.counts.lost += 1
         now = time.monotonic()
-        self._changed(self.backoff.inconclusive(message._stamp, now))
+        self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
         self._answered(subscription, 1, int(message._is_overdue), now)
 
     def requeue_delay(self, attempts: int) -> float:
@@ -240,20 +238,27 @@ class FlowControl:
         elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
             self._adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
 
-    def _changed(self, changed: bool) -> None:
+    def _changed(self, topic: TopicFlow, changed: bool) -> None:
         """If backoff changed, send RDY before the answer that changed it."""
         if not changed:
             return
         self.plan_now()
-        if self.backoff.mode is Mode.BLOCKED:
-            assert self.backoff.until is not None
-            self._on_backoff(self.backoff.level, self.backoff.until - time.monotonic())
-        elif self.backoff.mode is Mode.FLOWING:
-            self._on_backoff(0, 0.0)
+        backoff = topic.backoff
+        if backoff.mode is Mode.BLOCKED:
+            assert backoff.until is not None
+            self._on_backoff(topic.topic, backoff.level, backoff.until - time.monotonic())
+        elif backoff.mode is Mode.FLOWING:
+            self._on_backoff(topic.topic, 0, 0.0)
 
     def _forget_if_done(self, subscription: Subscription) -> None:
-        if not subscription.connection.alive and not subscription.charge.in_flight:
-            self.subscriptions.pop(subscription, None)
+        if subscription.charge.in_flight:
+            return
+        if subscription.drained is not None:
+            subscription.drained.settle()
+        if not subscription.connection.alive and subscription in self.subscriptions:
+            del self.subscriptions[subscription]
+            subscription.topic_flow.connections -= 1
+            self._forget_topic(subscription.topic_flow)
 
     @property
     def is_starved(self) -> bool:
@@ -293,6 +298,9 @@ class FlowControl:
             if self._limit is not None:
                 self._limit.sent(rdy > subscription.charge.rdy, now)
             subscription.grant(rdy, now)
+        self._blocked_until = min(
+            (topic.backoff.until for topic in self.topics.values() if topic.backoff.until is not None), default=None
+        )
         self._arm(self.subscriptions, result.next_at)
         self._grows = result.grows
         self._turns = result.turns
@@ -300,17 +308,17 @@ class FlowControl:
 
     def _plan(self, now: float) -> Plan:
         charges = [subscription.charge for subscription in self.subscriptions]
-        most, mode, limit = 0 if self.paused else self.max_in_flight, self.backoff.mode, self._limit
+        most, mode, limit = 0 if self.paused else self.max_in_flight, self._modes(), self._limit
         if limit is not None and mode is Mode.FLOWING:
             return plan_limited(charges, limit, max_in_flight=most, now=now, settings=self.settings, draw=self._draw)
         wake_at: float | None = None
         if limit is not None:
-            # While backoff tests: its charges are within what is in flight and the tokens, too.
+            # While the backoff of a topic tests: its charges are within what is in flight and the tokens, too.
             in_flight = sum(charge.in_flight for charge in charges)
             most = min(most, in_flight + max(0, int(limit.tokens(now))))
-            wake_at = limit.when(1, now)
+            wake_at = max(limit.when(1, now), now + 1 / COMMANDS)
         result = plan(charges, max_in_flight=most, now=now, mode=mode, settings=self.settings, draw=self._draw)
-        if wake_at is not None and wake_at > now and mode is Mode.PROBING:
+        if wake_at is not None:
             result.next_at = wake_at if result.next_at is None else min(result.next_at, wake_at)
         return result
 
@@ -331,6 +339,17 @@ class FlowControl:
             for subscription in self.subscriptions:
                 subscription.follow_traffic(rate is None)
         self.plan_soon()
+
+    def _modes(self) -> Mode | Mapping[Hashable, Mode]:
+        modes: dict[Hashable, Mode] = {name: topic.backoff.mode for name, topic in self.topics.items()}
+        if all(mode is Mode.FLOWING for mode in modes.values()):
+            return Mode.FLOWING
+        return modes.popitem()[1] if len(modes) == 1 else modes
+
+    @property
+    def backoff_level(self) -> int:
+        """The highest level of backoff of a topic. From any thread."""
+        return max((topic.backoff.level for topic in list(self.topics.values())), default=0)
 
     def _turn(self) -> None:
         """Move the turns of silent connections on."""
@@ -407,8 +426,8 @@ class FlowControl:
         The other subscriptions were armed before, and the timer checks all of them when it fires.
         """
         due = at
-        if self.backoff.until is not None:
-            due = self.backoff.until if due is None else min(due, self.backoff.until)
+        if self._blocked_until is not None:
+            due = self._blocked_until if due is None else min(due, self._blocked_until)
         for subscription in subscriptions:
             adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
             deadline = subscription.next_deadline()
@@ -428,15 +447,16 @@ class FlowControl:
         for subscription in self.subscriptions:
             overdue = subscription.reserve_overdue(now, self._margin(subscription))
             for message in overdue:
-                self.backoff.inconclusive(message._stamp, now)
+                subscription.topic_flow.backoff.inconclusive(message._stamp, now)
             if overdue:
                 self._report_overdue(subscription, overdue)
             adaptive = subscription.adaptive_rdy
             if adaptive is not None and adaptive.due is not None and now >= adaptive.due:
                 adaptive.quiet(now)
                 subscription.adjust(now)
-        if self.backoff.time_is_up(now):
-            logger.info("backoff: testing with one message")
+        for topic in self.topics.values():
+            if topic.backoff.time_is_up(now):
+                logger.info("backoff of %s: testing with one message", topic.topic)
         self.plan_now()
 
     def _report_overdue(self, subscription: Subscription, messages: list[Message]) -> None:

@@ -17,8 +17,8 @@ import gevent
 from gevent import monkey
 
 from gnsq_like.errors import InvalidOption, NSQError, check_seconds
-from gnsq_like.reader.flow_control import MessageCounts
 from gnsq_like.reader.reader import Reader
+from gnsq_like.reader.topic_flow import MessageCounts
 from gnsq_like.reader.until_signal import run_until_signal
 from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.hub_thread import HubThread

@@ -200,11 +200,14 @@ class Handlers:
 
     def drop(self, lost: Source) -> None:
         """Drop the waiting messages of a lost connection, which nsqd delivers again. Never switches."""
+        for message in self.take_from(lost):
+            lost.drop(message)
+
+    def take_from(self, source: Source) -> list[Message]:
+        """Remove and return the messages of a connection whose handler has not started. Never switches."""
         waiting = self.take_waiting()
-        for message in waiting:
-            if message._source is lost:
-                lost.drop(message)
-        self.put([message for message in waiting if message._source is not lost])
+        self.put([message for message in waiting if message._source is not source])
+        return [message for message in waiting if message._source is source]
 
     # -- workers ------------------------------------------------------------------------------------
 

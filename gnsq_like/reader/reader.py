@@ -1,8 +1,8 @@
 """``Reader`` wires connections, discovery, handlers and flow control together.
 
-``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, a ``Subscription`` is one connection with its
-messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides RDY, ``Stop`` is the order of a
-stop. The Reader keeps the table of subscriptions, at most one per address. Messages do not pass through it.
+``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, ``Subscriptions`` is the table of connections,
+each of them a ``Subscription`` with its messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone
+decides RDY, ``Stop`` is the order of a stop. Messages do not pass through the Reader.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock.
 """
@@ -10,29 +10,32 @@ Nothing happens in the constructor: no socket, no greenlet, no lock.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import gevent
 
-from gnsq_like.addresses import Address, parse_addresses
-from gnsq_like.discovery.redial import Redialer
+from gnsq_like.addresses import parse_addresses
+from gnsq_like.discovery.redial import Redialer, Target
 from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
-from gnsq_like.reader.flow_control import FlowControl, MessageCounts
+from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
 from gnsq_like.reader.hooks import ARGUMENTS, MessageHooks
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.running import NOT_STARTED, Running
 from gnsq_like.reader.steering import Steering
 from gnsq_like.reader.stopping import Stop
-from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.subscriptions import Subscriptions
+from gnsq_like.reader.topic_flow import ReaderCounts
+from gnsq_like.reader.topics import Topics
 from gnsq_like.reader.until_signal import run_until_signal
 from gnsq_like.runtime import at_exit, at_fork
 from gnsq_like.runtime.callables import check_callable
@@ -41,24 +44,22 @@ from gnsq_like.runtime.hub_calls import forget_here, handle_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
-from gnsq_like.wire.names import encode_channel, encode_topic
+from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
-
-if TYPE_CHECKING:
-    from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
 
 
 class Reader(Steering, KnownAttributes):
-    """Consumes a topic through a channel: calls a handler for each message, or is iterated over.
+    """Consumes a topic, or several, through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
     message is finished; when it raises, the message is requeued. ``raise Requeue(delay=, backoff=)`` requeues without
     logging an error. Returning False requeues too and logs an error, because other clients use it for that. Without a
     handler, iterate: ``for message in reader: with message: ...``.
 
-    :param topic: topic name
+    :param topic: topic name; or several names; or a compiled pattern, which ``search`` finds in the names of topics:
+        those that the nsqlookupds know, as they come and go
     :param channel: channel name
     :param handler: called with each :class:`Message`; or a :class:`Batch`, for lists of messages
     :param nsqd_tcp_addresses: one or several nsqds: "host:port", "[ipv6]:port" or "unix:/path"
@@ -69,7 +70,8 @@ class Reader(Steering, KnownAttributes):
         connect, an nsqlookupd that does not answer, a FIN, REQ or TOUCH that nsqd refused
     :param on_auth: hook, called with (address, authorized) when nsqd accepted the ``auth_secret``; authorized has
         ``identity``, ``identity_url`` and ``permission_count``
-    :param on_backoff: hook, called with (level, seconds) when backoff begins or changes, (0, 0.0) when it ends
+    :param on_backoff: hook, called with (level, seconds) when backoff begins or changes, (0, 0.0) when it ends; with
+        several topics, (level, seconds, topic)
     :param on_finish: hook, called with (message) when its FIN is on its way
     :param on_requeue: hook, called with (message, delay in seconds) when its REQ is on its way
     :param on_failure: hook, called with (message, exception) when its handler has failed
@@ -86,7 +88,7 @@ class Reader(Steering, KnownAttributes):
 
     def __init__(
         self,
-        topic: str,
+        topic: str | Iterable[str] | re.Pattern[str],
         channel: str,
         handler: Handler = None,
         *,
@@ -96,7 +98,7 @@ class Reader(Steering, KnownAttributes):
         on_disconnect: Callable[[str, NSQError | None], object] | None = None,
         on_error: Callable[[str, NSQError], object] | None = None,
         on_auth: Callable[[str, Authorized], object] | None = None,
-        on_backoff: Callable[[int, float], object] | None = None,
+        on_backoff: Callable[[int, float], object] | Callable[[int, float, str], object] | None = None,
         on_finish: Callable[[Message], object] | None = None,
         on_requeue: Callable[[Message, float], object] | None = None,
         on_failure: Callable[[Message, BaseException], object] | None = None,
@@ -105,20 +107,23 @@ class Reader(Steering, KnownAttributes):
         on_expired: Callable[[Message], object] | None = None,
         **options: Unpack[ReaderOptionsDict],
     ) -> None:
-        encode_topic(topic)
         encode_channel(channel)
         super().__init__(make_options(ReaderOptions, options))
-        self.topic = topic
+        self._topics = Topics(topic)
+        #: The topic; several are joined by commas; the text of a pattern.
+        self.topic = self._topics.text
         self.channel = channel
-        self._name = f"{topic}/{channel}"
+        self._name = f"{self.topic}/{channel}"
         self.handler = handler
         make_decoder(self.options.decoder)  # checks it
         self._fixed = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._fixed and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
+        if self._topics.pattern is not None and self._fixed:
+            raise InvalidOption("nsqd_tcp_addresses", self._fixed, "a pattern of topics needs lookupd_http_addresses")
         self._hooks = HookRunner(
-            ARGUMENTS,
+            {**ARGUMENTS, "on_backoff": 3} if self._topics.are_several else ARGUMENTS,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
             on_error=on_error,
@@ -136,12 +141,9 @@ class Reader(Steering, KnownAttributes):
         self._on_expired = on_expired
         #: See ``error``.
         self._fatal: NSQError | None = None
-        self._subscriptions: dict[Address, Subscription] = {}
-        #: Addresses connected since the start, and the number of reconnects.
-        self._were_connected: set[Address] = set()
-        self._reconnect_count = 0
+        self._subscriptions = Subscriptions(channel, self.options, self._hooks, self._report)
         #: Over all starts of this Reader.
-        self._counts = MessageCounts()
+        self._counts = ReaderCounts()
         self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
@@ -174,7 +176,16 @@ class Reader(Steering, KnownAttributes):
         options = self.options
         hub_handle = handle_here()
         # Steps that can fail come first, so that a failed start leaves nothing behind.
-        poller = self._make_poller() if self._lookupds else None
+        poller = None
+        if self._lookupds:
+            poller = self._topics.make_poller(
+                self._lookupds,
+                options,
+                self._found,
+                self._report,
+                on_gone=self._gone,
+                connected=lambda: self._subscriptions.targets,
+            )
         hooks = MessageHooks(self._hooks)
         flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)
         flow.max_in_flight = self._max_in_flight
@@ -190,20 +201,23 @@ class Reader(Steering, KnownAttributes):
             on_error=partial(self._hooks.call, "on_error"),
             is_starved=lambda: flow.is_starved,
         )
+        for topic in self._topics.names:
+            flow.follow(topic)
         redialer = Redialer(
-            self._fixed,
-            connect=self._connect,
+            [Target(address, topic) for address in self._fixed for topic in self._topics.names],
+            connect=self._subscriptions.connect,
             is_connected=self._subscriptions.__contains__,
             on_failure=self._report,
             on_hopeless=self._all_refused,
             max_redial_delay=options.max_redial_delay,
             surveyed=poller is None,
+            relisted=self._topics.pattern is not None,
         )
         watchdog = Watchdog(self._name)
         self._running = Running(hub_handle, flow, handlers, hooks, redialer, watchdog, poller, PendingReply())
         self._state = "running"
         self._fatal = None
-        self._were_connected.clear()
+        self._subscriptions.begin(self._running)
         at_fork.register(self, Reader._forked_child)
         at_fork.register_busy(self, _busy)
         at_exit.register(self, Reader._begin_to_stop_at_exit, Reader.wait)
@@ -212,11 +226,22 @@ class Reader(Steering, KnownAttributes):
         if poller is not None:
             poller.start()
 
-    def _make_poller(self) -> LookupdPoller:
-        # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import make_poller
+    def _found(self, targets: list[Target], complete: bool) -> None:
+        if self._running is None or self._state != "running":
+            return
+        running = self._running
+        if self._topics.pattern is not None and running.poller is not None:
+            relisted = running.redialer.relisted(targets, running.poller.began)
+            if complete and len(relisted) < len(targets):
+                running.poller.hurry()
+            targets = relisted
+            self._subscriptions.follow(targets, complete)
+        running.redialer.found(targets, complete)
 
-        return make_poller(self._lookupds, self.topic, self.options, self._found, self._report)
+    def _gone(self, targets: list[Target]) -> None:
+        if self._running is not None and self._state == "running":
+            self._running.redialer.forget(targets)
+            self._subscriptions.release(targets)
 
     def run(self, *, stop_timeout: float = 30.0) -> None:
         """Start, and block until stopped by :meth:`stop`, SIGTERM or SIGINT. May switch.
@@ -296,7 +321,7 @@ class Reader(Steering, KnownAttributes):
         elif self._state == "running":
             self._state = "stopping"
             running.stop = Stop(self._name, running.flow, running.handlers, deadline)
-            running.stop.begin(list(self._subscriptions.values()))
+            running.stop.begin(list(self._subscriptions))
             # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
             gevent.spawn(self._end, running, running.stop)
 
@@ -314,7 +339,7 @@ class Reader(Steering, KnownAttributes):
                 running.poller.stop()
             running.redialer.stop()
             stop.finish()
-            for subscription in list(self._subscriptions.values()):
+            for subscription in self._subscriptions:
                 subscription.connection.close()
             self._hooks.join(1.0)
         finally:
@@ -330,7 +355,7 @@ class Reader(Steering, KnownAttributes):
         self._state = "stopped"
         running, self._running = self._running, None
         assert running is not None
-        at_fork.keep((running, dict(self._subscriptions)))
+        at_fork.keep((running, list(self._subscriptions)))
         forget_here()
         if loop_lives:
             running.flow.stop()
@@ -339,8 +364,8 @@ class Reader(Steering, KnownAttributes):
             running.redialer.forked_child()
             running.handlers.forked_child()
             running.watchdog.stop()
-        self._counts = MessageCounts()
-        self._reconnect_count = 0
+        self._counts = ReaderCounts()
+        self._subscriptions.reconnect_count = 0
         self._subscriptions.clear()
         self._hooks.forked_child()
 
@@ -360,59 +385,15 @@ class Reader(Steering, KnownAttributes):
 
     # -- connections --------------------------------------------------------------------------------
 
-    def _found(self, addresses: list[Address], complete: bool) -> None:
-        if self._running is not None:
-            self._running.redialer.found(addresses, complete)
-
-    def _connect(self, address: Address) -> NSQError | None:
-        """Connect and subscribe once; returns the error, or None. May switch."""
-        running = self._running
-        assert running is not None
-        subscription = Subscription(
-            address,
-            self.topic,
-            self.channel,
-            running.flow,
-            running.handlers,
-            running.hooks,
-            adaptive=self.options.adaptive_rdy,
-        )
-        error = subscription.connect(
-            self.options,
-            on_error=self._report,
-            on_close=self._connection_ended,
-            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
-        )
-        if error is not None:
-            return error
-        self._subscriptions[address] = subscription
-        self._reconnect_count += address in self._were_connected
-        self._were_connected.add(address)
-        running.flow.add(subscription)
-        self._hooks.call("on_connect", subscription.address)
-        logger.info("subscribed to %s at %s", self._name, address)
-        return None
-
-    def _connection_ended(self, subscription: Subscription, error: NSQError | None) -> None:
-        # In the connection's greenlet, at its end.
-        running = self._running
-        if running is None or self._subscriptions.get(subscription.target) is not subscription:
-            return  # it had not subscribed
-        del self._subscriptions[subscription.target]
-        running.handlers.drop(subscription)
-        subscription.drop_left()
-        running.flow.lose(subscription)
-        self._hooks.call("on_disconnect", subscription.address, error)
-        if error is not None:
-            logger.warning("%s", error)
-        if running.redialer.lost(subscription.target) and running.poller is not None:
-            running.poller.hurry()
-
     def _all_refused(self, error: NSQError) -> None:
         """Every known nsqd refuses in a way that a retry cannot cure."""
         if self._subscriptions:
             return
-        if self._were_connected and isinstance(error.__cause__, NsqdError) and error.__cause__.code == "E_AUTH_FAILED":
+        if (
+            self._subscriptions.were_any
+            and isinstance(error.__cause__, NsqdError)
+            and error.__cause__.code == "E_AUTH_FAILED"
+        ):
             # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
             return
         self._fatal = error
@@ -446,22 +427,22 @@ class Reader(Steering, KnownAttributes):
         running = self._running
         return {
             "state": self._state,
-            **asdict(self._counts),
+            **asdict(self._counts.total),
             "max_in_flight": self._max_in_flight,
             "paused": self._paused,
-            "reconnects": self._reconnect_count,
+            "reconnects": self._subscriptions.reconnect_count,
             **(NOT_STARTED if running is None else running.stats()),
-            "connections": {
-                str(address): subscription.stats() for address, subscription in list(self._subscriptions.items())
-            },
+            "connections": self._subscriptions.stats(with_topic=self._topics.are_several),
+            "topics": self._subscriptions.stats_by_topic(self._counts),
         }
 
-    def _backoff_changed(self, level: int, seconds: float) -> None:
+    def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
+        name = f"{topic}/{self.channel}"
         if level:
-            logger.warning("backoff of %s: level %d, for %.1f s", self._name, level, seconds)
+            logger.warning("backoff of %s: level %d, for %.1f s", name, level, seconds)
         else:
-            logger.info("backoff of %s has ended", self._name)
-        self._hooks.call("on_backoff", level, seconds)
+            logger.info("backoff of %s has ended", name)
+        self._hooks.call("on_backoff", level, seconds, *([topic] if self._topics.are_several else []))
 
 
 def _busy(reader: Reader) -> int:

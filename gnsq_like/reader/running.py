@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.discovery.redial import Redialer
+from gnsq_like.discovery.redial import Redialer, Target
 from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.hooks import MessageHooks
@@ -26,7 +26,7 @@ class Running:
     flow: FlowControl
     handlers: Handlers
     hooks: MessageHooks
-    redialer: Redialer
+    redialer: Redialer[Target]
     watchdog: Watchdog
     poller: LookupdPoller | None
     #: Settled when the Reader has stopped.
@@ -40,8 +40,8 @@ class Running:
             "in_flight": self.flow.in_flight,
             "waiting": self.handlers.waiting,
             "busy": self.handlers.busy,
-            "backoff_level": self.flow.backoff.level,
-            "known": sorted(map(str, self.redialer.known)),
+            "backoff_level": self.flow.backoff_level,
+            "known": sorted({str(target) for target in self.redialer.known}),
             "surveyed": self.redialer.surveyed,
         }
 

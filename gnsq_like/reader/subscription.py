@@ -28,7 +28,9 @@ from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.topic_flow import TopicFlow
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.negotiated import Authorized
 
@@ -71,6 +73,7 @@ class MessageHandlers(Protocol):
 class Subscription:
     """One connection of a Reader with its messages; made before the connection. Next: :meth:`connect`.
 
+    :param topic_flow: the backoff and the counts of its topic
     :param flow: decides RDY; every answer is reported to it
     :param handlers: gets the messages of each read
     :param adaptive: the option ``adaptive_rdy``
@@ -79,7 +82,7 @@ class Subscription:
     def __init__(
         self,
         address: Address,
-        topic: str,
+        topic_flow: TopicFlow,
         channel: str,
         flow: SubscriptionFlow,
         handlers: MessageHandlers,
@@ -89,7 +92,8 @@ class Subscription:
     ) -> None:
         self.target = address
         self.address = str(address)
-        self.topic = topic
+        self.topic_flow = topic_flow
+        self.topic = topic_flow.topic
         self.channel = channel
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
@@ -103,6 +107,8 @@ class Subscription:
         self.adaptive_rdy: AdaptiveRdy | None = None
         #: For an nsqd that counts RDY down; then ``adaptive_rdy`` is None.
         self.renewal: Renewal | None = None
+        #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
+        self.drained: PendingReply | None = None
         self._adaptive = adaptive
         self._flow = flow
         self._hooks = hooks
@@ -171,6 +177,7 @@ class Subscription:
             self,
             time.monotonic(),
             self._flow.settings,
+            topic=self.topic,
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
@@ -189,6 +196,12 @@ class Subscription:
             )
             if connection.rdy:
                 self.adaptive_rdy.sent(connection.rdy, time.monotonic())
+
+    def begin_to_end(self) -> PendingReply:
+        """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""
+        self.drained = PendingReply()
+        self.connection.set_rdy(0)
+        return self.drained
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
         """The connection's ``on_messages``: the messages of one read. Never switches."""

@@ -27,6 +27,9 @@ _T = TypeVar("_T")
 _SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
 _BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
+#: Seconds that a segment may take to fill, unless that is more than a quarter of the time-out of messages.
+_FETCH_MAX_WAIT = 2.0
+
 #: Options of Kafka's source that NSQ cannot honour, and why.
 _REFUSED = {
     "startingoffsets": "NSQ has no offsets: a channel has the messages since it was created",
@@ -238,8 +241,9 @@ class SourceOptions:
     segment_messages: int = option("segmentMessages", number(1), 1250)
     #: Or with this many bytes of bodies.
     segment_bytes: int = option("segmentBytes", size(1), 32 << 20)
-    #: Seconds that a segment may take to fill; one that takes longer is the last of its partition.
-    fetch_max_wait: float = option("fetchMaxWaitMs", milliseconds(1), 2.0)
+    #: Seconds that a segment may take to fill; one that takes longer is the last of its partition. 0 stands for the
+    #: default, which depends on the time-out.
+    fetch_max_wait: float = option("fetchMaxWaitMs", milliseconds(1), 0.0)
     #: Seconds without a message after which a partition ends.
     fetch_idle: float = option("fetchIdleMs", milliseconds(1), 0.15)
     #: Seconds after which nsqd delivers unanswered messages again, such as those of a crashed task.
@@ -275,6 +279,8 @@ class SourceOptions:
     def __post_init__(self) -> None:
         encode_topic(self.topic)
         encode_channel(self.channel)
+        if not self.fetch_max_wait:
+            object.__setattr__(self, "fetch_max_wait", min(_FETCH_MAX_WAIT, self.msg_timeout / 4))
         if self.fetch_max_wait > self.msg_timeout / 4:
             reason = "it must be at most a quarter of msgTimeoutMs, or messages time out meanwhile"
             raise InvalidOption("fetchMaxWaitMs", round(self.fetch_max_wait * 1000), reason)

@@ -6,6 +6,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,34 @@ def test_what_is_missing_is_a_gap() -> None:
     first, gap, last = (value for _, value in columns.series(("t",), "depth"))
     assert (first, last) == (1.0, 3.0) and math.isnan(gap)
     assert columns.series(("nope",), "depth") == []
+
+
+def test_the_hour_has_what_an_earlier_process_kept() -> None:
+    columns = Columns(10)
+    for minute in range(90):
+        columns.restore(START + 60 * minute + 50, {("t",): row(minute)})
+    hour = columns.series(("t",), "depth")
+    assert len(hour) == FINE_COUNT
+    assert hour[:2] == [(START + 1800, 30.0), (START + 1810, 30.0)]
+    assert hour[-1] == (START + 5390, 89.0)
+    # Two minutes pass without a process: the steps stay equal, and the time without figures is a gap.
+    columns.add(START + 5390 + 120, {("t",): row(7)})
+    hour = columns.series(("t",), "depth")
+    assert [round(later - at) for (at, _), (later, _) in pairwise(hour)] == [10] * (FINE_COUNT - 1)
+    assert [math.isnan(value) for _, value in hour[-13:]] == [False, *[True] * 11, False]
+    columns.add(START + 5390 + 160, {("t",): row(8)})  # a slow poll of this process is none
+    assert [value for _, value in columns.series(("t",), "depth")[-2:]] == [7.0, 8.0]
+
+
+def test_an_hour_without_a_process_is_empty() -> None:
+    columns = Columns(10)
+    columns.restore(START + 50, {("t",): row(1)})
+    columns.restore(START + 50 + 120, {("t",): row(2)})
+    assert [value for _, value in columns.series(("t",), "depth") if not math.isnan(value)] == [1.0] * 6 + [2.0] * 6
+    assert len(columns.series(("t",), "depth")) == 18
+    columns.add(START + 7200, {("t",): row(3)})
+    assert [value for _, value in columns.series(("t",), "depth") if not math.isnan(value)] == [3.0]
+    assert columns.size_bytes < 10_000
 
 
 def test_no_more_series_than_allowed_and_old_places_are_used_again() -> None:

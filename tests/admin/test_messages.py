@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from gnsq_like.deadletter import DeadLetter, pack_envelope
 from tests.admin.conftest import Daemons
 from tests.support import raw
 from tests.support.admins import client_of, site
+from tests.support.auth_server import running_auth_server
+from tests.support.certificates import stranger, write_ca, write_certificate
 from tests.support.daemons import Kind, running_nsqd, wait_for
 
 pytestmark = pytest.mark.commands
@@ -174,3 +177,38 @@ def test_a_letter_whose_topic_is_gone_stays(buried: Site, daemons: Daemons) -> N
     for letter in letters_of(buried):
         assert "That did not work" in post(buried, path, action="replay", id=letter)
     assert len(letters_of(buried)) == 2
+
+
+@pytest.mark.parametrize("grants", [True, False])
+def test_nsqds_with_tls_and_auth(kind: Kind, grants: bool, tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    options = {"tls_cert": cert, "tls_key": key, "tls_required": "tcp-https"}
+    with (
+        running_auth_server(good="ada") as auth,
+        running_nsqd(kind, **options, auth_http_addresses=(auth.address,)) as nsqd,
+    ):
+        address = nsqd.http_address
+        raw.post(address, "/topic/create?topic=clicks")
+        raw.post(address, "/channel/create?topic=clicks&channel=archive")
+        raw.post(address, "/topic/create?topic=orders")
+        bury(address, 1)
+        own: dict[str, Any] = {"nsqd_http_addresses": (address,), "nsqd_tls_v1": True, "nsqd_auth_secret": "good"}
+        own["nsqd_tls_root_ca_file"] = write_ca(tmp_path, None if grants else stranger())
+        with site(**own) as made:
+            client, path = client_of(made), "/topics/orders.dead/-/letters"
+            assert "good" not in repr(made.options)
+            assert client.get("/config/nsqd_auth_secret").status_code == 400
+            post(made, path, action="open")
+            post(made, "/topics/clicks/-/messages")
+            if not grants:
+                wait_for(lambda: "certificate" in client.get(path).text.lower(), "the reason")
+                wait_for(lambda: "certificate" in client.get("/topics/clicks/-/messages").text.lower(), "it again")
+                return
+            wait_for(lambda: len(letters_of(made)) == 1, "the letter")
+            assert "Published again" in post(made, path, action="replay", id=letters_of(made)[0])
+            assert raw.topic_stats(address, "orders")["message_count"] == 1
+            [channel] = wait_for(lambda: peek_channels(address), "the look's channel")
+            wait_for(lambda: raw.channel_stats(address, "clicks", channel)["client_count"], "the look's consumer")
+            raw.post(address, "/pub?topic=clicks", b"one of now")
+            look = "/topics/clicks/-/messages"
+            wait_for(lambda: "one of now" in client.get(look).text, "the message")

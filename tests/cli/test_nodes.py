@@ -15,6 +15,7 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, terminal_environment
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool, running_tool
 
 pytestmark = pytest.mark.commands
@@ -107,6 +108,20 @@ def test_daemons_that_answer_and_one_that_does_not(kind: Any) -> None:
         assert (done.returncode, done.stderr) == (1, b"Error: 1 daemon of 4 not well\n")
         [line] = [each for each in done.stdout.decode().splitlines() if NOBODY in each]
         assert "refused" in line.lower()
+
+
+def test_an_nsqd_that_answers_that_it_is_not_well() -> None:
+    def answer(asked: Asked) -> bytes:
+        if asked.line.startswith("GET /ping "):
+            return response("NOK - failed to write message: disk full", "500 Internal Server Error")
+        return response('{"version": "1.3.0"}')
+
+    with scripted(always(answer)) as server:
+        done = run_tool("ping", "--json", f"--nsqd-http-address={server.address}")
+    [found] = json.loads(done.stdout)
+    assert (found["problem"], found["version"]) == ("NOK - failed to write message: disk full", "1.3.0")
+    assert found["seconds"] > 0
+    assert (done.returncode, done.stderr) == (1, b"Error: 1 daemon of 1 not well\n")
 
 
 def test_an_nsqd_that_is_not_given_by_a_lookupd() -> None:

@@ -138,3 +138,11 @@ def test_permissions_may_have_expired_a_second_after_auth_was_sent(
         assert isinstance(reply.error, error)
     running.get(timeout=PATIENCE)
     connection.close()
+
+
+def test_what_comes_behind_the_demand_for_a_secret_is_nsqds_fault(nsqd: ScriptedNsqd) -> None:
+    answer = encode_frame(RESPONSE, b'{"version":"1.3.0","auth_required":true}')
+    gevent.spawn(lambda: nsqd.accept().send(answer + b"\xff" * 8))
+    with pytest.raises(ConnectionFailed, match="invalid frame size") as caught:
+        Connection(nsqd.address, ConnectionOptions(auth_secret="secret")).connect()
+    assert isinstance(caught.value.__cause__, ProtocolError)

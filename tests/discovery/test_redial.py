@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import LASTING, Redialer
+from gnsq_like.discovery.redial import LASTING, RELIST_AFTER, Redialer
 from gnsq_like.errors import ConnectionFailed, NSQError
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
@@ -135,3 +135,27 @@ def test_a_stop_ends_all_tries() -> None:
     wait_for(lambda: scene.tries >= 2)
     scene.redialer.stop()
     assert not scene.redialer._trying
+
+
+def test_what_discovery_found_and_was_lost_is_believed_to_be_there_only_later() -> None:
+    """A round that was under way, or begins before nsqlookupd can know, may list a topic that was just deleted."""
+    now = 100.0
+    connected = {ADDRESS}
+    redialer = Redialer[Address](
+        (),
+        connect=lambda address: connected.add(address),
+        is_connected=connected.__contains__,
+        on_failure=lambda *_: None,
+        on_hopeless=lambda _: None,
+        max_redial_delay=LONGEST,
+        surveyed=False,
+        relisted=True,
+        clock=lambda: now,
+    )
+    redialer.found([ADDRESS], complete=True)
+    connected.clear()
+    assert redialer.lost(ADDRESS)
+    assert redialer.known == frozenset()
+    assert [redialer.relisted([ADDRESS], now + began) for began in (-1.0, 0.0, 0.4)] == [[], [], []]
+    assert redialer.relisted([ADDRESS], now + RELIST_AFTER) == [ADDRESS]
+    assert not connected

@@ -123,6 +123,11 @@ class Actor:
             raise RuntimeError(f"{self.spec.name} ended with {self._process.returncode}: {self.log}")
         return b"running" in self._path("out").read_bytes()
 
+    def has_said(self, word: str) -> bool:
+        """Whether its present process has written this; or has ended, which :meth:`command` notes."""
+        assert self._process is not None
+        return self._process.poll() is not None or word.encode() in self._path("out").read_bytes()
+
     @property
     def log(self) -> str:
         """What its present process wrote to stderr."""

@@ -253,8 +253,15 @@ class Campaign:
     # -- the end -------------------------------------------------------------------------------------
 
     def _come_to_rest(self) -> None:
+        # One that was killed last may not have begun yet; what it publishes must find the others' Readers.
+        self._wait(
+            lambda: all(actor.has_said("running") for actor in self._actors), START_TIMEOUT, "clients do not begin"
+        )
         for actor in self._actors:
             actor.command("quiet")
+        self._wait(
+            lambda: all(actor.has_said("quiet") for actor in self._actors), DRAIN_TIMEOUT, "publishers do not end"
+        )
         left: list[dict[str, int] | None] = [None, None]
 
         def is_drained() -> bool:

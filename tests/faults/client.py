@@ -1,7 +1,7 @@
 """A client of a run, as a process: ``python -m tests.faults.client SPEC``, with a ``Spec`` as JSON.
 
 It publishes and reads until its stdin says otherwise: "fork" forks a child that publishes with the inherited
-Producer, "quiet" ends the publishing, "stop" or the end of stdin everything.
+Producer, "quiet" ends the publishing (and is answered when it has ended), "stop" or the end of stdin everything.
 """
 
 from __future__ import annotations

@@ -86,6 +86,7 @@ class Client:
                 forks.append(gevent.spawn(self._fork, producer))
             elif command == "quiet":
                 self._is_quiet = True
+                gevent.spawn(self._say_quiet, [*publishers, *forks])
         self._is_quiet = True
         _undisturbed(steering.join)
         _undisturbed(gevent.joinall, forks)
@@ -98,6 +99,13 @@ class Client:
         del reader, producer, publishers, forks, steering, many
         gevent.sleep(2.5)  # idle threads for HTTP end by themselves
         self._notes.left({"before": before, "after": own_resources()})
+
+    def _say_quiet(self, running: list[Any]) -> None:
+        """Once nothing more is published; without blocking the hub, where the Reader goes on."""
+        while any(each.is_alive() if isinstance(each, threading.Thread) else not each.dead for each in running):
+            gevent.sleep(_TICK)
+        if self._notes.is_mine:
+            print("quiet", flush=True)
 
     def _warm_up(self) -> None:
         """Make all that is made once for each process."""

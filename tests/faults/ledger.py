@@ -351,8 +351,10 @@ class Ledger:
                 if not found:
                     verdict.undelivered.append(number)
                     continue
-                # There are several where a killed nsqd counts attempts anew.
-                delivery = next((one for one in found if one not in handled), found[-1])
+                # There are several where a killed nsqd counts attempts anew. One that was given back is meant only if
+                # the client says so.
+                left = [one for one in found if one not in handled] or found[-1:]
+                delivery = min(left, key=lambda one: (one.answer == "REQ") != (each.answer == "REQ"))
                 handled.setdefault(delivery, []).append(each)
             self._explain(number, handled, verdict)
 

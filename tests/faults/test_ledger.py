@@ -231,6 +231,16 @@ def test_a_killed_nsqd_may_count_attempts_anew(ledger: Ledger) -> None:
     assert ledger.judge().duplicates == {KILLED: 1}
 
 
+def test_a_handling_is_not_that_of_a_delivery_before_the_kill_which_was_given_back(ledger: Ledger) -> None:
+    publish(ledger, 1)
+    ledger.unsubscribed(CONNECTION, 1.5)
+    deliver(ledger, 1, 2.0, answer="REQ")
+    ledger.killed(0, 3.0)
+    deliver(ledger, 1, 4.0, connection=OTHER, answer="FIN")
+    deliver(ledger, 1, 4.0 + MSG_TIMEOUT, connection=OTHER, answer="FIN", attempts=2)
+    assert ledger.judge().duplicates == {TIMED_OUT: 1}
+
+
 @pytest.mark.parametrize("requeued_before", [0, 1, 2])
 def test_a_kill_leaves_the_records_of_what_came_back(ledger: Ledger, requeued_before: int) -> None:
     """And that in the topic's queue; each of them is delivered, and finished, after the kill."""

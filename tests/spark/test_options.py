@@ -131,6 +131,11 @@ def test_a_bare_number_is_seconds() -> None:
     assert parse(maxTriggerDelay="90").max_trigger_delay == parse(maxTriggerDelay="1.5 min").max_trigger_delay == 90
 
 
+@pytest.mark.parametrize(("timeout", "wait"), [("1000", 0.25), ("4000", 1.0), ("8000", 2.0), ("60000", 2.0)])
+def test_a_segment_waits_for_a_quarter_of_a_short_time_out(timeout: str, wait: float) -> None:
+    assert parse(msgTimeoutMs=timeout).fetch_max_wait == wait
+
+
 @given(st.integers(1, 10**6), st.sampled_from([("", 1), ("b", 1), ("k", 1024), ("KB", 1024), ("m", 1 << 20)]))
 def test_sizes(amount: int, unit: tuple[str, int]) -> None:
     assert size()(f"{amount}{unit[0]}") == amount * unit[1]
@@ -141,6 +146,7 @@ def test_the_documented_options_and_their_defaults() -> None:
     table = page.partition("Reading a stream")[2].partition("Option  ")[2].partition("The stage")[0]
     rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
     named = {each.metadata["name"]: each.default for each in fields(SourceOptions) if "name" in each.metadata}
+    named["fetchMaxWaitMs"] = parse().fetch_max_wait
     assert set(rows) == set(named) - {"batchMode"}
     readers = {
         each.metadata["name"]: each.metadata["read"] for each in fields(SourceOptions) if "name" in each.metadata

@@ -18,6 +18,9 @@ from gnsq_like.admin.web.site import Site
 from tests.support import raw
 from tests.support.daemons import Kind, wait_for
 
+#: Long enough for daemons on a busy machine: a test that is about one that does not answer has options of its own.
+PATIENT: dict[str, Any] = {"http_client_connect_timeout": 60.0, "http_client_request_timeout": 60.0}
+
 
 class Reply(NamedTuple):
     status: int
@@ -53,7 +56,7 @@ def running_admin(kind: Kind = "ours", **options: Any) -> Iterator[AskedAdmin]:
         with _real(options) as admin:
             yield admin
         return
-    with AdminServer(http_address="127.0.0.1:0", **options) as server:
+    with AdminServer(http_address="127.0.0.1:0", **{**PATIENT, **options}) as server:
         yield AskedAdmin(server.http_address)
 
 
@@ -88,7 +91,7 @@ def _is_listening(address: str) -> bool:
 @contextmanager
 def site(**options: Any) -> Iterator[Site]:
     """Context manager: a site without a server; its test client is ``client_of(site)``."""
-    made = Site(AdminOptions(**options))
+    made = Site(AdminOptions(**{**PATIENT, **options}))
     try:
         yield made
     finally:

@@ -26,10 +26,12 @@ OVERDUE_MARGIN = 0.1
 class Connection:
     """What the Reader has of one nsqd."""
 
-    def __init__(self, reader: Reader, nsqd: Nsqd, delay: Callable[[], float], round_trip: float) -> None:
+    def __init__(
+        self, reader: Reader, nsqd: Nsqd, delay: Callable[[], float], round_trip: float, topic: Hashable
+    ) -> None:
         clock = reader.clock
         self.nsqd = nsqd
-        self.charge = Charge(self, clock.now, reader.settings, round_trip=round_trip)
+        self.charge = Charge(self, clock.now, reader.settings, topic=topic, round_trip=round_trip)
         self.level = AdaptiveRdy(round_trip, nsqd.buffer_timeout)
         self.up = Link(clock, delay)
         self.down = Link(clock, delay)
@@ -99,9 +101,13 @@ class Reader:
     # -- events
 
     def connect(
-        self, nsqd: Nsqd, delay: Callable[[], float] = lambda: 0.0001, round_trip: float = 0.0002
+        self,
+        nsqd: Nsqd,
+        delay: Callable[[], float] = lambda: 0.0001,
+        round_trip: float = 0.0002,
+        topic: Hashable = None,
     ) -> Connection:
-        connection = Connection(self, nsqd, delay, round_trip)
+        connection = Connection(self, nsqd, delay, round_trip, topic)
         self.connections.append(connection)
         self.replan()
         return connection

@@ -17,6 +17,7 @@ ON_REQUEST = {
     "package": "test-package",
     "peers": "test-peers",
     "servers": "test-servers",
+    "site": "docs",
     "spark": "test-spark",
     "spark_long": "test-spark",
 }

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 #: Seconds between two columns, and how many there are.
 FINE_SECONDS, FINE_COUNT = 10.0, 360
 COARSE_SECONDS, COARSE_COUNT = 60.0, 1440
+_FINE_IN_COARSE = round(COARSE_SECONDS / FINE_SECONDS)
 
 #: What is kept of each series.
 METRICS = ("depth", "in_flight", "rate", "requeued", "timed_out")
@@ -54,6 +55,8 @@ class Columns:
         self._coarse: deque[Column] = deque(maxlen=COARSE_COUNT)
         #: Those that the next coarse column is the mean of.
         self._pending: list[Column] = []
+        #: Whether the last fine columns are those of an earlier process.
+        self._is_restored = False
 
     def __len__(self) -> int:
         return len(self._places)
@@ -61,8 +64,9 @@ class Columns:
     @property
     def size_bytes(self) -> int:
         """Bytes of all columns."""
-        columns = {id(column): column for column in (*self._fine, *self._coarse, *self._pending)}
-        return sum(row.itemsize * len(row) for column in columns.values() for row in column.values)
+        # Those that were restored share their values.
+        found = {id(column.values): column.values for column in (*self._fine, *self._coarse, *self._pending)}
+        return sum(row.itemsize * len(row) for values in found.values() for row in values)
 
     def add(self, at: float, figures: Mapping[Key, Figures]) -> Column | None:
         """Add the figures of one moment.
@@ -75,6 +79,7 @@ class Columns:
             if place is not None:
                 for row, value in zip(column.values, values, strict=True):
                     row[place] = value
+        self._fill_gap(at)
         self._fine.append(column)
         complete = None
         if self._pending and int(at / COARSE_SECONDS) != int(self._pending[0].at / COARSE_SECONDS):
@@ -86,14 +91,31 @@ class Columns:
         return complete
 
     def restore(self, at: float, figures: Mapping[Key, Figures]) -> None:
-        """Add a coarse column of an earlier process; the oldest first, before any other."""
-        places = [(self._place(key, at), values) for key, values in figures.items()]
+        """Add a coarse column of an earlier process; the oldest first, before any other.
+
+        The hour gets it, too, as so many fine columns: graphs are drawn with equal steps.
+        """
+        begin = at - COARSE_SECONDS + FINE_SECONDS
+        self._fill_gap(begin)
+        places = [(self._place(key, begin), values) for key, values in figures.items()]
         column = _blank(at, len(self._since))
         for place, values in places:
             if place is not None:
                 for row, value in zip(column.values, values, strict=True):
                     row[place] = value
         self._coarse.append(column)
+        for step in reversed(range(_FINE_IN_COARSE)):
+            self._fine.append(Column(at - step * FINE_SECONDS, column.values))
+        self._is_restored = True
+
+    def _fill_gap(self, at: float) -> None:
+        """Empty columns for the time in which no process ran."""
+        if not self._is_restored:
+            return
+        self._is_restored = False
+        missing = min(FINE_COUNT, int((at - self._fine[-1].at) / FINE_SECONDS) - 1)
+        for step in reversed(range(missing)):
+            self._fine.append(_blank(at - (step + 1) * FINE_SECONDS, 0))
 
     def figures_of(self, column: Column) -> dict[Key, list[float]]:
         """What a column holds, by series."""

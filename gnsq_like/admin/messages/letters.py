@@ -6,7 +6,10 @@ What is neither replayed nor dropped is given back when the time is up. All of t
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import gevent
 
@@ -19,6 +22,7 @@ from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, CannotReplay, HeldL
 MOST_LETTERS, SECONDS = 50, 300.0
 #: Seconds for which nsqd leaves a letter to us: longer than a session.
 _MSG_TIMEOUT = SECONDS + 60.0
+_MOST_PROBLEMS = 3
 
 
 @dataclass
@@ -30,6 +34,8 @@ class Session:
     until: float
     reader: Reader
     letters: HeldLetters
+    #: Why a node's letters could not be read.
+    problems: deque[str]
 
     @property
     def held(self) -> dict[str, Message]:
@@ -48,9 +54,13 @@ class Session:
 
 
 class Letters:
-    """The sessions of this process, one a topic."""
+    """The sessions of this process, one a topic.
 
-    def __init__(self) -> None:
+    :param options: of Readers, for TLS and AUTH
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
         self._sessions: dict[tuple[str, str], Session] = {}
 
     def find(self, cluster: str, topic: str) -> Session | None:
@@ -66,6 +76,7 @@ class Letters:
         if not nodes:
             raise CannotReplay(f"no node has {topic}")
         letters = HeldLetters()
+        problems: deque[str] = deque(maxlen=_MOST_PROBLEMS)
         reader = Reader(
             topic,
             CHANNEL,
@@ -73,9 +84,10 @@ class Letters:
             nsqd_tcp_addresses=[node.tcp_address for node in nodes],
             max_in_flight=MOST_LETTERS,
             msg_timeout=_MSG_TIMEOUT,
-            **READER_OPTIONS,
+            on_error=lambda address, error: problems.append(f"{address}: {error}"),
+            **{**self._options, **READER_OPTIONS},
         )
-        session = self._sessions[key] = Session(topic, time.time() + SECONDS, reader, letters)
+        session = self._sessions[key] = Session(topic, time.time() + SECONDS, reader, letters, problems)
         reader.start()
         gevent.spawn_later(SECONDS, self.release, cluster, topic, session)
         return session

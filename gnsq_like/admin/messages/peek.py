@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +57,13 @@ class Look:
 
 
 class Peeks:
-    """The looks of this process, one a topic."""
+    """The looks of this process, one a topic.
 
-    def __init__(self) -> None:
+    :param options: of Readers, for TLS and AUTH
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
         self._looks: dict[tuple[str, str], Look] = {}
         self._readers: dict[tuple[str, str], Reader] = {}
 
@@ -100,7 +105,8 @@ class Peeks:
             nsqd_tcp_addresses=[node.tcp_address for node in nodes],
             max_in_flight=MOST_MESSAGES,
             sample_rate=sample_rate,
-            on_error=lambda _address, error: look.problems.append(str(error)),
+            on_error=lambda address, error: look.problems.append(f"{address}: {error}"),
+            **self._options,
         )
         reader.start()
         self._readers[key] = reader

@@ -21,7 +21,7 @@ from gnsq_like.http.url import check_addresses
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
 _LOOKUPDS = "nsqlookupd_http_addresses"
 #: What only the process knows.
-_SECRET = ("password_file",)
+_SECRET = ("password_file", "nsqd_auth_secret")
 
 
 def configure(site: Site, name: str) -> Response:

@@ -39,8 +39,9 @@ class Guard:
     def __init__(self, options: AdminOptions) -> None:
         name = socket.gethostname().lower()
         self._names = {"localhost", name, name.partition(".")[0]}
-        if host := parse_address(options.http_address, to_listen=True).host:
-            self._names.add(host.lower())
+        for address in filter(None, (options.http_address, options.https_address)):
+            if host := parse_address(address, to_listen=True).host:
+                self._names.add(host.lower())
         self._given = tuple(each.lower() for each in options.allowed_hosts)
         images = ""
         if options.graphite_url and not options.proxy_graphite:

@@ -109,7 +109,8 @@ class MessageScreens:
                 for words in (("list", topic), ("replay", topic, "--all"), ("drop", topic, "--all"))
             ],
         }
-        return Page("letters.html", f"Dead letters of {topic}", values)
+        problems = list(dict.fromkeys(session.problems)) if session else []
+        return Page("letters.html", f"Dead letters of {topic}", values, problems)
 
     def _change_letters(self, topic: str) -> AnyResponse:
         if (refusal := self._screens.allowed()) is not None:

@@ -48,7 +48,7 @@ class Site:
         store = Store(options.history_file) if options.history_file else None
         #: By cluster.
         self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}
-        self.peeks, self.letters = Peeks(), Letters()
+        self.peeks, self.letters = Peeks(options.reader_options), Letters(options.reader_options)
         self.core.on_stop += [self.peeks.stop, self.letters.stop]
         self.graphite = Graphite(options) if options.graphite_url else None
         #: The level that PUT /config has set.

@@ -99,7 +99,7 @@ class Nsqd(Daemon):
 
     @property
     def health(self) -> str:
-        """``OK``, or ``NOK - `` and the reason why the last write to disk failed."""
+        """``OK``, or ``NOK -`` and the reason why the last write to disk failed."""
         problem = self._data_path.problem if self._data_path else ""
         return f"NOK - {problem}" if problem else "OK"
 

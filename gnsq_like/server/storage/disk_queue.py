@@ -48,7 +48,8 @@ log = logging.getLogger("gnsq_like.nsqd")
 
 #: Full files that stay open until the next sync; beyond that, which takes small files, ``put`` waits for the disk.
 _MOST_FULL = 16
-_META = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n")
+#: Numbers are nsqd's, of 64 bits; a longer one is none.
+_META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
 _MODE = 0o600
 
 
@@ -158,7 +159,7 @@ class DiskQueue:
             )
             self._go_to_new_file(last + 1)
             self.depth += count_records(files.path(number), position)
-            self.depth += sum(count_records(files.path(later), 0) for later in range(number + 1, last + 1))
+            self.depth += sum(count_records(files.path(later), 0) for later in files.numbers if later > number)
         files.remove(each for each in files.numbers if each < self._read_file)
         if self._read_file < self._write_file and self._read_file not in files.numbers:
             later_files = [each for each in files.numbers if each > self._read_file]
@@ -196,7 +197,10 @@ class DiskQueue:
         """Set the depth to the records in the files, from the read position on."""
         self.depth = 0
         position = self._read_at
-        for number in range(self._read_file, self._write_file + 1):
+        # Only files that exist: damaged metadata may name any numbers.
+        for number in sorted(self._files.numbers | {self._read_file}):
+            if not self._read_file <= number <= self._write_file:
+                continue
             end = self._write_at if number == self._write_file else None
             self.depth += count_records(self._files.path(number), position, end)
             position = 0
@@ -343,7 +347,8 @@ class DiskQueue:
 
     def _go_to_next_read_file(self) -> None:
         self._close_reader()
-        self._read_file += 1
+        later = [number for number in self._files.numbers if number > self._read_file]
+        self._read_file = min([*later, max(self._read_file + 1, self._write_file)])
         self._read_at = 0
 
     def _set_aside(self, reason: str) -> None:

@@ -21,6 +21,7 @@ from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
+from gnsq_like.spark.pipeline.reachable import check_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -181,7 +182,9 @@ class BatchWriter:
             return
         described = self._described(rows)
         paths.write_parquet(described.drop("letter"), path)
-        if self._pipeline.dead_letters:
+        options = self._pipeline.sink_options
+        if options is not None:
+            check_sink(options)  # Spark's tasks would try for minutes
             letters = described.select(F.col("letter").alias("body"))
             letters.write.format("nsq").options(**self._pipeline.dead_letters_given).mode("append").save()
 

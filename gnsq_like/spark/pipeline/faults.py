@@ -36,6 +36,8 @@ _KNOWN = (
      "way round: set it as it was. To change it, let a run with the old value write everything, and delete the "
      "checkpoint and the stage"),
     (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR shows more"),
+    (r"Python worker failed to connect back", "a Python that Spark started did not answer within 10 s: the machine is "
+     "too busy, or PYSPARK_PYTHON cannot run it"),
     (r"JAVA_GATEWAY_EXITED", "its Java ended at once; its output is above"),
     (r"ConcurrentModificationException|concurrently using|CONCURRENT_QUERY|CONCURRENT_STREAM",
      "another run uses the same checkpoint: two runs cannot share one"),

@@ -8,12 +8,10 @@ recognized by the additional keys of the outer object, and one that also closes 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -25,10 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from gnsq_like.errors import InvalidOption
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 #: The columns that are added to the source's.
 PARSED, FITS = "parsed", "fits"
@@ -37,42 +33,6 @@ PARSED, FITS = "parsed", "fits"
 _END = f"end-{uuid4().hex}"
 _HEAD, _TAIL = '{"body":[', f'],"{_END}":true}}'
 _CORRUPT = "_corrupt"
-
-
-def schema_of(spark: SparkSession, ddl: str) -> StructType:
-    """The schema of a DDL; raises InvalidOption if bodies cannot be parsed or stored with it."""
-
-    def wrong(reason: str) -> InvalidOption:
-        return InvalidOption("parse.schema", ddl, reason)
-
-    example = 'it must be columns such as "user STRING, at TIMESTAMP"'
-    try:
-        schema = StructType.fromDDL(ddl)
-    except Exception as exc:  # Spark's, of several classes
-        raise wrong(f"{example}; {_first_line(exc)}") from exc
-    if not isinstance(schema, StructType) or not schema.fields:
-        raise wrong(example)
-    for each in _parts(schema):
-        if isinstance(each, MapType) and not isinstance(each.keyType, StringType):
-            raise wrong("the keys of a MAP must be STRING, as they are in JSON")
-        if not isinstance(each, StructType):
-            continue
-        if not each.fields:
-            raise wrong("a STRUCT needs a field")
-        for name, times in Counter(name.lower() for name in each.names).items():
-            if times > 1:
-                # Spark could write a table with both, but not read it.
-                raise wrong(f"there are {times} fields {name}; upper and lower case are the same to Spark")
-    try:
-        # So that wrong types are reported at once, and not with the first batch.
-        parse(spark.createDataFrame([], "body BINARY"), schema).schema  # noqa: B018
-    except PySparkException as exc:
-        raise wrong(_first_line(exc)) from exc
-    return schema
-
-
-def _first_line(exc: Exception) -> str:
-    return str(exc).strip().splitlines()[0].rstrip(".;")
 
 
 def _parts(kind: DataType) -> Iterator[DataType]:

@@ -23,11 +23,13 @@ from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 
@@ -83,15 +85,20 @@ def run_pipeline(
     :param stop: called as often; the run ends when it returns True, and an unfinished batch is repeated next time
     :param log_level: the level of Spark's own log, for a new session
     :raises InvalidOption: the schema or a place is wrong
-    :raises HTTPError: no daemon answers
+    :raises HTTPError: no daemon of the source answers
+    :raises NoDeadLetterNsqd: none takes dead letters
     :raises JavaNotFound: there is no Java for Spark
     :raises NotBegun: Spark does not start, or another run uses the checkpoint
     :raises PipelineFailed: the run ended by itself
     """
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
+    # All of this before Spark is started, which takes a while.
+    _schema_of(pipeline)
     daemons = Daemons(pipeline.source_options)
-    daemons.prepare()  # before Spark is started, which takes a while
+    daemons.prepare()
+    if pipeline.sink_options is not None:
+        check_sink(pipeline.sink_options)
     with (
         claimed(pipeline.place("checkpoint")),
         _own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
@@ -104,6 +111,12 @@ def run_pipeline(
             return run.follow(watch, stop)
         finally:
             run.end()
+
+
+def _schema_of(pipeline: Pipeline) -> StructType | None:
+    from gnsq_like.spark.pipeline.ddl import schema_of
+
+    return schema_of(pipeline.schema) if pipeline.schema else None
 
 
 @contextmanager
@@ -161,12 +174,11 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter, has_delta
-        from gnsq_like.spark.pipeline.parse import schema_of
 
         if self._pipeline.format == "delta" and not has_delta(self._spark):
             reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
             raise InvalidOption("format", "delta", reason)
-        schema = schema_of(self._spark, self._pipeline.schema) if self._pipeline.schema else None
+        schema = _schema_of(self._pipeline)
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
         writer = BatchWriter(self._pipeline, schema, lambda: self._snapshot.depth, self._written.append)

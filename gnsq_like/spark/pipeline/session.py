@@ -17,6 +17,7 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.spark import py_files, register
 from gnsq_like.spark.java import use_java
 from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.reachable import check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,8 @@ appender.stderr.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 #: The masters that Spark accepts.
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+#: How often a task is tried; Spark's default on clusters. A worker that dies then costs a task, and not the run.
+_ATTEMPTS = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 #: Settings of the session unless it has others. RocksDB keeps the ids of the latest messages on disk, so that their
@@ -59,11 +62,16 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
     :param log_level: the level of Spark's log on stderr
     :raises InvalidOption: Spark has no such master
     :raises JavaNotFound: there is no Java for Spark
+    :raises NotBegun: nothing answers at the master
     """
     submitted = _SUBMITTED in os.environ
     chosen = master or pipeline.spark.get("spark.master") or (None if submitted else "local[*]")
+    if chosen is not None:
+        chosen = with_attempts(chosen)
     if chosen is not None and not _MASTER.fullmatch(chosen):
         raise InvalidOption("master", chosen, "it must be one such as local[4], spark://host:7077, yarn or k8s://...")
+    if chosen is not None:
+        check_master(chosen)
     # Executors that start later fetch files from it, too, so it stays as long as this process.
     directory = Path(tempfile.mkdtemp(prefix="gnsq_like-pipeline-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -92,6 +100,12 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
         context.addPyFile(py_files(directory / "gnsq_like.zip"))
     register(spark)
     return spark
+
+
+def with_attempts(master: str) -> str:
+    """A master that tries a failed task again, as clusters do: a local one does not unless it is told how often."""
+    found = re.fullmatch(r"local(?:\[\s*([^,\]]+?)\s*\])?", master)
+    return master if found is None else f"local[{found[1] or 1},{_ATTEMPTS}]"
 
 
 def _is_local(master: str | None) -> bool:

@@ -36,6 +36,8 @@ class Daemons:
         self._nsqds = {tcp: NsqdHTTPClient(http, timeout=options.http_timeout) for tcp, http in fixed}
         #: Monotonic time of the last lookup.
         self._looked_up_at = float("-inf")
+        #: Whether failures are not logged yet: if all daemons fail, the error says so.
+        self._is_preparing = False
         #: The URLs of daemons whose last request failed, so that each failure is logged once.
         self._failing: set[str] = set()
 
@@ -47,6 +49,7 @@ class Daemons:
         options = self._options
         errors: list[HTTPError] = []
         results: list[object] = []
+        self._is_preparing = True
         if options.create_topic_and_channel:
             # An nsqd that gets the topic later then creates the channel with it.
             results += self._ask_all(
@@ -58,8 +61,11 @@ class Daemons:
             results += self._ask_all(nsqds, self._create, errors)
         else:
             results += self._ask_all([*nsqds, *self._lookupds], lambda client: client.ping(), errors)
+        self._is_preparing = False
         if errors and not results:
             raise errors[0]
+        for each in errors:
+            self._warn(each)
 
     def _create(self, client: NsqdHTTPClient) -> None:
         client.create_topic(self._options.topic)
@@ -124,7 +130,8 @@ class Daemons:
                 errors.append(error)
                 if subject.url not in self._failing:
                     self._failing.add(subject.url)
-                    logger.warning("%s; its messages wait until it answers", exc)
+                    if not self._is_preparing:
+                        self._warn(error)
                 return []
             self._failing.discard(subject.url)
             return [answer]
@@ -135,6 +142,9 @@ class Daemons:
         greenlets = [gevent.spawn(attempt, client) for client in asked]
         gevent.joinall(greenlets, raise_error=True)
         return [answer for greenlet in greenlets for answer in greenlet.value]
+
+    def _warn(self, error: HTTPError) -> None:
+        logger.warning("%s; this daemon is left out until it answers", error)
 
 
 def _named(channels: Any, name: str) -> dict[str, Any] | None:

@@ -432,6 +432,30 @@ def test_damaged_metadata_costs_no_wrong_message(read: int, how: str, where: flo
         assert found[-(30 - read) :] == written[read:]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n0,0\n999999999999,0\n",
+        "5\n0,0\n999999999999,7\n",
+        "5\n0,1\n999999999999,0\n",
+        f"5\n0,0\n{'9' * 220},0\n",
+        f"5\n0,0\n{'9' * 5000},0\n",
+    ],
+    ids=["far", "far and written", "far and between records", "no file's name", "no number"],
+)
+def test_metadata_that_names_files_far_away_costs_no_message_and_no_time(tmp_path: Path, text: str) -> None:
+    queue = opened(tmp_path)
+    queue.put(records(30))
+    queue.close()
+    assert len(numbers_in(tmp_path)) > 5
+    (tmp_path / "t.diskqueue.meta.dat").write_text(text)
+    queue = opened(tmp_path)
+    assert drained(queue) == records(30)
+    queue.put(records(3, first=100))
+    assert drained(queue) == records(3, first=100)
+    queue.close()
+
+
 def test_a_bad_file_is_kept_beside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = opened(tmp_path)
     queue.put(records(20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ from gnsq_like.cli.pipeline_demo import click_of, is_good, judge
 from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
 from gnsq_like.cli.screen import LineView
 from gnsq_like.spark.pipeline import Snapshot
+from tests.support.daemons import running_nsqd
 
 pytest.importorskip("pyspark")
 
+#: Nothing listens there.
+AWAY = "127.0.0.1:1"
 CONFIG = """
 location = "out"
 [source]
@@ -25,14 +29,14 @@ nsqdHttpAddresses = "127.0.0.1:1"
 """
 
 
-def gnsq_like(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def gnsq_like(directory: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gnsq_like", "pipeline", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin", **environ},
         cwd=directory,
     )
 
@@ -51,8 +55,28 @@ def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Pat
     done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml", "--available-now")
     assert done.returncode == 2
     assert "127.0.0.1:1" in done.stderr and "Connection refused" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr and "left out" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('[parse]\nschema = "at TIME"', "field at cannot be TIME: take another type, such as STRING"),
+        (f'[dead_letters]\ntopic = "dead"\nnsqdTcpAddresses = "{AWAY}"', f"no nsqd takes dead letters: .*{AWAY}"),
+        (f'[spark]\nspark.master = "spark://{AWAY}"', f"Spark does not start on spark://{AWAY}: .*Connection refused"),
+    ],
+)
+def test_what_cannot_begin_says_so_before_java_is_started(tmp_path: Path, given: str, said: str) -> None:
+    with running_nsqd("process") as nsqd:
+        config = CONFIG.replace('TcpAddresses = "127.0.0.1:1"', f'TcpAddresses = "{nsqd.tcp_address}"')
+        config = config.replace('HttpAddresses = "127.0.0.1:1"', f'HttpAddresses = "{nsqd.http_address}"')
+        (tmp_path / "pipeline.toml").write_text(config + given)
+        # A Java that must not be started.
+        done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert re.match(f"Error: .*{said}", line), line
 
 
 def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
 from gnsq_like.spark.pipeline.claim import claimed
+from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.metrics import CLASSES
-from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse, schema_of
+from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
 from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
 from gnsq_like.spark.pipeline.report import read_metrics
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
@@ -342,40 +343,17 @@ def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) 
         assert group.minute == (1_795_000_000_000_000 - group.longest_us) // 60_000_000 * 60
 
 
-@pytest.mark.parametrize(
-    ("ddl", "said"),
-    [
-        ("user STRANG", "it must be columns such as"),
-        ("user", "it must be columns such as"),
-        ("STRUCT<>", "it must be columns such as"),
-        ("user STRING,", "it must be columns such as"),
-        ("user STRING, USER INT", "there are 2 fields user"),
-        ("x ARRAY<STRUCT<a: INT, a: INT>>", "there are 2 fields a"),
-        ("by MAP<STRING, STRUCT<>>", "a STRUCT needs a field"),
-        ("by MAP<INT, INT>", "the keys of a MAP must be STRING"),
-        ("code CHAR(3)", "char/varchar"),
-    ],
-)
-def test_a_schema_that_is_none_is_refused(
-    spark: SparkSession, nsqd: Running, tmp_path: Path, ddl: str, said: str
-) -> None:
-    with pytest.raises(InvalidOption, match=r"parse\.schema") as raised:
-        run_pipeline(pipeline_for(nsqd, tmp_path, "ddl", schema=ddl), spark=spark, available_now=True)
-    assert said in raised.value.reason
-    assert "\n" not in str(raised.value)
-
-
 def test_fields_may_have_any_names(spark: SparkSession) -> None:
     ddl = "_corrupt STRING, body INT, id INT, `a.b` INT NOT NULL, `c d` INT, `q``r` INT NOT NULL, parsed INT, fits INT"
     body = b'{"_corrupt": "x", "body": 1, "id": 2, "a.b": 3, "c d": 4, "q`r": 5, "parsed": 6, "fits": 7}'
-    rows = parse(batch_of(spark, [body, b'{"a": {"b": 1}}']), schema_of(spark, ddl)).select(PARSED, FITS).collect()
+    rows = parse(batch_of(spark, [body, b'{"a": {"b": 1}}']), schema_of(ddl)).select(PARSED, FITS).collect()
     assert [row.fits for row in rows] == [True, False]
     assert list(rows[0].parsed) == ["x", 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_field_that_is_there_twice_is_the_last_one_and_numbers_may_be_none(spark: SparkSession) -> None:
     bodies = [b'{"n": 1, "n": 2}', b'{"n": 1, "n": null}', b'{"N": 1}', b'{"n": 1, "x": NaN}', b'{"n": NaN}']
-    rows = parse(batch_of(spark, bodies), schema_of(spark, "n INT NOT NULL, x DOUBLE")).select(PARSED, FITS).collect()
+    rows = parse(batch_of(spark, bodies), schema_of("n INT NOT NULL, x DOUBLE")).select(PARSED, FITS).collect()
     assert [row.fits for row in rows] == [True, False, False, True, False]
     assert rows[0].parsed.n == 2
     assert math.isnan(rows[3].parsed.x)

@@ -1,0 +1,40 @@
+"""The site that ``make docs`` builds from these pages. Offline: the theme's files are its package's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+
+from gnsq_like import __version__  # noqa: E402
+
+project = "gnsq_like"
+author = "gnsq_like contributors"
+project_copyright = author
+version = release = __version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx_click", "from_code", "links"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"gnsq_like {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "tango"
+pygments_dark_style = "monokai"
+highlight_language = "none"
+default_role = None
+smartquotes = False
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+# Sections of two pages may have the same title; links name their page.
+suppress_warnings = ["autosectionlabel.*"]

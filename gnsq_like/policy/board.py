@@ -1,0 +1,101 @@
+"""The RDY plan under construction: what is granted, what room is left, and when to plan again. See `rdy`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from gnsq_like.policy.charge import Charge, Settings
+from gnsq_like.policy.turns import SilentTurns
+
+#: Later than every monotonic time.
+FOREVER = float("inf")
+
+
+class Mode(enum.Enum):
+    """The RDY that the Reader's backoff allows."""
+
+    FLOWING = "flowing"  #: all of it
+    BLOCKED = "blocked"  #: RDY 0 everywhere
+    PROBING = "probing"  #: RDY 1 on one connection, for a test message
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to send now, and when to plan again."""
+
+    #: (key, rdy) to send in this order, decreases first; real changes only
+    changes: list[tuple[Hashable, int]] = field(default_factory=list)
+    #: monotonic time at which the plan may differ although nothing happened, or None
+    next_at: float | None = None
+    #: whether busy connections get more RDY as soon as what was lowered has settled
+    grows: bool = False
+    #: turns to carry on with until the next plan, or None
+    turns: SilentTurns | None = None
+
+
+class Board:
+    """The plan under construction."""
+
+    def __init__(
+        self, charges: Sequence[Charge], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
+    ) -> None:
+        self.charges = charges
+        self.max_in_flight = max_in_flight
+        self.now = now
+        self.settings = settings
+        self.draw = draw
+        self.plan = Plan()
+        self._granted: dict[Hashable, int] = {}
+        self._increases: set[Hashable] = set()
+        self._lacks_room = False
+        #: the connections on which topics in backoff test with one message
+        self.probes: set[Hashable] = set()
+        #: whether busy connections have less than their goals
+        self.is_short = False
+        #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
+        self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
+        #: most seats that the silent may keep from the busy; at 0 they have one, and only for a turn in each round
+        self.silent_seats = int(settings.silent_part * self.limit)
+        #: what is left of max_in_flight; negative when it is exceeded
+        self.room = max_in_flight - sum(charge.at(now) for charge in charges)
+        #: when the next lowered RDY will have settled
+        self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
+
+    def grant(self, charge: Charge, rdy: int) -> None:
+        """Add this to the plan, if it changes the charge's RDY."""
+        if rdy == charge.rdy:
+            return
+        self.plan.changes.append((charge.key, rdy))
+        self._granted[charge.key] = rdy
+        if rdy > charge.rdy:
+            self._increases.add(charge.key)
+        self.room += charge.at(self.now) - charge.after(rdy, self.now)
+        if charge.coming_after(rdy, self.now):
+            self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
+
+    def firm_without(self, group: Sequence[Charge]) -> int:
+        """The firm charge of all connections that are not in `group`, with the RDY of this plan."""
+        apart = {charge.key for charge in group}
+        return sum(
+            charge.firm(self._granted.get(charge.key, charge.rdy)) for charge in self.charges if charge.key not in apart
+        )
+
+    def wake(self, at: float) -> None:
+        """Plan again at `at`, if that is in the future."""
+        if self.now < at < FOREVER and (self.plan.next_at is None or at < self.plan.next_at):
+            self.plan.next_at = at
+
+    def wait(self) -> None:
+        """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
+        self._lacks_room = True
+
+    def finish(self) -> Plan:
+        """The plan, complete."""
+        if self._lacks_room and self.settles_at != FOREVER:
+            self.wake(self.settles_at)
+            self.plan.grows = self.is_short
+        # Stable: decreases first. They may precede any increase, which counts on no room that they take.
+        self.plan.changes.sort(key=lambda change: change[0] in self._increases)
+        return self.plan

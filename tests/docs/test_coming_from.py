@@ -1,0 +1,50 @@
+"""docs/coming-from.rst: the ported program runs, names of ours exist, and those of the others are refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnsq_like import Message, Producer, Reader, errors
+from gnsq_like.options import ProducerOptions, ReaderOptions, option_names
+from gnsq_like.server import Nsqd
+from tests.support.pages import blocks, page, section
+from tests.support.scripts import ROOT, run_beside
+
+PAGE = page("coming-from.rst")
+OPTIONS = {*option_names(ReaderOptions), *option_names(ProducerOptions)}
+
+
+def test_the_ported_program_runs_as_it_stands(tmp_path: Path) -> None:
+    [program] = blocks(PAGE)
+    path = tmp_path / "ported.py"
+    path.write_text(program)
+    with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
+        done = run_beside([sys.executable, "-W", "error", str(path), nsqd.tcp_address], cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'/home'\n", "")
+
+
+@pytest.mark.parametrize("name", ["max_tries", "requeue_delay", "low_ready_idle_timeout", "backoff_on_requeue"])
+def test_an_option_of_gnsq_is_refused_by_its_name(name: str) -> None:
+    assert f"``{name}" in PAGE
+    given: dict[str, Any] = {name: 1}
+    with pytest.raises(errors.InvalidOption, match=name):
+        Reader("clicks", "archive", print, nsqd_tcp_addresses="127.0.0.1:4150", **given)
+
+
+def test_an_argument_in_milliseconds_is_refused() -> None:
+    with pytest.raises(TypeError, match="time_ms"):
+        Message.requeue(None, time_ms=500)  # type: ignore[call-arg, arg-type]
+
+
+def test_each_name_of_ours_exists() -> None:
+    for title in ("From gnsq", "From pynsq", "From go-nsq"):
+        for right in re.findall(r"^``.*?``[^`]*?   +(.*)$", section(PAGE, title), re.MULTILINE):
+            for name in re.findall(r"``(\w+)=[^`]*``", right):
+                assert name in OPTIONS or name in Reader.__init__.__annotations__, name
+            for owner, name in re.findall(r"``(reader|producer|message)\.(\w+)", right):
+                assert hasattr({"reader": Reader, "producer": Producer, "message": Message}[owner], name), name

@@ -1,0 +1,237 @@
+"""The RDY plan with several topics: level among them, backoff by topic, and the promises on random snapshots."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
+from tests.support.scale import LONG, examples
+from tests.support.simulation import Cluster, Reader
+from tests.support.virtual_nsqd import Clock, Nsqd
+
+pytestmark = LONG
+
+SETTINGS = Settings()
+FLOWING, BLOCKED, PROBING = Mode.FLOWING, Mode.BLOCKED, Mode.PROBING
+
+
+def charge(topic: str, key: object, *, rdy: int = 0, in_flight: int = 0, seen: float | None = 0.0) -> Charge:
+    """A connection opened long ago, whose last message came at `seen`, if any."""
+    made = Charge(key, -1000.0, SETTINGS, topic=topic)
+    made.rdy, made.in_flight = rdy, in_flight
+    if seen is not None:
+        made.turn_at = made.idle_since = made.last_message_at = seen
+        made.delivered = 1
+    return made
+
+
+def connections(**counts: int) -> list[Charge]:
+    return [charge(topic, f"{topic}{number}") for topic, count in counts.items() for number in range(count)]
+
+
+def ask(charges: list[Charge], most: int, now: float, modes: Mapping[str, Mode] | Mode, seed: int = 1) -> Plan:
+    draw = random.Random(seed).random
+    return plan(charges, max_in_flight=most, now=now, mode=modes, settings=SETTINGS, draw=draw)  # type: ignore[arg-type]
+
+
+def apply(made: Plan, charges: Iterable[Charge], now: float) -> None:
+    table = {each.key: each for each in charges}
+    for key, rdy in made.changes:
+        table[key].sent(rdy, now)
+
+
+def settle(charges: list[Charge], most: int, modes: Mapping[str, Mode] | Mode = FLOWING, seconds: float = 0.1) -> float:
+    """Carry out plans for a while in which nothing else happens; returns the time then."""
+    now = 0.0
+    while now < seconds:
+        apply(ask(charges, most, now, modes), charges, now)
+        now += 0.01
+    return now
+
+
+def by_topic(charges: Iterable[Charge]) -> Counter[object]:
+    """RDY, by topic."""
+    counted: Counter[object] = Counter()
+    for each in charges:
+        counted[each.topic] += each.rdy
+    return counted
+
+
+def test_topics_have_equal_parts_whatever_their_connections() -> None:
+    charges = connections(a=1, b=3)
+    settle(charges, 12)
+    assert [each.rdy for each in charges] == [6, 2, 2, 2]
+
+
+def test_a_silent_topic_leaves_its_part_to_the_busy_ones() -> None:
+    charges = connections(a=1, b=3)
+    for each in charges[1:]:
+        each.turn_at = each.idle_since = each.last_message_at = -60.0
+        each.rdy = 1
+    settle(charges, 20)
+    assert charges[0].rdy >= 17
+
+
+def test_no_connection_is_cut_off_for_levelness() -> None:
+    charges = connections(a=1, b=5)
+    settle(charges, 8)
+    assert [each.rdy for each in charges] == [3, 1, 1, 1, 1, 1]
+
+
+def test_with_few_seats_topics_have_equally_many() -> None:
+    charges = connections(a=5, b=5)
+    settle(charges, 6)
+    assert by_topic(charges) == {"a": 3, "b": 3}
+
+
+def test_with_fewer_seats_than_topics_each_has_one_at_most() -> None:
+    charges = connections(a=5, b=5, c=1)
+    settle(charges, 2)
+    assert sorted(by_topic(charges).values()) == [0, 1, 1]
+
+
+def test_a_blocked_topic_has_nothing_and_the_others_have_its_part() -> None:
+    charges = connections(a=2, b=1, c=1)
+    settle(charges, 9, {"a": BLOCKED, "b": FLOWING, "c": FLOWING})
+    assert by_topic(charges) == {"a": 0, "b": 5, "c": 4} or by_topic(charges) == {"a": 0, "b": 4, "c": 5}
+
+
+def test_a_topic_tests_with_one_message_beside_the_others() -> None:
+    charges = connections(a=3, b=1)
+    settle(charges, 10, {"a": PROBING, "b": FLOWING})
+    assert by_topic(charges) == {"a": 1, "b": 9}
+
+
+def test_a_test_that_gets_no_message_moves_on() -> None:
+    charges = connections(a=3, b=1)
+    charges[-1].in_flight = 1
+    tested: set[object] = set()
+    now = 0.0
+    while now < 2.0:
+        apply(ask(charges, 10, now, {"a": PROBING, "b": FLOWING}), charges, now)
+        tested |= {each.key for each in charges[:3] if each.rdy}
+        assert sum(each.rdy for each in charges[:3]) <= 1
+        now += 0.02
+    assert tested == {"a0", "a1", "a2"}
+
+
+def test_silent_topics_in_backoff_do_not_take_the_places_of_the_busy() -> None:
+    """100 topics that failed and then had no more messages: their tests wait for turns on the silent's few places."""
+    charges = [charge(f"failed{number}", number, seen=-60.0) for number in range(100)]
+    for each in charges:
+        each.quiet = 60.0
+    busy = charge("busy", "busy", in_flight=1)
+    settle([*charges, busy], 50, {**{f"failed{number}": PROBING for number in range(100)}, "busy": FLOWING})
+    assert busy.rdy >= 42
+    assert 0 < sum(each.rdy for each in charges) <= 8
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, dict[str, Mode], float]:
+    now = 100.0
+    most = draw(st.integers(1, 40))
+    left = most
+    charges: list[Charge] = []
+    modes = {topic: draw(st.sampled_from([FLOWING, FLOWING, BLOCKED, PROBING])) for topic in "abcde"}
+    for number in range(draw(st.integers(1, 14))):
+        seen = draw(st.sampled_from([None, now, now - 1, now - 40]))
+        made = charge(draw(st.sampled_from("abcde")), number, seen=seen)
+        rdy = draw(st.integers(0, min(left, 12)))
+        if rdy:
+            made.sent(rdy, now - draw(st.sampled_from([0.001, 0.5, 20])))
+            made.in_flight = 0 if seen is None else draw(st.integers(0, rdy))
+            if made.in_flight and draw(st.booleans()):
+                made.reserve(1)
+                rdy += 1
+        if draw(st.integers(0, 9)) == 0:
+            made.close(now - 0.002)
+        left = max(0, left - rdy)
+        charges.append(made)
+    return charges, most, modes, now
+
+
+@examples(100)
+@given(snapshots(), st.integers(0, 3))
+def test_the_promises_of_one_moment(snapshot: tuple[list[Charge], int, dict[str, Mode], float], seed: int) -> None:
+    charges, most, modes, now = snapshot
+    before = {each.key: each.rdy for each in charges}
+    charged = sum(each.at(now) for each in charges)
+    made = ask(charges, most, now, modes, seed)
+    risen = False
+    for key, rdy in made.changes:
+        assert rdy != before[key]
+        assert not (risen and rdy < before[key]), "decreases first"
+        risen = risen or rdy > before[key]
+    apply(made, charges, now)
+    assert sum(each.at(now) for each in charges) <= max(most, charged), "the window"
+    for topic, mode in modes.items():
+        own = [each.rdy for each in charges if each.topic == topic and not each.closing]
+        assert mode is FLOWING or sum(own) <= (1 if mode is PROBING else 0)
+    assert ask(charges, most, now, modes, seed + 1).changes == [], "planning twice changes nothing"
+
+
+@examples(30)
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 6), min_size=1),
+    st.integers(1, 60),
+    st.integers(0, 3),
+)
+def test_busy_topics_become_level(counts: dict[str, int], most: int, seed: int) -> None:
+    charges = connections(**counts)
+    now = 0.0
+    while now < 0.1:  # seed: chance decides who has the remainder, and must not disturb
+        apply(ask(charges, most, now, FLOWING, seed), charges, now)
+        now += 0.01
+    rdys = by_topic(charges)
+    assert sum(rdys.values()) == most
+    if most >= len(charges):
+        assert all(each.rdy for each in charges)
+        raised = [rdys[topic] for topic, count in counts.items() if rdys[topic] > count]
+        assert max(raised, default=0) - min(rdys.values()) <= 1 or not raised
+    elif most >= len(counts):
+        could = [rdys[topic] for topic, count in counts.items() if rdys[topic] < count]
+        assert max(rdys.values()) - min(could) <= 1
+    else:
+        assert set(rdys.values()) == {0, 1}
+
+
+def cluster(most: int, counts: Mapping[str, int], seed: int = 1) -> tuple[Cluster, Clock]:
+    clock = Clock()
+    settings = Settings(low_rdy_timeout=1.0)  # shorter turns than the default, for a shorter test
+    reader = Reader(clock, random.Random(seed), max_in_flight=most, settings=settings, handle=lambda _: (0.1, "finish"))
+    made = Cluster(reader)
+    for topic, count in counts.items():
+        for number in range(count):
+            nsqd = Nsqd(clock, f"{topic}{number}")
+            nsqd.publish(2000)
+            made.add(nsqd, topic=topic)
+    return made, clock
+
+
+def served(made: Cluster) -> Counter[object]:
+    return Counter(connection.charge.topic for _, connection, _ in made.reader.log)
+
+
+@pytest.mark.parametrize("most", [4, 8, 30])
+def test_busy_topics_are_served_equally_over_time(most: int) -> None:
+    """Every plan is checked by the cluster; topic b has most of the connections."""
+    made, clock = cluster(most, {"a": 2, "b": 10, "c": 2})
+    clock.run(20.0)
+    got = served(made)
+    # The remainder of 4 seats is one topic's; with 8, a and c have all that their two connections can take.
+    assert min(got.values()) >= (0.8 if most == 30 else 0.45) * max(got.values()), got
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_topic_starves_with_fewer_seats_than_topics(most: int) -> None:
+    made, clock = cluster(most, {"a": 1, "b": 6, "c": 1, "d": 2})
+    clock.run(40.0)
+    got = served(made)
+    assert len(got) == 4
+    assert min(got.values()) >= 0.5 * max(got.values()), got

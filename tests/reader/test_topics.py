@@ -1,0 +1,218 @@
+"""Readers of several topics: a list, a pattern, topics that come and go, backoff by topic; ours and real daemons."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.errors import InvalidName, InvalidOption
+from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.topics import Topics
+from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.lookupds import FAST
+from tests.support.reading import Gate, ignore
+
+
+@contextmanager
+def cluster(kind: Kind = "ours") -> Iterator[tuple[Running, Running]]:
+    with (
+        running_nsqlookupd(kind) as lookupd,
+        running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+    ):
+        yield lookupd, nsqd
+
+
+def topics_at(nsqd: Running) -> set[str]:
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        return {topic["topic_name"] for topic in client.stats()["topics"] or []}
+
+
+def subscriptions(address: str) -> int:
+    """Those with this nsqd that are alive as objects; earlier tests may have left some with theirs."""
+    gc.collect()
+    return sum(isinstance(each, Subscription) and address in repr(each) for each in gc.get_objects())
+
+
+def test_what_may_be_given() -> None:
+    assert Topics("t").names == ("t",)
+    assert Topics(name for name in ("a", "b", "a")).names == ("a", "b")
+    assert (Topics(["a", "b"]).text, Topics(re.compile("^a")).text) == ("a,b", "^a")
+    assert [Topics(each).are_several for each in ("t", ["t"], ["a", "b"], re.compile("t"))] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    for wrong in ("", ["ok", "not ok"], 5):
+        with pytest.raises(InvalidName):
+            Topics(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption):
+        Topics([])
+    with pytest.raises(InvalidOption):
+        Topics(re.compile(b"t"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="lookupd"):
+        Reader(re.compile("t"), "c", ignore, nsqd_tcp_addresses="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_topics_in_one_window(kind: Kind) -> None:
+    gate = Gate()
+    seen: Counter[str] = Counter()
+
+    def handler(message: Message) -> None:
+        seen[message.topic] += 1
+        gate(message)
+
+    with running_nsqd(kind) as nsqd, Producer(nsqd.tcp_address) as producer:
+        for topic in ("a", "b", "c"):
+            producer.multi_publish(topic, [b"x"] * 20)
+        with Reader(["a", "b", "c"], "ch", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=6) as reader:
+            wait_for(lambda: gate.inside == 6)
+            # Two each: the window is dealt out by topic.
+            assert seen == {"a": 2, "b": 2, "c": 2}
+            assert {name: each["in_flight"] for name, each in reader.stats()["topics"].items()} == seen
+            gate.open.set()
+            wait_for(lambda: reader.stats()["finished"] == 60)
+            stats = reader.stats()
+    assert gate.most_inside == 6
+    assert reader.topic == "a,b,c"
+    assert sorted(stats["connections"]) == [f"{nsqd.tcp_address}/{topic}" for topic in "abc"]
+    assert stats["known"] == [nsqd.tcp_address]
+    assert [each["finished"] for each in stats["topics"].values()] == [20, 20, 20]
+
+
+def test_a_list_is_found_through_nsqlookupd() -> None:
+    seen: Counter[str] = Counter()
+    with cluster() as (lookupd, nsqd), Producer(nsqd.tcp_address) as producer:
+        producer.publish("a", b"x")
+
+        def handler(message: Message) -> None:
+            seen[message.topic] += 1
+
+        with Reader(["a", "b"], "ch", handler, lookupd_http_addresses=lookupd.http_address, **FAST):
+            wait_for(lambda: seen == {"a": 1})
+            producer.publish("b", b"x")
+            wait_for(lambda: seen == {"a": 1, "b": 1})
+
+
+def test_backoff_is_by_topic() -> None:
+    changes: list[tuple[int, str]] = []
+
+    def handler(message: Message) -> None:
+        if message.topic == "bad":
+            raise ValueError("the database of bad is away")
+
+    def on_backoff(level: int, seconds: float, topic: str) -> None:
+        changes.append((level, topic))
+
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        producer.multi_publish("bad", [b"x"] * 5)
+        reader = Reader(
+            ["good", "bad"],
+            "ch",
+            handler,
+            nsqd_tcp_addresses=nsqd.tcp_address,
+            max_in_flight=10,
+            backoff_multiplier=60,
+            on_backoff=on_backoff,
+        )
+        with reader:
+            wait_for(lambda: reader.stats()["backoff_level"] == 1)
+            producer.multi_publish("good", [b"x"] * 100)
+            wait_for(lambda: reader.stats()["topics"]["good"]["finished"] == 100)
+            stats = reader.stats()
+    assert {name: each["backoff_level"] for name, each in stats["topics"].items()} == {"good": 0, "bad": 1}
+    assert stats["connections"][f"{nsqd.tcp_address}/bad"]["rdy"] == 0
+    assert stats["connections"][f"{nsqd.tcp_address}/good"]["share"] == 10
+    assert changes == [(1, "bad")]
+
+
+def test_a_topic_recovers_beside_one_that_flows() -> None:
+    failures = 2
+
+    def handler(message: Message) -> None:
+        nonlocal failures
+        if message.topic == "bad" and failures:
+            failures -= 1
+            raise ValueError
+
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        for topic in ("good", "bad"):
+            producer.multi_publish(topic, [b"x"] * 30)
+        options: dict[str, Any] = {"max_in_flight": 4, "backoff_multiplier": 0.01, "default_requeue_delay": 0.0}
+        with Reader(["good", "bad"], "ch", handler, nsqd_tcp_addresses=nsqd.tcp_address, **options) as reader:
+            wait_for(lambda: [each["finished"] for each in reader.stats()["topics"].values()] == [30, 30])
+            wait_for(lambda: reader.stats()["backoff_level"] == 0)
+    assert failures == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_topics_of_a_pattern_come_and_go(kind: Kind) -> None:
+    """Twelve topics come, are handled and are deleted, while another flows; none is created again by the Reader."""
+    seen: Counter[str] = Counter()
+
+    def handler(message: Message) -> None:
+        seen[message.topic] += 1
+
+    with (
+        cluster(kind) as (lookupd, nsqd),
+        Producer(nsqd.tcp_address) as producer,
+        Reader(
+            re.compile("^event"),
+            "ch",
+            handler,
+            lookupd_http_addresses=lookupd.http_address,
+            max_in_flight=20,
+            **FAST,
+        ) as reader,
+        NsqdHTTPClient(nsqd.http_address) as client,
+    ):
+        for wave in range(3):
+            names = [f"event.{wave}.{number}" for number in range(4)]
+            for name in ["event.steady", "other", *names]:
+                producer.multi_publish(name, [b"x"] * 10)
+            wait_for(lambda names=names: all(seen[name] == 10 for name in names))  # type: ignore[misc]
+            wait_for(lambda: reader.stats()["in_flight"] == 0)
+            for name in names:
+                client.delete_topic(name)
+            wait_for(lambda: list(reader.stats()["topics"]) == ["event.steady"], timeout=60)
+        wait_for(lambda: seen["event.steady"] == 30)
+        stats = reader.stats()
+        assert (stats["finished"], len(stats["connections"])) == (150, 1)
+        assert stats["topics"]["event.steady"]["finished"] == 30
+        wait_for(lambda: subscriptions(nsqd.tcp_address) == 1)
+        assert topics_at(nsqd) == {"event.steady", "other"}
+
+
+def test_a_topic_that_only_nsqlookupd_has_forgotten_is_released_after_two_rounds() -> None:
+    """With a handler at work: it may still answer."""
+    gate = Gate()
+    with cluster() as (lookupd, nsqd), Producer(nsqd.tcp_address) as producer:
+        producer.multi_publish("t", [b"x"] * 3)
+        with (
+            Reader(
+                re.compile("^t$"),
+                "ch",
+                gate,
+                lookupd_http_addresses=lookupd.http_address,
+                max_in_flight=2,
+                concurrency=1,
+                **FAST,
+            ) as reader,
+            LookupdClient(lookupd.http_address) as client,
+        ):
+            gate.entered.wait()
+            client.delete_topic("t")
+            # The message that no handler had begun went back.
+            wait_for(lambda: reader.stats()["in_flight"] == 1 and reader.stats()["requeued"] == 1)
+            assert reader.stats()["topics"]["t"]["connections"] == 1
+            gate.open.set()
+            wait_for(lambda: reader.stats()["topics"] == {})
+            assert (reader.stats()["finished"], reader.stats()["connections"]) == (1, {})

@@ -1,0 +1,35 @@
+"""What the driver says of daemons that do not answer; ``test_driver`` has the batches without them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from gnsq_like.errors import HTTPError
+from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.source.daemons import Daemons
+from tests.support.daemons import running_nsqd
+
+#: Nothing listens there.
+AWAY = "127.0.0.1:1"
+
+
+def daemons(tcp: str, http: str) -> Daemons:
+    given = {"topic": "t", "channel": "c", "nsqdTcpAddresses": tcp, "nsqdHttpAddresses": http}
+    return Daemons(parse_options(SourceOptions, given))
+
+
+def test_if_all_are_away_the_error_says_so_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(HTTPError, match=AWAY):
+        daemons(AWAY, AWAY).prepare()
+    assert caplog.messages == []
+
+
+def test_one_that_is_away_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with running_nsqd() as nsqd:
+        some = daemons(f"{nsqd.tcp_address},{AWAY}", f"{nsqd.http_address},{AWAY}")
+        some.prepare()
+        assert list(some.depths()) == [nsqd.tcp_address]
+    [message] = caplog.messages
+    assert AWAY in message and message.endswith("; this daemon is left out until it answers")
