@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gnsq_like.http.nsqd import NsqdHTTPClient
     from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
     from gnsq_like.producer.producer import Producer
+    from gnsq_like.reader.arguments import ReaderArguments
     from gnsq_like.reader.batch import Batch
     from gnsq_like.reader.group import ReaderGroup
     from gnsq_like.reader.message import Message
@@ -40,6 +41,7 @@ __all__ = [
     "NsqdNode",
     "Producer",
     "Reader",
+    "ReaderArguments",
     "ReaderGroup",
     "Requeue",
     "__version__",
@@ -65,6 +67,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "NsqdNode": "gnsq_like.http.nsqlookupd",
             "Producer": "gnsq_like.producer.producer",
             "Reader": "gnsq_like.reader.reader",
+            "ReaderArguments": "gnsq_like.reader.arguments",
             "ReaderGroup": "gnsq_like.reader.group",
             "Requeue": "gnsq_like.errors",
             "deadletter": "gnsq_like.deadletter",

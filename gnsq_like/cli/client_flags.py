@@ -64,6 +64,7 @@ HELP: Mapping[str, str] = {
     "output_buffer_size": "nsqd's output buffer in bytes; -1: none",
     "output_buffer_timeout": "time that a message may wait in it; -1: no limit",
     "quorum": "replicas that must be confirmed; default: all",
+    "rate_limit": "messages a second, redeliveries included",
     "replicas": "nsqds to which each message is published",
     "retry_unknown": "publish again if nsqd's answer was lost, at the risk of a duplicate",
     "sample_rate": "percentage of the channel's messages to receive; nsqd drops the others; 0: all",

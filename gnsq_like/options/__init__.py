@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from gnsq_like._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from gnsq_like.options.keywords import (
+        ConnectionOptionsDict,
+        DiscoveryOptionsDict,
+        ProducerOptionsDict,
+        ReaderOptionsDict,
+    )
     from gnsq_like.options.options import (
         DEFAULT_OUTPUT_BUFFER_SIZE,
         DEFAULT_OUTPUT_BUFFER_TIMEOUT,
@@ -24,9 +30,13 @@ __all__ = [
     "DEFAULT_OUTPUT_BUFFER_SIZE",
     "DEFAULT_OUTPUT_BUFFER_TIMEOUT",
     "ConnectionOptions",
+    "ConnectionOptionsDict",
     "DiscoveryOptions",
+    "DiscoveryOptionsDict",
     "ProducerOptions",
+    "ProducerOptionsDict",
     "ReaderOptions",
+    "ReaderOptionsDict",
     "check_option",
     "make_options",
     "option_names",
@@ -34,4 +44,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "gnsq_like.options.options"))
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {name: f"gnsq_like.options.{'keywords' if name.endswith('Dict') else 'options'}" for name in __all__},
+    )

@@ -337,6 +337,8 @@ class ReaderOptions(DiscoveryOptions):
 
     #: Maximum number of messages in flight, on all connections together.
     max_in_flight: int = _option(1, kind=int, minimum=0)
+    #: Messages a second that the Reader receives, redeliveries included; None for no limit.
+    rate_limit: float | None = _option(None, above=0, also=(None,))
     #: Maximum number of handlers that run at once; None for max_in_flight.
     concurrency: int | None = _option(None, kind=int, minimum=1, also=(None,))
     #: Number of deliveries after which a message is given up; 0 for never.

@@ -244,6 +244,10 @@ class Charge:
         """The charge right after `sent(rdy)`."""
         return max(rdy + self.reserved, self.in_flight + self.coming_after(rdy, now))
 
+    def exposed(self, now: float, answers: int = 0) -> int:
+        """The messages that may arrive without another command; after so many `answers`, if that is given."""
+        return max(self.rdy - (self.in_time - answers), self._coming(now))
+
     def firm(self, rdy: int) -> int:
         """The charge with `rdy` in force, without messages that may be on the network."""
         return max(rdy + self.reserved, self.in_flight)

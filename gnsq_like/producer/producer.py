@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from gevent import monkey
 from gevent.event import AsyncResult
@@ -28,7 +28,7 @@ from gevent.event import AsyncResult
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ProducerOptions, make_options, option_names
+from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.outcomes import PublishCounts
@@ -213,7 +213,7 @@ class Producer(KnownAttributes):
         on_disconnect: Callable[[str, NSQError | None], object] | None = None,
         on_error: Callable[[str, NSQError], object] | None = None,
         on_auth: Callable[[str, Authorized], object] | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptionsDict],
     ) -> None:
         self.options = make_options(ProducerOptions, options)
         self._addresses = parse_addresses(nsqd_tcp_addresses)

@@ -19,7 +19,8 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
-from gnsq_like.policy.rdy import Mode, Settings, plan
+from gnsq_like.policy.rate_limit import COMMANDS, RateLimit, plan_limited
+from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.hooks import Overdue
 from gnsq_like.reader.message import Message
@@ -75,6 +76,8 @@ class FlowControl:
         self._draw = draw
         self.max_in_flight = options.max_in_flight
         self.paused = False
+        #: None without a rate limit.
+        self._limit: RateLimit | None = None
         #: The topics that are consumed, and those that are gone while their last connections are.
         self.topics: dict[str, TopicFlow] = {}
         #: The earliest end of a backoff block, at the last plan.
@@ -121,6 +124,7 @@ class FlowControl:
         """A connection subscribed."""
         self.subscriptions[subscription] = None
         subscription.topic_flow.connections += 1
+        subscription.follow_traffic(self._limit is None)
         self.plan_soon()
 
     def lose(self, subscription: Subscription) -> None:
@@ -151,6 +155,9 @@ class FlowControl:
         subscription.topic_flow.counts.received += count
         if self._stopped:
             return
+        if self._limit is not None:
+            self._limit.take(count, subscription.connection.last_received_at)
+            wants_plan = wants_plan or subscription.charge.in_time >= subscription.charge.rdy
         if wants_plan:
             self.plan_soon()
         self._adjust_soon(subscription, after_handlers=True)
@@ -176,6 +183,7 @@ class FlowControl:
             for message in messages:
                 self._changed(topic, judge(message._stamp, now))
         overdue = sum(message._is_overdue for message in messages) if subscription.charge.reserved else 0
+        self._spare_tokens(subscription, count - overdue, now)
         self._answered(subscription, count, overdue, now)
 
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
@@ -191,6 +199,7 @@ class FlowControl:
             self._changed(topic, topic.backoff.failure(message._stamp, now))
         else:
             self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
+        self._spare_tokens(subscription, int(not message._is_overdue), now)
         self._answered(subscription, 1, int(message._is_overdue), now)
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
@@ -209,6 +218,16 @@ class FlowControl:
         """Answers have been passed to the connection."""
         if self.on_drained is not None and not self.in_flight:
             self.on_drained()
+
+    def _spare_tokens(self, subscription: Subscription, answers: int, now: float) -> None:
+        """RDY 0 before answers for which nsqd could send more messages than the rate limit allows."""
+        limit, charge = self._limit, subscription.charge
+        if limit is None or self._stopped or not charge.rdy:
+            return
+        if limit.overdraws([each.charge for each in self.subscriptions], charge, answers, now):
+            limit.sent(False, now)
+            subscription.grant(0, now)
+            self.plan_soon()
 
     def _answered(self, subscription: Subscription, count: int, overdue: int, now: float) -> None:
         charge = subscription.charge
@@ -247,6 +266,8 @@ class FlowControl:
 
         Not while shares are about to grow, for instance because a silent connection delivered its first message.
         """
+        if self._limit is not None:  # whose tokens come with time, without answers
+            return self.in_flight >= max(1, int(_STARVED_SHARE * self.max_in_flight))
         return not (self._plan_due or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
@@ -271,16 +292,11 @@ class FlowControl:
         if self._stopped:
             return
         now = time.monotonic()
-        result = plan(
-            [subscription.charge for subscription in self.subscriptions],
-            max_in_flight=0 if self.paused else self.max_in_flight,
-            now=now,
-            mode=self._modes(),
-            settings=self.settings,
-            draw=self._draw,
-        )
+        result = self._plan(now)
         for subscription, rdy in result.changes:
             assert isinstance(subscription, Subscription)
+            if self._limit is not None:
+                self._limit.sent(rdy > subscription.charge.rdy, now)
             subscription.grant(rdy, now)
         self._blocked_until = min(
             (topic.backoff.until for topic in self.topics.values() if topic.backoff.until is not None), default=None
@@ -289,6 +305,40 @@ class FlowControl:
         self._grows = result.grows
         self._turns = result.turns
         self._set_turns_timer(now)
+
+    def _plan(self, now: float) -> Plan:
+        charges = [subscription.charge for subscription in self.subscriptions]
+        most, mode, limit = 0 if self.paused else self.max_in_flight, self._modes(), self._limit
+        if limit is not None and mode is Mode.FLOWING:
+            return plan_limited(charges, limit, max_in_flight=most, now=now, settings=self.settings, draw=self._draw)
+        wake_at: float | None = None
+        if limit is not None:
+            # While the backoff of a topic tests: its charges are within what is in flight and the tokens, too.
+            in_flight = sum(charge.in_flight for charge in charges)
+            most = min(most, in_flight + max(0, int(limit.tokens(now))))
+            wake_at = max(limit.when(1, now), now + 1 / COMMANDS)
+        result = plan(charges, max_in_flight=most, now=now, mode=mode, settings=self.settings, draw=self._draw)
+        if wake_at is not None:
+            result.next_at = wake_at if result.next_at is None else min(result.next_at, wake_at)
+        return result
+
+    @property
+    def rate_limit(self) -> float | None:
+        """Messages a second, or None."""
+        return None if self._limit is None else self._limit.rate
+
+    def set_rate_limit(self, rate: float | None) -> None:
+        """Messages a second from now on, or None. Never switches."""
+        if rate == self.rate_limit:
+            return
+        now = time.monotonic()
+        if rate is not None and self._limit is not None:
+            self._limit.change(rate, now)
+        else:
+            self._limit = None if rate is None else RateLimit(rate, now)
+            for subscription in self.subscriptions:
+                subscription.follow_traffic(rate is None)
+        self.plan_soon()
 
     def _modes(self) -> Mode | Mapping[Hashable, Mode]:
         modes: dict[Hashable, Mode] = {name: topic.backoff.mode for name, topic in self.topics.items()}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import gevent
 
@@ -24,7 +24,7 @@ from gnsq_like.addresses import parse_addresses
 from gnsq_like.discovery.redial import Redialer, Target
 from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ReaderOptions, make_options, option_names
+from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handler, Handlers, check_handler
@@ -105,7 +105,7 @@ class Reader(Steering, KnownAttributes):
         on_timeout: Callable[[Message], object] | None = None,
         on_giving_up: Callable[[Message], object] | None = None,
         on_expired: Callable[[Message], object] | None = None,
-        **options: Any,
+        **options: Unpack[ReaderOptionsDict],
     ) -> None:
         encode_channel(channel)
         super().__init__(make_options(ReaderOptions, options))
@@ -190,6 +190,7 @@ class Reader(Steering, KnownAttributes):
         flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)
         flow.max_in_flight = self._max_in_flight
         flow.paused = self._paused
+        flow.set_rate_limit(self._rate_limit)
         handlers = Handlers(
             self.handler,
             self._name,

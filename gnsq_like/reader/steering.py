@@ -12,6 +12,7 @@ class Steering:
     def __init__(self, options: ReaderOptions) -> None:
         self.options = options
         self._max_in_flight = options.max_in_flight
+        self._rate_limit = options.rate_limit
         self._paused = False
         #: "new", "running", "stopping" or "stopped".
         self._state = "new"
@@ -27,6 +28,17 @@ class Steering:
     def max_in_flight(self, value: int) -> None:
         make_options(ReaderOptions, {"max_in_flight": value})
         self._max_in_flight = value
+        self._steer()
+
+    @property
+    def rate_limit(self) -> float | None:
+        """Messages a second, or None for no limit; may be changed at any time, from any thread."""
+        return self._rate_limit
+
+    @rate_limit.setter
+    def rate_limit(self, value: float | None) -> None:
+        make_options(ReaderOptions, {"rate_limit": value})
+        self._rate_limit = value
         self._steer()
 
     def pause(self) -> None:
@@ -60,5 +72,6 @@ class Steering:
     def _follow(self, running: Running) -> None:
         running.flow.max_in_flight = self._max_in_flight
         running.flow.paused = self._paused
+        running.flow.set_rate_limit(self._rate_limit)
         running.flow.plan_soon()
         running.handlers.set_concurrency(self._concurrency())

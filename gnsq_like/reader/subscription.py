@@ -183,11 +183,19 @@ class Subscription:
         )
         if negotiated.counts_rdy_down:
             self.renewal = Renewal()
-        elif self._adaptive:
-            buffer_timeout = negotiated.output_buffer_timeout
+        self.follow_traffic(True)
+
+    def follow_traffic(self, wanted: bool) -> None:
+        """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
+        if not wanted or not self._adaptive or self.renewal is not None:
+            self.adaptive_rdy = None
+        elif self.adaptive_rdy is None:
+            connection, buffer_timeout = self.connection, self.connection.negotiated.output_buffer_timeout
             self.adaptive_rdy = AdaptiveRdy(
                 connection.round_trip, _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout
             )
+            if connection.rdy:
+                self.adaptive_rdy.sent(connection.rdy, time.monotonic())
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""

@@ -22,7 +22,7 @@ WITHOUT_EFFECT = frozenset({"read_timeout", "rdy_redistribute_interval"})
 #: Values of go-nsq's tls_min_version; ours is TLS 1.2 at least.
 _TLS_VERSIONS = frozenset({"ssl3.0", "tls1.0", "tls1.1", "tls1.2"})
 #: The floats that are not seconds.
-_PLAIN_FLOATS = frozenset({"lookupd_poll_jitter"})
+_PLAIN_FLOATS = frozenset({"lookupd_poll_jitter", "rate_limit"})
 _TRUE = frozenset({"true", "t", "yes", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "off", "0"})
 

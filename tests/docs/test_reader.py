@@ -32,7 +32,8 @@ def test_default_and_unit_of_an_option(option):
     value = getattr(ReaderOptions(), option.name)
     if option.name not in IN_WORDS:
         assert default == (f"``{value:g}``" if isinstance(value, float) else f"``{value!r}``")
-    assert (unit == "s") == (option.metadata["kind"] is float and option.name != "lookupd_poll_jitter")
+    is_a_time = option.metadata["kind"] is float and option.name not in ("lookupd_poll_jitter", "rate_limit")
+    assert (unit == "s") == is_a_time
     assert len(meaning) > 10
     for choice in option.metadata["choices"]:
         assert f'"{choice}"' in meaning

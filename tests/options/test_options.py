@@ -120,9 +120,9 @@ def test_an_unknown_name_is_refused_and_the_nearest_named(options, part):
 
 def test_reader_and_producer_refuse_each_others_options():
     with pytest.raises(InvalidOption):
-        Producer("127.0.0.1:4150", max_in_flight=5)
+        Producer("127.0.0.1:4150", max_in_flight=5)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption):
-        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", max_pending_count=5)
+        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", max_pending_count=5)  # type: ignore[call-arg]
 
 
 def test_a_wrong_option_is_also_a_value_error():

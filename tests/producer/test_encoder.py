@@ -85,9 +85,9 @@ def test_wrong_arguments():
     with pytest.raises(InvalidAddress):
         Producer("http://127.0.0.1:4150")
     with pytest.raises(InvalidOption, match="did you mean timeout"):
-        Producer(ADDRESS, timeoutt=3)
+        Producer(ADDRESS, timeoutt=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="json, msgpack"):
-        Producer(ADDRESS, encoder="pickle")
+        Producer(ADDRESS, encoder="pickle")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("body", [b"x", bytearray(b"x"), memoryview(b"x")])

@@ -74,7 +74,7 @@ def test_the_error_says_what_is_wrong_and_with_what() -> None:
 def test_a_decoder_that_could_not_work_is_refused() -> None:
     for wrong in ("yaml", asynchronous, lambda: None):
         with pytest.raises(InvalidOption, match="decoder"):
-            Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", decoder=wrong)
+            Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", decoder=wrong)  # type: ignore[arg-type]
     decode = make_decoder(lambda body: asynchronous(body))
     assert decode is not None
     with pytest.raises(DecodeError, match="it returned a coroutine"):

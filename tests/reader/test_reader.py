@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said_at_once(arguments, error):
 
 def test_an_option_with_a_typing_error_is_told_with_the_right_name():
     with pytest.raises(InvalidOption, match="did you mean max_in_flight"):
-        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", max_in_flihgt=3)
+        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", max_in_flihgt=3)  # type: ignore[call-arg]
 
 
 def test_a_reader_starts_once_at_a_time(nsqd):

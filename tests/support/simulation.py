@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.rate_limit import RateLimit, plan_limited
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from tests.support.virtual_nsqd import Clock, Link, Message, Nsqd
@@ -66,6 +67,7 @@ class Reader:
         lag: Callable[[], float] | None = None,
         quiet_timer: bool = True,
         requeue_delay: float = 1.0,
+        rate_limit: float | None = None,
     ) -> None:
         self.clock = clock
         self.rng = rng
@@ -77,6 +79,7 @@ class Reader:
         self.lag = lag
         self.quiet_timer = quiet_timer
         self.requeue_delay = requeue_delay
+        self.limit = None if rate_limit is None else RateLimit(rate_limit, clock.now)
         self.connections: list[Connection] = []
         self.plan = Plan()
         self.plans = 0
@@ -155,6 +158,9 @@ class Reader:
             return
         now, charge = self.clock.now, connection.charge
         again = charge.received(len(batch), now)
+        if self.limit is not None:
+            self.limit.take(len(batch), now)
+            again = again or charge.in_time >= charge.rdy
         connection.level.received(len(batch), charge.in_flight, now)
         connection.unanswered.update(batch)
         done: list[Message] = []
@@ -197,6 +203,7 @@ class Reader:
         connection.unanswered.difference_update(messages)
         late = connection.overdue.intersection(messages)
         connection.overdue -= late
+        is_short = self.limit is not None and self._spare_tokens(self.limit, connection, len(messages) - len(late))
         freed = charge.answered(len(messages), now, reserved=len(late))
         verdict = {"finish": self.backoff.success, "requeue": self.backoff.failure, "quiet": self.backoff.inconclusive}
         changed = False
@@ -205,7 +212,7 @@ class Reader:
             changed |= verdict[what](message.stamp, now)
         self._forget(connection)
         # RDY leaves before the answer, see backoff.py.
-        if changed or freed:
+        if changed or freed or is_short:
             self.replan()
         else:
             self.adjust(connection)
@@ -217,12 +224,28 @@ class Reader:
 
     # -- decisions
 
+    def _spare_tokens(self, limit: RateLimit, connection: Connection, answers: int) -> bool:
+        """RDY 0 before answers for which there are too few tokens."""
+        now, charges = self.clock.now, [each.charge for each in self.connections]
+        if not limit.overdraws(charges, connection.charge, answers, now):
+            return False
+        limit.sent(False, now)
+        connection.charge.sent(0, now)
+        self.adjust(connection)
+        return True
+
     def replan(self) -> None:
         now = self.clock.now
         self.plans += 1
         charges = [connection.charge for connection in self.connections]
         mode, limit = self.backoff.mode, self.max_in_flight
-        if self.checked:
+        if self.limit is not None and mode is not Mode.FLOWING:
+            limit = min(limit, sum(each.in_flight for each in charges) + max(0, int(self.limit.tokens(now))))
+        if self.limit is not None and mode is Mode.FLOWING:
+            self.plan = check_limited(
+                charges, self.limit, max_in_flight=limit, now=now, settings=self.settings, rng=self.rng
+            )
+        elif self.checked:
             self.plan = check_plan(
                 charges, max_in_flight=limit, now=now, mode=mode, settings=self.settings, rng=self.rng
             )
@@ -232,7 +255,7 @@ class Reader:
             )
         for key, rdy in self.plan.changes:
             assert isinstance(key, Connection)
-            if not self.checked:
+            if not self.checked and (self.limit is None or mode is not Mode.FLOWING):
                 key.charge.sent(rdy, now)
             self.adjust(key)
         for connection in self.connections:
@@ -312,6 +335,43 @@ class Reader:
     def _time_is_up(self) -> None:
         if self.backoff.time_is_up(self.clock.now):
             self.replan()
+
+
+def check_limited(
+    charges: list[Charge],
+    limit: RateLimit,
+    *,
+    max_in_flight: int,
+    now: float,
+    settings: Settings,
+    rng: random.Random,
+) -> Plan:
+    """As `check_plan`, with a rate limit."""
+    charged = sum(charge.at(now) for charge in charges)
+    exposed = sum(charge.exposed(now) for charge in charges)
+    before = {charge.key: charge.rdy for charge in charges}
+    table = {charge.key: charge for charge in charges}
+
+    def ask() -> Plan:
+        return plan_limited(charges, limit, max_in_flight=max_in_flight, now=now, settings=settings, draw=rng.random)
+
+    made = ask()
+    assert made.next_at is None or made.next_at > now
+    raised = [key for key, rdy in made.changes if rdy > before[key]]
+    assert len(raised) <= 1, "one raise at a time"
+    assert not raised or len(made.changes) == 1, "raises and decreases apart"
+    assert len({key for key, _ in made.changes}) == len(made.changes), "one RDY for each"
+    for key, rdy in made.changes:
+        assert rdy != before[key], "only real changes"
+        limit.sent(rdy > before[key], now)
+        table[key].sent(rdy, now)
+    assert sum(charge.at(now) for charge in charges) <= max(max_in_flight, charged), "the window"
+    assert sum(charge.exposed(now) for charge in charges) <= max(limit.tokens(now), exposed), "the tokens"
+    assert all(0 <= charge.rdy <= charge.max_rdy for charge in charges)
+    assert all(charge.rdy == before[charge.key] for charge in charges if charge.closing)
+    again = ask()
+    assert again.changes == [], ("planning twice", made, again, charges)
+    return made
 
 
 def check_plan(

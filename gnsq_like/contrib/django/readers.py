@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from django import db
 from django.dispatch import Signal
@@ -24,7 +24,7 @@ from gnsq_like.contrib.django import conf, signals
 from gnsq_like.contrib.shared.declared import Declared as DeclaredReader
 
 if TYPE_CHECKING:
-    from gnsq_like import Message, Reader
+    from gnsq_like import Message, Reader, ReaderArguments
     from gnsq_like.contrib.prometheus import Metrics
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -114,7 +114,7 @@ def reader(
     *,
     name: str | None = None,
     batch: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[ReaderArguments],
 ) -> Callable[[_F], _F]:
     """Declare the decorated function a handler, which ``manage.py nsq_run`` calls for each message.
 

@@ -31,7 +31,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from gnsq_like import Batch, Producer, Reader, ReaderGroup
 from gnsq_like.contrib.shared.declared import Declared
@@ -48,6 +48,7 @@ from gnsq_like.contrib.shared.settings import Settings, make_settings
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from gnsq_like import ReaderArguments
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.testing import Published, RunningNsqd
 
@@ -198,7 +199,7 @@ class NSQ:
         *,
         name: str | None = None,
         batch: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[ReaderArguments],
     ) -> Callable[[_F], _F]:
         """Declare the decorated function the handler of a reader, and return it unchanged.
 

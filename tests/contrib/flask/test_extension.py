@@ -165,7 +165,7 @@ def test_a_wrong_declaration_is_an_error_at_once():
     with pytest.raises(InvalidName):
         nsq.reader("no topic", "c")(print)
     with pytest.raises(InvalidOption, match="max_in_flight"):
-        nsq.reader("t", "c", max_inflight=3)(print)
+        nsq.reader("t", "c", max_inflight=3)(print)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="size"):
         nsq.reader("t", "c", batch={"size": 0})(print)
     nsq.reader("t", "c")(print)
