@@ -119,7 +119,7 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession
-        batch = parse(rows, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
+        batch = parse(rows, self._schema, self._pipeline.timestamp_unit).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             seen_at, groups = count(batch)
             if seen_at is None:
@@ -193,7 +193,10 @@ class BatchWriter:
         assert self._schema is not None  # without one everything fits
         options = self._pipeline.sink_options
         most = options.longest_body if options is not None else 2**31
-        describe = F.udf(DescribeRejected(self._schema, most, self._pipeline.place("rejected")), DDL, useArrow=False)
+        describing = DescribeRejected(
+            self._schema, most, self._pipeline.place("rejected"), self._pipeline.timestamp_unit
+        )
+        describe = F.udf(describing, DDL, useArrow=False)
         described = describe(
             "id",
             "body",
