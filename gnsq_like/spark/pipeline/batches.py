@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from gnsq_like.spark.pipeline import metrics, paths
+from gnsq_like.spark.pipeline import kept_schema, metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
@@ -84,6 +84,8 @@ class BatchWriter:
         self._clock = clock
         #: The latest time of day when a batch began.
         self._latest = 0.0
+        #: Whether the table has the schema of its rows beside it.
+        self._is_schema_kept = False
         self._query_id = ""
         self._is_named = threading.Event()
         #: The error of the last batch; Spark only keeps its text.
@@ -163,6 +165,9 @@ class BatchWriter:
             return
         path = self._path("data", seen_at, number)
         if count:
+            if not self._is_schema_kept:
+                kept_schema.keep(rows.sparkSession, self._pipeline.place("data"), self._schema)
+                self._is_schema_kept = True
             paths.write_parquet(table, path)
         else:
             paths.remove(rows.sparkSession, path)
