@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from gnsq_like.spark.pipeline import metrics, paths
+from gnsq_like.spark.pipeline import kept_schema, metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
@@ -84,6 +84,8 @@ class BatchWriter:
         self._clock = clock
         #: The latest time of day when a batch began.
         self._latest = 0.0
+        #: Whether the table has the schema of its rows beside it.
+        self._is_schema_kept = False
         self._query_id = ""
         self._is_named = threading.Event()
         #: The error of the last batch; Spark only keeps its text.
@@ -119,7 +121,7 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession
-        batch = parse(rows, self._schema).persist(StorageLevel.MEMORY_AND_DISK)
+        batch = parse(rows, self._schema, self._pipeline.timestamp_unit).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             seen_at, groups = count(batch)
             if seen_at is None:
@@ -163,6 +165,9 @@ class BatchWriter:
             return
         path = self._path("data", seen_at, number)
         if count:
+            if not self._is_schema_kept:
+                kept_schema.keep(rows.sparkSession, self._pipeline.place("data"), self._schema)
+                self._is_schema_kept = True
             paths.write_parquet(table, path)
         else:
             paths.remove(rows.sparkSession, path)
@@ -193,7 +198,10 @@ class BatchWriter:
         assert self._schema is not None  # without one everything fits
         options = self._pipeline.sink_options
         most = options.longest_body if options is not None else 2**31
-        describe = F.udf(DescribeRejected(self._schema, most, self._pipeline.place("rejected")), DDL, useArrow=False)
+        describing = DescribeRejected(
+            self._schema, most, self._pipeline.place("rejected"), self._pipeline.timestamp_unit
+        )
+        describe = F.udf(describing, DDL, useArrow=False)
         described = describe(
             "id",
             "body",

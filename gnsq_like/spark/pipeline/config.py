@@ -21,12 +21,15 @@ from gnsq_like.spark.sink.publishing import SinkOptions
 #: The possible formats of the table.
 FORMATS = ("parquet", "delta")
 
+#: The units of a TIMESTAMP that is a number.
+TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
+
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
 _TABLES = ("source", "dead_letters", "spark")
 #: The fields that are in the table [parse].
-_PARSE = ("schema", "stop_above")
+_PARSE = ("schema", "stop_above", "timestamp_unit")
 
 
 class BadPipelineFile(UsageError):
@@ -51,6 +54,8 @@ class Pipeline:
     #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
     #: anything of that batch is written. 1 never ends it.
     stop_above: float = 0.9
+    #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
+    timestamp_unit: str = "s"
     #: The format of the table: "parquet" or "delta".
     format: str = "parquet"
     #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
@@ -79,6 +84,9 @@ class Pipeline:
             raise InvalidOption("format", self.format, f"it must be one of {', '.join(FORMATS)}")
         if not 0 < self.stop_above <= 1:
             raise InvalidOption("parse.stop_above", self.stop_above, "it must be above 0, and at most 1")
+        if self.timestamp_unit not in TIMESTAMP_UNITS:
+            reason = f"it must be one of {', '.join(TIMESTAMP_UNITS)}"
+            raise InvalidOption("parse.timestamp_unit", self.timestamp_unit, reason)
         for name in ("dedupe_within", "trigger"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")

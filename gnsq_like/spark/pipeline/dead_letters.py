@@ -24,10 +24,12 @@ class DescribeRejected:
 
     :param most_bytes: the size limit of the dead-letter topic; longer letters have their body cut
     :param rejected: where the whole body is kept
+    :param unit: the unit of a TIMESTAMP that is a number
     """
 
-    def __init__(self, schema: StructType, most_bytes: int, rejected: str) -> None:
+    def __init__(self, schema: StructType, most_bytes: int, rejected: str, unit: str = "s") -> None:
         self._schema = schema
+        self._unit = unit
         self._most_bytes = most_bytes
         self._rejected = rejected
 
@@ -51,7 +53,7 @@ class DescribeRejected:
             timestamp_ns=timestamp_us * 1000,
             given_up_ns=seen_us * 1000,
             body=bytes(body),
-            reason=reason_for(bytes(body), self._schema),
+            reason=reason_for(bytes(body), self._schema, self._unit),
         )
         return letter.reason, pack_within(self._most_bytes, letter, self._rejected)
 

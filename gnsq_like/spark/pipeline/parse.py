@@ -3,7 +3,8 @@
 ``from_json`` reads ``{"a": 1} rubbish`` as ``{"a": 1}``, takes the first of several objects for all of them, and
 replaces bytes that are not UTF-8: part of a message would silently be lost. So a body is parsed as the only element of
 an array in an outer object: then all of it must be JSON, and a single object. A body that closes the array itself is
-recognized by the additional keys of the outer object, and one that also closes that object by a missing key.
+recognized by the additional keys of the outer object, and one that also closes that object by a missing key. The values
+of fields are read as text, and ``exact`` makes the schema's types of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+
+from gnsq_like.spark.pipeline import exact
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -47,23 +50,28 @@ def _parts(kind: DataType) -> Iterator[DataType]:
         yield from _parts(kind.valueType)
 
 
-def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:
+def parse(rows: DataFrame, schema: StructType | None, unit: str = "s") -> DataFrame:
     """Add ``parsed``, the body as it is to be stored, and ``fits``, whether it fits the schema.
 
     :param schema: the fields of the JSON object; None keeps bodies as they are, and all fit
+    :param unit: the unit of a TIMESTAMP that is a number
     """
     if schema is None:
         return rows.withColumn(PARSED, F.col("body")).withColumn(FITS, F.lit(True))
     text = F.col("body").cast("string")
-    around = F.concat(F.lit(_HEAD), text, F.lit(_TAIL))
+    around = F.concat(F.lit(_HEAD), exact.marked(text), F.lit(_TAIL))
     outer = StructType(
         [
-            StructField("body", ArrayType(schema)),
+            StructField("body", ArrayType(exact.plain(schema))),
             StructField(_END, BooleanType()),
             StructField(_CORRUPT, StringType()),
         ]
     )
-    options = {"columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false", "timeZone": "UTC"}
+    options = {
+        "columnNameOfCorruptRecord": _CORRUPT,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",  # those that are allowed are marked
+    }
     found = rows.withColumn("_found", F.from_json(around, outer, options))
     first = F.get(F.col("_found.body"), F.lit(0))
     fits = (
@@ -73,9 +81,11 @@ def parse(rows: DataFrame, schema: StructType | None) -> DataFrame:
         & first.isNotNull()
         & F.is_valid_utf8(text)
         & F.when(text.rlike(r"\]\s*,"), F.size(F.json_object_keys(around)) == 2).otherwise(F.lit(True))
+        & exact.fits(first, schema, unit)
         & _complete(first, schema)
     )
-    return found.withColumn(PARSED, first).withColumn(FITS, F.coalesce(fits, F.lit(False))).drop("_found")
+    found = found.withColumn(FITS, F.coalesce(fits, F.lit(False)))
+    return found.withColumn(PARSED, exact.value_of(first, schema, unit)).drop("_found")
 
 
 def _complete(value: Column, kind: DataType) -> Column:

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Spark's setting for how times are written.
+TIMES = "spark.sql.parquet.outputTimestampType"
+
 #: How many characters of the query's id are in a batch's name.
 _ID_LENGTH = 12
 
@@ -35,7 +38,14 @@ def batch_path(table: str, seen_at: datetime, batch: str) -> str:
 
 
 def write_parquet(rows: DataFrame, directory: str) -> None:
-    """Replace the content of a directory by these rows."""
+    """Replace the content of a directory by these rows.
+
+    In the session of a query, which is a copy of its user's, this may change how times are written: by default as
+    INT96, which other readers take without the time zone, or not at all.
+    """
+    session = rows.sparkSession
+    if session.conf.get(TIMES) == "INT96":
+        session.conf.set(TIMES, "TIMESTAMP_MICROS")
     rows.write.mode("overwrite").option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(directory)
 
 
@@ -61,6 +71,16 @@ def read_text(spark: SparkSession, file: str) -> str:
         jvm: Any = spark.sparkContext._jvm
         text: str = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         return text
+    finally:
+        stream.close()
+
+
+def write_text(spark: SparkSession, file: str, text: str) -> None:
+    """Write a small file, with its directory; an existing one is an error."""
+    system, path = _system(spark, file)
+    stream = system.create(path, False)
+    try:
+        stream.write(bytearray(text.encode()))
     finally:
         stream.close()
 

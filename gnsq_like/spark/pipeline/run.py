@@ -174,11 +174,14 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter, has_delta
+        from gnsq_like.spark.pipeline.kept_schema import check_kept
 
         if self._pipeline.format == "delta" and not has_delta(self._spark):
             reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
             raise InvalidOption("format", "delta", reason)
         schema = _schema_of(self._pipeline)
+        if self._pipeline.format == "parquet":
+            check_kept(self._spark, self._pipeline.place("data"), schema, self._pipeline.schema)
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
         writer = BatchWriter(self._pipeline, schema, lambda: self._snapshot.depth, self._written.append)

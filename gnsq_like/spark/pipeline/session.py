@@ -50,8 +50,6 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Otherwise times are written as INT96, which other readers take without the time zone, or not at all.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 

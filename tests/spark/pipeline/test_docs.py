@@ -25,7 +25,7 @@ PLACES = {"data", "rejected", "metrics", "checkpoint"}
 
 def test_the_keys_and_their_defaults() -> None:
     lines = [line for line in section(PAGE, "The file").splitlines() if re.match(r"``[^`]+``  ", line)]
-    rows = {line[:24].strip(): line[25:37].strip() for line in lines}
+    rows = {line[:26].strip(): line[28:39].strip() for line in lines}
     named = {key: default for key, default in rows.items() if re.fullmatch(r"``\w+``|``\[parse\] \w+``", key)}
     given = {re.sub(r"``(\[parse\] )?|``", "", key): default for key, default in named.items()}
     tables = {re.sub(r"``\[(\w+)\]``", r"\1", key) for key in rows if key not in named}

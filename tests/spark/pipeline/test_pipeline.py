@@ -9,6 +9,7 @@ import struct
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.faults import NotBegun
+from gnsq_like.spark.pipeline.kept_schema import check_kept
 from gnsq_like.spark.pipeline.metrics import CLASSES
 from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
 from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
@@ -320,7 +322,6 @@ def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSessio
     assert all(row.parsed.number is not None for row in rows if row.fits)
 
 
-@pytest.mark.sample
 def test_raw_bodies_are_kept_as_they_are(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     pipeline = pipeline_for(nsqd, tmp_path, "raw", schema="", dedupe_within=0)
     bodies = [bytes([number]) * 3 for number in range(256)]
@@ -341,6 +342,43 @@ def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) 
             # Their logarithms may differ in the last bit.
             assert group.latency_class in {CLASSES.index(latency / 1e6 * (1 + by)) for by in (-1e-9, 0, 1e-9)}
         assert group.minute == (1_795_000_000_000_000 - group.longest_us) // 60_000_000 * 60
+
+
+def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")  # Spark's default
+    pipeline = pipeline_for(nsqd, tmp_path, "evolved", schema="n INT, at TIMESTAMP")
+    body = b'{"n": 1, "price": 1.50, "at": "2026-01-02T03:04:05Z"}'
+    writer_of(pipeline, pipeline.schema, [])(batch_of(spark, [body]), 0)
+    table = Path(pipeline.place("data").removeprefix("file://"))
+    for ddl, said in (
+        ("n BIGINT, at TIMESTAMP", "field n is INT in the table, and would be BIGINT"),
+        ("m INT, at TIMESTAMP", "field n is missing, which the table has"),
+        ("", "bodies were rows of fields in the table, and would be bytes"),
+    ):
+        with pytest.raises(InvalidOption, match=said):
+            run_pipeline(pipeline_for(nsqd, tmp_path, "evolved", schema=ddl), spark=spark, available_now=True)
+        # The same of a table that an earlier version wrote, which kept no schema.
+        for kept in (table / "_schema").glob("*"):
+            kept.unlink()
+    more = "price DECIMAL(5, 2), n INT, at TIMESTAMP"
+    check_kept(spark, pipeline.place("data"), struct_type(more), more)
+    for number in (1, 2):
+        writer_of(pipeline, more, [])(batch_of(spark, [body]), number)
+    assert [path.name for path in (table / "_schema").glob("*.json")] == ["000001.json"]
+    (table / "_schema" / "000002.json").write_text('{"format": 1, "sch')  # of a process that was killed
+    with pytest.raises(InvalidOption, match="field price is missing"):
+        check_kept(spark, pipeline.place("data"), struct_type(pipeline.schema), pipeline.schema)
+    rows = spark.read.option("mergeSchema", "true").parquet(pipeline.place("data")).collect()
+    assert [row.body.price for row in sorted(rows, key=lambda row: row.batch)] == [None, *[Decimal("1.50")] * 2]
+    # Times are those of Parquet, in UTC, whatever is Spark's default.
+    from pyarrow import parquet
+
+    for part in parts(pipeline, "data"):
+        columns = parquet.ParquetFile(table / part).schema_arrow
+        times = [columns.field("timestamp"), columns.field("seen_at"), columns.field("body").type.field("at")]
+        assert {str(each.type) for each in times} == {"timestamp[us, tz=UTC]"}
 
 
 def test_fields_may_have_any_names(spark: SparkSession) -> None:

@@ -1,0 +1,121 @@
+"""The schema that a table was last written with, kept beside it: ``<table>/_schema/000001.json``.
+
+Parquet files with different types for a column are written without an error, and then no reader can read the table. So
+a run compares its schema with the kept one before it begins. Fields may be added: readers take them as null in older
+files. A field that is missing or has another type is refused.
+
+Readers of Parquet ignore names that begin with an underscore. Each schema is a new file, so that a killed process
+cannot leave half of the only one; half a file is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.pipeline import paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DIRECTORY = "_schema"
+_BODY = "body"
+
+
+def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: str) -> None:
+    """Raise InvalidOption if readers could not read the table once it is written with this schema.
+
+    :param schema: that of the bodies; None if they are kept as they are
+    :param ddl: the schema as it is in the configuration
+    """
+    old = _kept(spark, table) or _written(spark, table)
+    if old is None:
+        return
+    found = change(old, schema or BinaryType())
+    if found is not None:
+        raise InvalidOption(
+            "parse.schema",
+            ddl,
+            f"{found}, and readers of {table} could not read its older rows beside the new ones. Correct the schema, "
+            f"or begin a new table: give data another place",
+        )
+
+
+def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
+    """Keep the schema with the table, unless it is the last one there."""
+    kind = schema or BinaryType()
+    if _kept(spark, table) == kind:
+        return
+    number = max(_numbers(spark, table), default=0) + 1
+    content = StructType([StructField(_BODY, kind)]).jsonValue()
+    paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
+
+
+def change(old: DataType, new: DataType, name: str = "") -> str | None:
+    """What in the new type readers of the old one could not read; None if they could read all of it.
+
+    :param name: the field's; "" for the body
+    """
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return _change_of_fields(old, new, f"{name}." if name else "")
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return change(old.elementType, new.elementType, f"{name}[]")
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return change(old.valueType, new.valueType, f"{name}{{}}")
+    if old == new:
+        return None
+    if not name:
+        return "bodies were {} in the table, and would be {}".format(
+            *("rows of fields" if isinstance(each, StructType) else "bytes" for each in (old, new))
+        )
+    return f"field {name} is {_name_of(old)} in the table, and would be {_name_of(new)}"
+
+
+def _change_of_fields(old: StructType, new: StructType, path: str) -> str | None:
+    added = {each.name: each.dataType for each in new.fields}
+    for field in old.fields:
+        if field.name not in added:
+            return f"field {path}{field.name} is missing, which the table has (it may be null)"
+        found = change(field.dataType, added[field.name], f"{path}{field.name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _name_of(kind: DataType) -> str:
+    names = {StructType: "a STRUCT", ArrayType: "an ARRAY", MapType: "a MAP"}
+    return names.get(type(kind)) or kind.simpleString().upper()
+
+
+def _file(table: str, number: int) -> str:
+    return f"{table}/{_DIRECTORY}/{number:06d}.json"
+
+
+def _numbers(spark: SparkSession, table: str) -> list[int]:
+    names = paths.list_names(spark, f"{table}/{_DIRECTORY}")
+    return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal())
+
+
+def _kept(spark: SparkSession, table: str) -> DataType | None:
+    """The type of bodies in the last schema that is kept; None if there is none."""
+    for number in reversed(_numbers(spark, table)):
+        try:
+            found: dict[str, Any] = json.loads(paths.read_text(spark, _file(table, number)))
+            return StructType.fromJson(found["schema"])[_BODY].dataType
+        except (ValueError, KeyError):
+            continue  # a process was killed while it wrote
+    return None
+
+
+def _written(spark: SparkSession, table: str) -> DataType | None:
+    """The type of bodies in the files of a table without a kept schema, of an earlier version; None without files."""
+    if not any(name.startswith("date=") for name in paths.list_names(spark, table)):
+        return None
+    try:
+        return spark.read.parquet(table).schema[_BODY].dataType
+    except (AnalysisException, KeyError):
+        return None
