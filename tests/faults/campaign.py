@@ -30,6 +30,9 @@ MSG_TIMEOUT = 2.0
 #: Seconds for clients to begin, and for all that is left to be handled in the end; on a machine that does much else.
 START_TIMEOUT = 300.0
 DRAIN_TIMEOUT = 300.0
+#: Seconds for nsqds to close their sockets: one that a link lost before its IDENTIFY is dropped after two of nsqd's own
+#: heartbeat intervals.
+_CLOSE_TIMEOUT = 90.0
 #: Seconds that a killed connection's or nsqd's effects may last.
 _AFTERMATH = 1.0
 #: Seconds by which this process may be late before what it saw is in doubt.
@@ -162,7 +165,7 @@ class Campaign:
                 now = [len(sockets) for sockets in self._stage.sockets()]
                 return len(now) == len(counts) and all(map(operator.le, now, counts))
 
-            if not self._wait(are_closed, 10, "nsqds keep sockets, or have ended"):
+            if not self._wait(are_closed, _CLOSE_TIMEOUT, "nsqds keep sockets, or have ended"):
                 self._errors[-1] += f", {counts} before: {self._stage.sockets()}"
             return self._result()
 

@@ -138,7 +138,7 @@ class Channel:
         self.message_count += len(messages)
         if len(waiting) < len(messages):
             for message in messages:
-                if message.defer:
+                if message.defer and message.id not in self.in_flight and message.id not in self.deferred:
                     self._defer(message, now + message.defer)
         self.mark()
 
@@ -170,8 +170,8 @@ class Channel:
                 count -= len(messages)
                 if consumer.sample_rate:
                     messages = self._sample(messages, consumer.sample_rate)
+                messages = self._send(consumer, messages, now)
                 if messages:
-                    self._send(consumer, messages, now)
                     deliveries.append((consumer, messages))
                 if budget <= 0 or not count or not len(queue):
                     break
@@ -194,18 +194,29 @@ class Channel:
         # nsqd keeps a message if a random number from 0 to 99 is not above the rate.
         return [message for message in messages if int(self._random() * 100) <= rate]
 
-    def _send(self, consumer: Consumer, messages: list[Message], now: float) -> None:
+    def _send(self, consumer: Consumer, messages: list[Message], now: float) -> list[Message]:
+        """Note them as in flight; returns them without second copies.
+
+        After a kill, the disk may have several records of a message . While one is in flight or
+        deferred, the others are dropped: their ids would stand for both.
+        """
         due = now + consumer.msg_timeout
         in_flight = self.in_flight
+        sent: list[Message] = []
         for message in messages:
+            if message.id in in_flight or message.id in self.deferred:
+                continue
+            sent.append(message)
             message.attempts = (message.attempts + 1) & _ATTEMPTS_MASK
             message.owner = consumer
             message.delivered_at = now
             message.due = due
             in_flight[message.id] = message
-        consumer.in_flight_count += len(messages)
-        consumer.message_count += len(messages)
-        self._schedule.remind(due, self, [message.id for message in messages])
+        if sent:
+            consumer.in_flight_count += len(sent)
+            consumer.message_count += len(sent)
+            self._schedule.remind(due, self, [message.id for message in sent])
+        return sent
 
     # -- answers -------------------------------------------------------------------------------------
 

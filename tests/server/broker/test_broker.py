@@ -83,6 +83,26 @@ def test_one_call_does_a_part_of_much_work_and_asks_for_another() -> None:
     assert world.broker.next_due is not None and world.broker.next_due <= world.now
 
 
+@pytest.mark.parametrize("first_is", ["in flight", "deferred"])
+def test_a_second_record_of_a_message_does_not_take_the_place_of_the_first(first_is: str) -> None:
+    """After a kill, the disk may have several."""
+    world = World()
+    consumer = world.subscribe(rdy=2)
+    channel = consumer.channel
+    world.publish(b"a")
+    [first] = waiting(channel)
+    second = first.copy()
+    assert world.work() == [(consumer, b"a")]
+    if first_is == "deferred":
+        assert channel.requeue(consumer, second.id, 5.0, world.now) is None
+    channel.put([second], world.now, False)
+    assert world.work() == []
+    if first_is == "deferred":
+        assert world.work(5) == [(consumer, b"a")]
+    assert channel.finish(consumer, [second.id]) == []
+    assert (consumer.in_flight_count, len(channel.queue), channel.deferred) == (0, 0, {})
+
+
 def test_work_is_noted_once_until_it_is_done() -> None:
     world = World()
     consumer = world.subscribe(rdy=1)
