@@ -9,7 +9,6 @@ each time, so that a fleet of Readers does not poll in step. After a lost connec
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQEr
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
@@ -49,7 +49,7 @@ class LookupdPoller:
         on_found: Callable[[list[Address], bool], object],
         on_error: Callable[[str, NSQError], object],
         *,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = draw,
     ) -> None:
         self._clients = clients
         self._topic = topic

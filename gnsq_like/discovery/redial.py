@@ -11,7 +11,6 @@ Refusals that a retry cannot cure are reported once; if every known nsqd refuses
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
@@ -22,6 +21,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Redialer(Generic[_A]):
         max_redial_delay: float,
         surveyed: bool,
         relisted: bool = False,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = draw,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fixed = tuple(fixed)

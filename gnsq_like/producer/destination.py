@@ -8,7 +8,6 @@ a failure too.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQErr
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.inner_greenlet import InnerGreenlet
@@ -218,7 +218,7 @@ class Destination:
             longest = min(longest, self._options.timeout / 2)
             if self._options.fail_fast:
                 longest = min(longest, _REDIAL_MAXIMUM)
-        pause = redial_delay(self._tries.count, random.random, maximum=longest)
+        pause = redial_delay(self._tries.count, draw, maximum=longest)
         self._tries.not_before = time.monotonic() + pause
         return pause
 

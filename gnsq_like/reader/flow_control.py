@@ -11,7 +11,6 @@ Rules for editors: nothing here switches greenlets. Only this file and ``Subscri
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import repeat
@@ -26,6 +25,7 @@ from gnsq_like.reader.hooks import Overdue
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Outcome, Subscription
 from gnsq_like.reader.topic_flow import ReaderCounts, TopicFlow
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.timer import Timer
 
@@ -60,7 +60,7 @@ class FlowControl:
         *,
         on_backoff: Callable[[str, int, float], object],
         overdue: Overdue | None = None,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = draw,
     ) -> None:
         self._options = options
         self.settings = Settings(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import dataclass, fields
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
+from gnsq_like.runtime.draws import draw
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _make_backoff(options: ReaderOptions) -> Backoff:
     if callable(options.backoff_strategy):
         strategy = guarded(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
     elif options.backoff_strategy == "full_jitter":
-        strategy = full_jitter(random.random, options.backoff_multiplier, options.max_backoff_duration)
+        strategy = full_jitter(draw, options.backoff_multiplier, options.max_backoff_duration)
     else:
         strategy = exponential(options.backoff_multiplier)
     return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -38,13 +39,13 @@ def test_the_example_uses_every_option(name: str, options: type) -> None:
 
 def check(path: Path) -> str:
     """The errors that mypy finds in a program."""
-    # With the configuration and the cache of make lint.
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
+    # With the configuration and the cache of make lint, which is strict for a program outside tests/.
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
     return run_beside(command, cwd=ROOT, timeout=110).stdout
 
 
-def test_mypy_knows_every_option() -> None:
-    assert check(EXAMPLE) == ""
+def test_mypy_knows_every_option(tmp_path: Path) -> None:
+    assert check(Path(shutil.copy(EXAMPLE, tmp_path / "program.py"))) == ""
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def topics_at(nsqd: Running) -> set[str]:
 def subscriptions(address: str) -> int:
     """Those with this nsqd that are alive as objects; earlier tests may have left some with theirs."""
     gc.collect()
-    return sum(isinstance(each, Subscription) and address in repr(each) for each in gc.get_objects())
+    return sum(type(each) is Subscription and address in repr(each) for each in gc.get_objects())
 
 
 def test_what_may_be_given() -> None:

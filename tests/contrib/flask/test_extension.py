@@ -13,9 +13,13 @@ from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
 
+#: The applications of the test's NSQs, which do not keep them alive.
+_apps: list[Flask] = []
+
 
 def make_app(nsq: NSQ, name: str = "shop", **config) -> Flask:
     app = Flask(name)
+    _apps.append(app)
     app.config.update(config)
     nsq.init_app(app)
 
@@ -114,12 +118,11 @@ def test_several_applications_each_with_its_own_producer():
 
 def test_outside_a_context_the_only_application_is_used_in_any_thread():
     nsq = NSQ()
-    app = make_app(nsq, NSQ_RECORD=True)  # kept: the extension does not keep it alive
+    make_app(nsq, NSQ_RECORD=True)
     thread = threading.Thread(target=nsq.publish, args=("t", b"x"))
     thread.start()
     thread.join()
     assert len(nsq.outbox) == 1
-    del app
 
 
 def test_use_before_init_app_is_an_error():

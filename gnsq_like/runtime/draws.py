@@ -1,0 +1,13 @@
+"""Random draws for delays and for the order of turns.
+
+Not those of the ``random`` module: an application that seeds it in each of its processes would make them all redial at
+the same moments, and its own sequence would not be reproducible with greenlets of ours drawing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import SystemRandom
+
+#: A number from 0 to 1, 1 excluded. From any thread; a forked child draws others than its parent.
+draw: Callable[[], float] = SystemRandom().random
