@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like import LookupdClient
+from gnsq_like import LookupdClient, Producer
 from tests.support.daemons import Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.raw import get
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The examples in the README.
@@ -32,6 +34,40 @@ def statements(path: Path) -> str:
     docstring = ast.parse(source).body[0]
     assert docstring.end_lineno is not None
     return "\n".join(source.splitlines()[docstring.end_lineno :]).strip()
+
+
+def test_several_readers_run_as_one() -> None:
+    with (
+        running_nsqlookupd("process") as lookupd,
+        running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+    ):
+        for topic in ("clicks", "views", "other"):
+            producer.publish(topic, b"one")
+        with LookupdClient(lookupd.http_address) as client:
+            for topic in ("clicks", "views"):
+                wait_for(lambda topic=topic: client.lookup(topic, missing_ok=True).producers)  # type: ignore[misc]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            pages = f"127.0.0.1:{free.getsockname()[1]}"
+        with subprocess.Popen(
+            command("several_readers.py", lookupd.http_address, pages),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                lines = sorted(process.stdout.readline() for _ in range(2))
+                health, metrics = get(pages, "/healthz"), get(pages, "/metrics")
+                process.send_signal(signal.SIGINT)
+                assert process.wait(timeout=30) == 0
+            finally:
+                process.kill()
+    # The first channel of a topic gets what waits there; the other one begins empty.
+    assert [line.split()[-1] for line in lines] == ["b'one'"] * 2
+    assert {line.split()[0] for line in lines} <= {"archive", "mail"}
+    assert health.status == 200
+    assert b"nsq_reader" in metrics.body
 
 
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])

@@ -22,6 +22,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from gnsq_like.contrib.django import conf, signals
 from gnsq_like.contrib.shared.declared import Declared as DeclaredReader
+from gnsq_like.contrib.shared.declared import Topic
 
 if TYPE_CHECKING:
     from gnsq_like import Message, Reader, ReaderArguments
@@ -109,7 +110,7 @@ _all: list[Declared] = []
 
 
 def reader(
-    topic: str,
+    topic: Topic,
     channel: str,
     *,
     name: str | None = None,
@@ -120,7 +121,7 @@ def reader(
 
     The function is returned unchanged.
 
-    :param topic: topic name
+    :param topic: topic name; or several, or a compiled pattern that follows nsqlookupd, as of :class:`gnsq_like.Reader`
     :param channel: channel name
     :param name: its name for ``nsq_run`` and the log; the function's name if not given
     :param batch: for a function that takes lists: the arguments of :class:`gnsq_like.Batch`, ``{"size": 100}``

@@ -112,7 +112,7 @@ def deliver(messages: Iterable[Published]) -> list[Message]:
     messages = list(messages)
     delivered = []
     for each in declared():
-        own = [_message(each.topic, each.channel, one.body) for one in messages if one.topic == each.topic]
+        own = [_message(one.topic, each.channel, one.body) for one in messages if each.reads(one.topic)]
         delivered += own
         size = 1 if each.batch is None else Batch(each.function, **each.batch).size
         for start in range(0, len(own), size):

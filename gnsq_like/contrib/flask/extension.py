@@ -34,7 +34,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from gnsq_like import Batch, Producer, Reader, ReaderGroup
-from gnsq_like.contrib.shared.declared import Declared
+from gnsq_like.contrib.shared.declared import Declared, Topic
 from gnsq_like.contrib.shared.extras import missing
 
 try:
@@ -194,7 +194,7 @@ class NSQ:
 
     def reader(
         self,
-        topic: str,
+        topic: Topic,
         channel: str,
         *,
         name: str | None = None,
@@ -206,6 +206,7 @@ class NSQ:
         It is called with each message in a context of the application: ``current_app`` and resources of the context
         (such as database sessions) are available, and are torn down after each message.
 
+        :param topic: topic name; or several, or a compiled pattern that follows nsqlookupd, as of :class:`Reader`
         :param name: for ``flask nsq run``; the function's name if not given
         :param batch: for a function that takes lists: the arguments of :class:`Batch`, ``{"size": 100}``
         :param options: arguments of :class:`Reader`, which override settings. ``on_giving_up`` and ``on_expired`` also
@@ -228,13 +229,13 @@ class NSQ:
         """Raise now the errors that the Reader would raise later; a constructor does nothing else."""
         if declared.batch is not None:
             Batch(declared.function, **declared.batch)
-        addresses = {"nsqd_tcp_addresses": "127.0.0.1:4150"}
+        addresses = {"lookupd_http_addresses": "127.0.0.1:4161"}
         Reader(declared.topic, declared.channel, declared.function, **(addresses | dict(declared.options)))
 
     @property
     def declared_readers(self) -> list[tuple[str, str, str]]:
         """Name, topic and channel of each declared reader."""
-        return [(each.name, each.topic, each.channel) for each in self._declared.values()]
+        return [(each.name, each.topic_text, each.channel) for each in self._declared.values()]
 
     def make_readers(self, names: Iterable[str] = (), app: Flask | None = None) -> list[Reader]:
         """A Reader for each of these declared names, or for all; not started.

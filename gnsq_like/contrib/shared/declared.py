@@ -6,7 +6,8 @@ may be before they patch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from gnsq_like import Reader
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
+
+#: As a Reader takes them: a name, several, or a pattern.
+Topic = str | Iterable[str] | re.Pattern[str]
 
 #: Options of a Reader that are called with a message instead of the handler.
 _HOOKS = ("on_giving_up", "on_expired")
@@ -24,7 +28,7 @@ class Declared:
     """One ``@reader``."""
 
     name: str
-    topic: str
+    topic: Topic
     channel: str
     #: The decorated function: called with a Message, or with a list of them.
     function: Callable[[Any], object]
@@ -32,6 +36,23 @@ class Declared:
     batch: Mapping[str, Any] | None
     #: Keyword arguments of the Reader.
     options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.topic, Iterable) and not isinstance(self.topic, str):
+            object.__setattr__(self, "topic", tuple(self.topic))  # may be read once only
+
+    @property
+    def topic_text(self) -> str:
+        """For people: several names are joined by commas."""
+        if isinstance(self.topic, re.Pattern):
+            return self.topic.pattern
+        return self.topic if isinstance(self.topic, str) else ",".join(self.topic)
+
+    def reads(self, topic: str) -> bool:
+        """Whether this is one of its topics."""
+        if isinstance(self.topic, re.Pattern):
+            return self.topic.search(topic) is not None
+        return topic == self.topic if isinstance(self.topic, str) else topic in self.topic
 
     @property
     def hooks(self) -> dict[str, Callable[[Any], object]]:

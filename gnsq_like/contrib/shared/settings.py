@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -122,7 +123,9 @@ class Settings:
         options["encoder"] = _unless_bytes(encoder)
         return _made(lambda: kind(**options), self.producer_labels)
 
-    def make_reader(self, topic: str, channel: str, handler: Any, options: Mapping[str, Any]) -> Reader:
+    def make_reader(
+        self, topic: str | Iterable[str] | re.Pattern[str], channel: str, handler: Any, options: Mapping[str, Any]
+    ) -> Reader:
         """A Reader with these settings.
 
         If threading is not patched, its handlers run in threads unless a setting or option says otherwise.

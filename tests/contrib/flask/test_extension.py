@@ -1,6 +1,7 @@
 """The Flask extension in one process: settings, publishing, recording, handlers, the embedded nsqd."""
 
 import json
+import re
 import threading
 import uuid
 
@@ -176,6 +177,24 @@ def test_a_wrong_declaration_is_an_error_at_once():
         nsq.reader("t", "d")(print)
     nsq.reader("t", "d", name="other")(print)
     assert nsq.declared_readers == [("print", "t", "c"), ("other", "t", "d")]
+
+
+def test_a_reader_of_several_topics():
+    nsq = NSQ()
+    consumed = []
+    nsq.reader((name for name in ("t", "u")), "c", name="two")(lambda message: consumed.append(message.topic))
+    nsq.reader(re.compile("^event"), "c", name="events")(print)
+    with pytest.raises(InvalidName):
+        nsq.reader(["t", "no topic"], "c", name="wrong")(print)
+    assert nsq.declared_readers == [("two", "t,u", "c"), ("events", "^event", "c")]
+    with running_nsqd() as nsqd:
+        app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
+        with app.app_context():
+            for topic in ("t", "u"):
+                nsq.publish(topic, b"x")
+        with nsq.make_readers(["two"])[0]:
+            wait_for(lambda: sorted(consumed) == ["t", "u"])
+        nsq.producer.close()
 
 
 def test_settings_and_options_of_readers():

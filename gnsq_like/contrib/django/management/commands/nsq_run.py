@@ -120,7 +120,7 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
         if options["verbosity"]:
             for each in wanted:
-                self._report(f"Reading {each.topic}/{each.channel}: {each.name}")
+                self._report(f"Reading {each.topic_text}/{each.channel}: {each.name}")
         return self._group
 
     def _run_beside(self, names: list[str], options: dict[str, Any]) -> None:
