@@ -273,7 +273,8 @@ class Connection:
             logger.exception("connection to %s: bug in gnsq_like or in a callback", self.address)
             reason = f"internal error: {exc!r}"
         lost = ConnectionLost(self.address, reason)
-        lost.__cause__ = exc
+        # Without its frames, which would keep this connection as long as a log keeps the error.
+        lost.__cause__ = exc.with_traceback(None)
         return lost
 
     def _tear_down(self, error: NSQError | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket as plain
 import struct
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +302,18 @@ def test_a_peer_that_goes_away(nsqd: ScriptedNsqd, watcher: Watcher, how: str) -
     assert connection.set_rdy(1) is False
     with pytest.raises(ConnectionLost):
         connection.publish(commands.pub("t", b"x"))
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_an_error_that_is_kept_does_not_keep_the_connection(nsqd: ScriptedNsqd, watcher: Watcher, how: str) -> None:
+    connection, peer = connect(nsqd, watcher, subscribe=True)
+    getattr(peer, how)()
+    assert watcher.ended.wait(PATIENCE)
+    kept = watcher.ends
+    gone = weakref.ref(connection)
+    del connection
+    wait_for(lambda: gc.collect() >= 0 and gone() is None)
+    assert isinstance(kept[0], ConnectionLost)
 
 
 def test_closing_writes_what_is_queued_and_tells_once(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
