@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import pickle  # noqa: F401 - gevent imports it to pass on an error of its thread pool, which fails without descriptors
 import ssl
 from types import TracebackType
 from typing import Self

@@ -297,6 +297,13 @@ def test_without_descriptors_clients_wait_and_the_log_says_so_in_a_line_each() -
     assert "Traceback" not in log
 
 
+def test_what_passes_errors_on_is_imported_while_there_are_descriptors() -> None:
+    """gevent imports pickle for the first error of its thread pool; that failed, and whoever waited did so for ever."""
+    source = "import sys; from gnsq_like.server import Nsqd, Nsqlookupd; print('pickle' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "True\n"
+
+
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of other processes cannot be seen")
 def test_a_process_takes_all_file_descriptors_that_it_may_have() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
