@@ -161,7 +161,14 @@ def java_of(pid: int) -> int:
     """The Java that this process started; 0 if there is none yet."""
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     children = [each for task in tasks for each in (task / "children").read_text().split()]
-    return next((int(each) for each in children if "java" in Path(f"/proc/{each}/comm").read_text()), 0)
+    return next((int(each) for each in children if "java" in _name_of(each)), 0)
+
+
+def _name_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except FileNotFoundError:
+        return ""  # it ended meanwhile
 
 
 def threads_of_java(pid: int) -> int:
