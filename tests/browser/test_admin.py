@@ -227,6 +227,6 @@ def test_without_scripts_everything_works(visitor: Visitor) -> None:
     try:
         browser.get(f"{visitor.base}/topics/clicks/archive")
         visitor.press("Pause")
-        assert "archive is paused" in visitor.find("#live").text
+        visitor.until(lambda: "archive is paused" in visitor.find("#live").text)  # the press loads another page
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
