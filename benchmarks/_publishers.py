@@ -70,11 +70,12 @@ def alone(publish: Callable[[], object], seconds: float, each: int = 1) -> Done:
     return clock.stop(count)
 
 
-def in_greenlets(publish: Callable[[], object], greenlets: int, seconds: float) -> Done:
-    import gevent
-
-    publish()
-    counts = [0] * greenlets
+def _callers(
+    publish: Callable[[], object], callers: int, seconds: float
+) -> tuple[Clock, list[int], Callable[[int], None]]:
+    """The clock of callers that begin now, what each has published, and the work of caller N."""
+    publish()  # connects
+    counts = [0] * callers
     clock = Clock(seconds)
 
     def work(number: int) -> None:
@@ -83,6 +84,13 @@ def in_greenlets(publish: Callable[[], object], greenlets: int, seconds: float) 
                 publish()
             counts[number] += _PIECE
 
+    return clock, counts, work
+
+
+def in_greenlets(publish: Callable[[], object], greenlets: int, seconds: float) -> Done:
+    import gevent
+
+    clock, counts, work = _callers(publish, greenlets, seconds)
     gevent.joinall([gevent.spawn(work, number) for number in range(greenlets)], raise_error=True)
     return clock.stop(sum(counts))
 
@@ -90,16 +98,7 @@ def in_greenlets(publish: Callable[[], object], greenlets: int, seconds: float) 
 def in_threads(publish: Callable[[], object], threads: int, seconds: float) -> Done:
     import threading
 
-    publish()
-    counts = [0] * threads
-    clock = Clock(seconds)
-
-    def work(number: int) -> None:
-        while not clock.done:
-            for _ in range(_PIECE):
-                publish()
-            counts[number] += _PIECE
-
+    clock, counts, work = _callers(publish, threads, seconds)
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for worker in workers:
         worker.start()

@@ -1,4 +1,4 @@
-"""Links out of what the pages say in plain text, so that they read well where nobody renders them, too.
+"""Turns literals on the pages into links, so that the pages also read well as plain text.
 
 ``docs/reader.rst`` becomes a link to that page, and ``Reader.stop()``, ``reader.stop()``, ``max_in_flight`` and
 ``nsq_workers`` become links to the reference, if there is an object of that name. Other literals stay as they are.

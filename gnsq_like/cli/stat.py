@@ -33,17 +33,6 @@ _GROUPS = {
 }
 #: What a terminal that is too narrow does without, from the first on.
 _DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
-_COUNTS = (
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "requeue_count",
-    "timeout_count",
-    "message_count",
-    "client_count",
-    "paused",
-)
 
 
 @click.command("stat", cls=ToolCommand)
@@ -96,7 +85,7 @@ def stat(
         if exc.errno != errno.EPIPE:
             raise
         discard_stdout()
-        status = 0  # whoever read this has seen enough, as head(1) does
+        status = 0  # the reader of the pipe has closed it, as head(1) does
     raise SystemExit(status)
 
 
@@ -110,13 +99,15 @@ def _show(report: Report | Unreachable, show: Callable[[Report], None]) -> None:
 
 def _as_json(report: Report) -> None:
     count = report.count
+    from gnsq_like.tools.counting import COUNTS
+
     found = {
         "time": report.time,
         "topic": count.topic,
         "channel": count.channel,
         "ingress": report.ingress,
         "egress": report.egress,
-        **{name: getattr(count, name) for name in _COUNTS},
+        **{name: getattr(count, name) for name in (*COUNTS, "paused")},
         "nodes": [*count.nodes],
     }
     click.echo(json.dumps(found))

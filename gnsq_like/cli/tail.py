@@ -72,7 +72,7 @@ def tail(
     try:
         status = until_stopped(run)
     except BrokenPipeError:
-        status = 0  # whoever read this has seen enough, as head(1) does
+        status = 0  # the reader of the pipe has closed it, as head(1) does
     except Interrupted:
         status = INTERRUPTED_STATUS
     raise SystemExit(status)

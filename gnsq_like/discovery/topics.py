@@ -1,7 +1,7 @@
 """Discovery for several topics: a list of them, or a pattern that follows the topics as they come and go.
 
-A Reader of a pattern asks ``/nodes``, which has the topics of every nsqd, so that one request to each nsqlookupd tells
-all. A topic that is no longer listed may be gone, or its nsqlookupd may have lost its memory in a restart. The
+A Reader of a pattern asks ``/nodes``, which has the topics of every nsqd, so that one request to each nsqlookupd is
+enough. A topic that is no longer listed may be gone, or its nsqlookupd may have lost its memory in a restart. The
 connection is therefore kept while it lives, unless the nsqd itself is listed without the topic, in two rounds in a row
 that every nsqlookupd answered: nsqds register their topics one after the other.
 """

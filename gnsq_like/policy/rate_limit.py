@@ -16,7 +16,7 @@ RDY 1 on some seats, and pass them on after some silence, while others wait. Whe
 each busy connection has an equal part of it at most.
 
 Rules for editors. As for `rdy.plan`: `plan_limited` changes nothing, and a second plan at the same time finds nothing
-to do; `RateLimit.sent` is told of each command.
+to do; `RateLimit.sent` records each command.
 """
 
 from __future__ import annotations
