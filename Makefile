@@ -5,7 +5,7 @@
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make test       lint, and all tests but those of the targets below: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
-#   make test-properties  the properties and simulations with all their examples; make test has a fifth of the long ones
+#   make test-properties  the properties and simulations with all their examples; make test has a tenth of the long ones
 #   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes

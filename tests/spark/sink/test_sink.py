@@ -58,7 +58,6 @@ def write(frame: DataFrame, nsqd: Running, mode: str = "append", **options: Any)
     frame.write.format("nsq").options(**given).mode(mode).save()
 
 
-@pytest.mark.sample
 def test_rows_become_messages(spark: SparkSession, nsqd: Running) -> None:
     write(spark.range(3000).selectExpr("cast(id AS string) AS body"), nsqd, topic="numbers", maxBatchMessages=100)
     assert depth(nsqd, "numbers") == 3000
