@@ -1,5 +1,7 @@
-"""The blocks of the Reader's and the Producer's pages run, each as a program: but for addresses and paths as it stands,
-after what the page has defined and made before it. A Reader handles a message, and ends at SIGINT."""
+"""The blocks of the Reader's and the Producer's pages, and of most guides, run, each as a program: but for addresses
+and paths as it stands, after what the page has defined and made before it. A Reader handles a message, and ends at
+SIGINT.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ import pytest
 
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
 from tests.support.daemons import wait_for
-from tests.support.pages import blocks, page
+from tests.support.pages import GUIDES, blocks, page
 from tests.support.scripts import ROOT
 
-PAGES = ("reader.rst", "producer.rst", "logging.rst", "guides/shutdown.rst")
+PAGES = ("reader.rst", "producer.rst", "logging.rst", *GUIDES)
 CASES = [(name, number) for name in PAGES for number in range(len(blocks(page(name))))]
 
 #: What a statement of an earlier block does that opens a connection or never ends.

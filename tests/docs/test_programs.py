@@ -16,7 +16,7 @@ import pytest
 
 from gnsq_like.cli.app import COMMANDS
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
-from tests.support.pages import DOCS, blocks, page
+from tests.support.pages import DOCS, GUIDES, blocks, page
 from tests.support.scripts import ROOT, run_beside
 
 #: Seconds; for a process to start on a busy machine and do what it is to do.
@@ -127,7 +127,7 @@ def test_the_guides_reader_drains_at_sigterm(tmp_path: Path) -> None:
 
 
 def test_every_new_page_with_code_is_run_here() -> None:
-    """A page of the guides and explanations whose blocks nothing runs."""
+    """Here or in ``test_blocks_run.py``: no page of the guides and explanations has blocks that nothing runs."""
     pages = [*(DOCS / "guides").glob("*.rst"), *(DOCS / "explanation").glob("*.rst")]
     with_code = {str(path.relative_to(DOCS)) for path in pages if blocks(path.read_text())}
-    assert with_code == {"guides/asyncio.rst", "guides/shutdown.rst"}
+    assert with_code == {"guides/asyncio.rst", *GUIDES}

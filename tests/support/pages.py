@@ -7,6 +7,8 @@ import textwrap
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: Guides whose blocks are programs with a Reader.
+GUIDES = ("guides/batches.rst", "guides/dead-letters.rst", "guides/deduplication.rst", "guides/shutdown.rst")
 
 
 def page(name: str) -> str:

@@ -1,7 +1,7 @@
 """How much tests compute, by the profile in GNSQ_LIKE_HYPOTHESIS.
 
-quick     the default: hypothesis's usual 100 examples, a tenth of what `examples` and a fifth of what `share_of` is asked
-          for
+quick     the default: hypothesis's usual 100 examples, a tenth of what `examples` is asked for, a fifth of what
+          `share_of` is
 full      all of that; ``make test-properties`` runs it
 thorough  fifty times as many examples, other ones in each run, and the rare cases of web servers
 """
