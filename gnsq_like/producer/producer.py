@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,13 +30,15 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.from_asyncio import publish_from_loop
 from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
+from gnsq_like.producer.result import GRACE, PublishResult, withdraw
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, thread_id
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, thread_id
 from gnsq_like.runtime.inner_greenlet import may_wait_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.own_hub import own_hub
@@ -46,8 +47,6 @@ from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another.
-_GRACE = 0.1
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
 #: Seconds for all Producers together at the interpreter's exit.
@@ -72,59 +71,6 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
     except (OSError, RuntimeError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
-
-
-def _withdraw(publish: Publish, hub_handle: HubHandle) -> None:
-    """End a publish that the thread of the connections has not settled in time. Never switches."""
-    if not publish.done:
-        publish.withdraw()
-        hub_handle.call(publish.withdrawn)
-
-
-class PublishResult(AsyncResult):
-    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
-
-    def __init__(self, publish: Publish, hub_handle: HubHandle) -> None:
-        super().__init__()
-        self._publish = publish
-        self._hub_handle = hub_handle
-        if hub_handle.here:
-            publish.link(self._settled)
-        else:
-            publish.link(call_here(self._settled))
-
-    def _settled(self) -> None:
-        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
-        if self.ready():
-            return
-        if self._publish.error is None:
-            self.set(None)
-        else:
-            self.set_exception(self._publish.error)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> None:
-        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
-        if block and not self.ready() and not self._hub_handle.here:
-            self._wait_elsewhere(timeout)
-            block, timeout = False, None
-        super().get(block, timeout)
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
-        if not self.ready() and not self._hub_handle.here:
-            self._wait_elsewhere(timeout)
-        else:
-            super().wait(timeout)
-
-    def _wait_elsewhere(self, timeout: float | None) -> None:
-        publish, hub_handle = self._publish, self._hub_handle
-        limit = publish.deadline + _GRACE - monotonic()
-        if timeout is not None and timeout < limit:
-            if not hub_handle.wait(publish, timeout):
-                return
-        elif not hub_handle.wait(publish, limit):
-            _withdraw(publish, hub_handle)
-        self._settled()
 
 
 class _Running:
@@ -297,6 +243,27 @@ class Producer(KnownAttributes):
             hub_handle.call(running.begin, publish, now)
         return result
 
+    async def apublish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        defer: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Publish one message from an asyncio task, and wait for nsqd's OK without blocking its event loop.
+
+        Parameters and errors are those of :meth:`publish`. The first publish starts the thread of the connections,
+        which blocks for an instant. If the task is cancelled while it waits, a publish that is not sent yet is not
+        sent; of one that was sent the outcome is unknown.
+
+        :raises InvalidOption: if the connections run in the event loop's own thread (``own_thread=False``)
+        """
+        now = monotonic()
+        publish = self._make(topic, body, defer, now, timeout)
+        running = self._started()
+        await publish_from_loop(running.begin, publish, now, running.hub_handle)
+
     def multi_publish(
         self,
         topic: str,
@@ -387,13 +354,13 @@ class Producer(KnownAttributes):
         wait = CrossThreadWait(publish)
         running.hub_handle.call(running.begin, publish, now)
         try:
-            answered = wait.wait(publish.deadline - now + _GRACE)
+            answered = wait.wait(publish.deadline - now + GRACE)
         except BaseException:
             publish.forget()  # now: its thread may have what it waits for before the call
             running.hub_handle.call(publish.abandon)
             raise
         if not answered:
-            _withdraw(publish, running.hub_handle)
+            withdraw(publish, running.hub_handle)
 
     # -- life ---------------------------------------------------------------------------------------
 

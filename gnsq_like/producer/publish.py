@@ -141,6 +141,7 @@ class Publish(PendingReply):
         assert self.error is not None
         self.owner.counts.failed(self.error, self.count)
         self.owner.abandoned()
+        self._call_links()
 
     def abandon(self) -> None:
         """The caller is gone: do not send it if it is still queued, and ignore its outcome. Never switches."""

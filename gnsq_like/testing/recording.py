@@ -53,6 +53,12 @@ class RecordingProducer(Producer):
             self._encoder.dpub(topic, defer, body)
         self.outbox.append(Published(topic, body, defer))
 
+    async def apublish(
+        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+    ) -> None:
+        """Record one message."""
+        self.publish(topic, body, defer=defer, timeout=timeout)
+
     def publish_async(
         self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
     ) -> AsyncResult:
