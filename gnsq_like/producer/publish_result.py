@@ -1,0 +1,66 @@
+"""The outcome of a publish, in other threads than that of the connections."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from gevent.event import AsyncResult
+
+from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.hub_calls import HubHandle, call_here
+
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another.
+GRACE = 0.1
+
+
+def withdraw(publish: Publish, hub_handle: HubHandle) -> None:
+    """End a publish that the thread of the connections has not settled in time. Never switches."""
+    if not publish.done:
+        publish.withdraw()
+        hub_handle.call(publish.withdrawn)
+
+
+class PublishResult(AsyncResult):
+    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
+
+    def __init__(self, publish: Publish, hub_handle: HubHandle) -> None:
+        super().__init__()
+        self._publish = publish
+        self._hub_handle = hub_handle
+        if hub_handle.here:
+            publish.link(self._settled)
+        else:
+            publish.link(call_here(self._settled))
+
+    def _settled(self) -> None:
+        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
+        if self.ready():
+            return
+        if self._publish.error is None:
+            self.set(None)
+        else:
+            self.set_exception(self._publish.error)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> None:
+        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
+        if block and not self.ready() and not self._hub_handle.here:
+            self._wait_elsewhere(timeout)
+            block, timeout = False, None
+        super().get(block, timeout)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
+        if not self.ready() and not self._hub_handle.here:
+            self._wait_elsewhere(timeout)
+        else:
+            super().wait(timeout)
+
+    def _wait_elsewhere(self, timeout: float | None) -> None:
+        publish, hub_handle = self._publish, self._hub_handle
+        limit = publish.deadline + GRACE - monotonic()
+        if timeout is not None and timeout < limit:
+            if not hub_handle.wait(publish, timeout):
+                return
+        elif not hub_handle.wait(publish, limit):
+            withdraw(publish, hub_handle)
+        self._settled()
