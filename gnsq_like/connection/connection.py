@@ -22,19 +22,18 @@ import gevent
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.connection.handshake import shake_hands
+from gnsq_like.connection.lease import Lease
 from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.outbox import Outbox
+from gnsq_like.connection.unconfirmed import fail_all, refusal
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
     NegotiationFailed,
     NotRunning,
-    NotSent,
     NsqdError,
     NSQError,
-    OutcomeUnknown,
     ProtocolError,
-    PublishRefused,
     UsageError,
 )
 from gnsq_like.options import ConnectionOptions
@@ -136,6 +135,10 @@ class Connection:
         self.last_received_at = 0.0
         #: Whether commands may be sent.
         self.alive = False
+        #: While another thread has the socket: nothing may be read or written here.
+        self.lease: Lease | None = None
+        #: Called by the reader greenlet, once, after it has processed its input; may set ``lease``.
+        self.lend: Callable[[Connection], object] | None = None
         #: Whether ``connect`` was called.
         self._begun = False
         #: Whether the reader greenlet has started, and whether the connection has ended or is about to.
@@ -226,6 +229,8 @@ class Connection:
         self._inherited = True
         self.alive = False
         self.error = ConnectionLost(self.address, "it belongs to the parent process")
+        if self.lease is not None:
+            self.lease.forked_child(loop_lives)
         for watching in (self._outbox, self._liveness) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)
@@ -250,6 +255,11 @@ class Connection:
                     break
                 for event in self._session.receive(data):
                     self._dispatch(event)
+                if self.lend is not None:
+                    lend, self.lend = self.lend, None
+                    lend(self)
+                    if self.lease is not None:
+                        self.lease.over.wait()
                 if now > turn_ends:
                     # Full reads never yield to the hub. Waiting for our own socket now, with no data in hand, makes
                     # it poll all sockets and adds no delay.
@@ -284,6 +294,8 @@ class Connection:
         self._ending = True
         self.alive = False
         self.error = self.error or error
+        if self.lease is not None:
+            self.lease.end()
         self._outbox.close()
         self._liveness.close()
         self._transport.close()
@@ -291,14 +303,7 @@ class Connection:
         for waiting in (self._subscribed, self._close_wait):
             if waiting is not None:
                 waiting.settle(failure)
-        # nsqd executes nothing after a fatal error, and no incomplete command.
-        not_executed = isinstance(failure.__cause__, NsqdError)
-        for reply in self._session.abandon():
-            assert isinstance(reply, PendingReply)
-            if not_executed or reply.end > self._outbox.sent_count:
-                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
-            else:
-                reply.settle(OutcomeUnknown(self.address, str(failure)))
+        fail_all(self._session.abandon(), self.address, failure, self._outbox.sent_count)
         self.unanswered_bytes = 0
         try:
             self._on_close(self, self.error)
@@ -335,16 +340,10 @@ class Connection:
         elif isinstance(event, Broken):
             raise _Stop(self._lost_by(event.error))
 
-    def _refusal(self, refusal: NsqdError) -> NSQError:
-        """The error of a publish that nsqd answered with an error."""
-        verdict = refusal.publish_verdict
-        if verdict == "unknown":
-            return OutcomeUnknown(self.address, str(refusal))
+    def _refusal(self, error: NsqdError) -> NSQError:
         # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
-        has_fresh_secret = refusal.code == "E_UNAUTHORIZED" and callable(self.options.auth_secret)
-        if verdict == "not taken" or (has_fresh_secret and time.monotonic() - self._asked_auth_at >= _LEAST_TTL):
-            return NotSent(f"nsqd at {self.address} did not execute it: {refusal}")
-        return PublishRefused(refusal, self.address)
+        may_be_allowed = callable(self.options.auth_secret) and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
+        return refusal(self.address, error, may_be_allowed)
 
     def _write_failed(self, exc: OSError | ProtocolError) -> None:
         # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
@@ -360,7 +359,7 @@ class Connection:
 
     def _take_in(self, events: list[Event]) -> None:
         """Dispatch ``events``, then further input that has arrived. Never switches."""
-        while self.alive:
+        while self.alive and self.lease is None:
             assert self._transport is not None
             try:
                 if not events:
@@ -497,4 +496,4 @@ class Connection:
     @property
     def unanswered_count(self) -> int:
         """The number of publishes that nsqd has not answered."""
-        return len(self.unanswered)
+        return len(self.unanswered) + (self.lease is not None and self.lease.busy)

@@ -82,6 +82,16 @@ class Outbox:
         if not self._scheduled:
             self.flush()
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything put is written."""
+        return not (self._scheduled or self._pieces or self._closed)
+
+    def written_elsewhere(self, count: int) -> None:
+        """Account for bytes that another thread has written to the socket. Never switches."""
+        self.put_count += count
+        self.sent_count += count
+
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
         self._closed = True

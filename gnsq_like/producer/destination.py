@@ -44,7 +44,7 @@ class DestinationOwner(Protocol):
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
-    def check_drained(self) -> None: ...
+    def answered(self, connection: Connection) -> None: ...
 
 
 class Destination:
@@ -105,6 +105,9 @@ class Destination:
             if not self._dialling and now >= self._tries.not_before:
                 self._try(now)
             return False
+        if connection.lease is not None and not connection.lease.recall():
+            self.blocked = True
+            return False
         if now - connection.last_received_at > self._options.heartbeat_interval:
             # This thread has not read for long; nsqd may have closed the connection.
             connection.catch_up()
@@ -118,6 +121,11 @@ class Destination:
             return True
         self.blocked = True
         return False
+
+    def recall(self) -> None:
+        """End the lease of its connection, if there is one, after the publish under way. Never switches."""
+        if self.connection is not None and self.connection.lease is not None:
+            self.connection.lease.recall()
 
     def reconnect(self, now: float) -> None:
         """Connect again at once if a connection that had lasted is lost. Never switches."""
@@ -229,7 +237,7 @@ class Destination:
             self.blocked = False
             self._pool.changed()
         else:
-            self._pool.check_drained()
+            self._pool.answered(connection)
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.

@@ -20,11 +20,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
+from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.circuit import Circuit
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hook_runner import HookRunner
@@ -85,6 +87,7 @@ class Pool:
         #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
         self.surveyed = not lookupds
         self.circuit = Circuit(self)
+        self.lone_caller = LoneCaller(self, hub_handle)
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------
@@ -256,6 +259,11 @@ class Pool:
             for reply in drained:
                 reply.settle()
 
+    def answered(self, connection: Connection) -> None:
+        """A connection that was not blocked has had answers. Never switches."""
+        self.check_drained()
+        self.lone_caller.answered(connection)
+
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
@@ -316,6 +324,8 @@ class Pool:
                 destination.drop()
         self.destinations = kept
         self.destinations += [Destination(address, self) for address in found if address not in known]
+        for destination in self.destinations:
+            destination.recall()
         self.changed()
 
     def _lookup_failed(self, address: str, error: NSQError) -> None:

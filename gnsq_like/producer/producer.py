@@ -114,6 +114,7 @@ class _Running:
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
+        self.pool.lone_caller.close()
         if self.batching is not None:
             self.batching.flush()
         return not self.pool.pending_count or self.pool.drained().wait(timeout)
@@ -240,6 +241,7 @@ class Producer(KnownAttributes):
         if may_begin:
             running.begin(publish, now)
         else:
+            pool.lone_caller.disturbed()
             hub_handle.call(running.begin, publish, now)
         return result
 
@@ -262,6 +264,7 @@ class Producer(KnownAttributes):
         now = monotonic()
         publish = self._make(topic, body, defer, now, timeout)
         running = self._started()
+        running.pool.lone_caller.disturbed()
         await publish_from_loop(running.begin, publish, now, running.hub_handle)
 
     def multi_publish(
@@ -351,16 +354,21 @@ class Producer(KnownAttributes):
     @staticmethod
     def _send_from_other_thread(running: _Running, publish: Publish, now: float) -> None:
         """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
-        wait = CrossThreadWait(publish)
-        running.hub_handle.call(running.begin, publish, now)
+        hub_handle = running.hub_handle
+        limit = publish.deadline - now + GRACE
         try:
-            answered = wait.wait(publish.deadline - now + GRACE)
+            if running.pool.lone_caller.publish(publish, now):
+                answered = publish.done or hub_handle.wait(publish, limit)
+            else:
+                wait = CrossThreadWait(publish)
+                hub_handle.call(running.begin, publish, now)
+                answered = wait.wait(limit)
         except BaseException:
             publish.forget()  # now: its thread may have what it waits for before the call
-            running.hub_handle.call(publish.abandon)
+            hub_handle.call(publish.abandon)
             raise
         if not answered:
-            withdraw(publish, running.hub_handle)
+            withdraw(publish, hub_handle)
 
     # -- life ---------------------------------------------------------------------------------------
 

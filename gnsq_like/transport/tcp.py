@@ -43,6 +43,11 @@ class TcpTransport:
         """The socket's descriptor, for a watcher of the hub's loop."""
         return int(self._sock.fileno())
 
+    @property
+    def bare(self) -> Any:
+        """The socket without gevent, whose calls never wait; for another thread."""
+        return self._sock._sock
+
     def receive(self, timeout: float | None = None) -> bytes:
         """Wait for bytes; empty at the end of the stream. May switch.
 

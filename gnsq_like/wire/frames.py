@@ -66,7 +66,8 @@ def encode_messages(messages: Iterable[RawMessage]) -> bytes:
 
 
 _OK = Frame(RESPONSE, OK)
-_OK_FRAME = encode_frame(RESPONSE, OK)
+#: nsqd's answer to a publish, as it comes off the wire.
+OK_FRAME = encode_frame(RESPONSE, OK)
 
 
 #: First bytes of an HTTP response and of a TLS alert; read as a size, they always exceed the limit.
@@ -92,6 +93,11 @@ class FrameDecoder:
         self._needed = 8
         #: The fault that ended decoding, if any.
         self.error: ProtocolError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no frame is incomplete."""
+        return not self._held
 
     def take_rest(self) -> bytes:
         """Remove and return the bytes that are not decoded yet: an upgrade changes how the stream is read."""
@@ -164,7 +170,7 @@ class FrameDecoder:
                     continue
             else:
                 size, frame_type = unpack_head(data, position)
-            if size == 6 and data.startswith(_OK_FRAME, position):
+            if size == 6 and data.startswith(OK_FRAME, position):
                 if run:
                     items.append(run)
                     run = []

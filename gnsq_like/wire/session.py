@@ -201,6 +201,11 @@ class Session:
         """Whether the session is over."""
         return self.state is State.BROKEN
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it is negotiated, no command is unanswered, and no frame incomplete."""
+        return not (self._negotiating or self.broken or self.unanswered) and self._decoder.is_empty
+
     def start(self) -> bytes:
         """The first bytes to write: magic and IDENTIFY. Next: pass what arrives to :meth:`receive`."""
         self._move(_Input.START)

@@ -1,0 +1,243 @@
+"""A connection on lease: one thread that publishes alone writes its commands and reads nsqd's answers itself.
+
+To hand a publish over to the connection's thread, and its answer back, takes two wake-ups of a thread: a third of the
+time of a small publish. During a lease the connection's own thread, the owner, neither reads nor writes. A lease begins
+in the reader greenlet, while nothing is unanswered (:func:`lend`). It ends, and the connection is as if the owner had
+sent the publish under way, when
+
+- anything but exactly one OK arrives, or nothing within PATIENCE: the borrower gives back what it has read
+- the owner needs the connection (:meth:`Lease.recall`): after the publish under way
+- the borrower has done nothing for a TICK, or is stuck: a signal handler runs in the middle of its publish
+- the connection ends
+
+``_slot`` says who may use the socket. It holds None while the lease is idle, and the ``_Trip`` of the publish under
+way; it is empty during a system call of the borrower, and after the end. Who pops its item may go on, and ``pop`` is
+atomic.
+
+Rules for editors: Python runs a signal handler after any call of a function, and that may raise, or block for minutes.
+So the borrower pops, makes its system call, notes the result and gives the item back in a single call, ``extend`` by a
+``map``, which is all in C. Between two of these the owner can take the connection back. The socket's calls never wait,
+so ``end`` may wait for them.
+"""
+
+from __future__ import annotations
+
+import operator
+import select
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from gevent import monkey
+
+from gnsq_like.connection.outbox import Outbox
+from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Timer
+from gnsq_like.transport.tcp import TcpTransport
+from gnsq_like.wire.frames import OK_FRAME
+from gnsq_like.wire.session import Event, Session
+
+#: Seconds that the borrower waits for an answer before it gives the connection back: far above a usual one.
+PATIENCE = 0.005
+#: Seconds between two looks of the owner at the lease; a heartbeat waits for two of them at most.
+TICK = 0.010
+#: Bytes of one read; nsqd's answer has 10.
+_READ_BYTES = 4096
+#: Seconds between two looks at a slot that is empty during a system call.
+_MOMENT = 0.0001
+
+#: One step of a trip.
+_step: Callable[[Any], object] = operator.call
+_sleep: Callable[[float], object] = monkey.get_original("time", "sleep")
+#: None on Windows, where nothing is lent.
+_make_poll: Any = monkey.get_original("select", "poll") if hasattr(select, "poll") else None
+
+
+class _Trip(list[Any]):
+    """One publish on a lease, and the results of its steps: of each system call, with the pop and append around it."""
+
+    __slots__ = ("command", "reply")
+
+    def __init__(self, command: bytes, reply: PendingReply) -> None:
+        self.command = command
+        self.reply = reply
+
+    @property
+    def sent(self) -> int:
+        """How many bytes of the command the kernel has accepted."""
+        return self[1] if len(self) > 1 else 0
+
+    @property
+    def received(self) -> bytes:
+        """The bytes read; none at the end of the stream, which the owner finds by itself."""
+        return self[4] if len(self) > 4 else b""
+
+
+class Lender(Protocol):
+    """The connection. Nothing here switches."""
+
+    alive: bool
+    lease: Lease | None
+    last_received_at: float
+    unanswered_bytes: int
+    _session: Session
+    _outbox: Outbox | None
+    _transport: Any
+
+    def _take_in(self, events: list[Event]) -> None: ...
+
+
+def lend(
+    connection: Lender, thread: int, owner: HubHandle, quiet: float, patience: float = PATIENCE, tick: float = TICK
+) -> Lease | None:
+    """Lend a connection; in its reader greenlet, which then waits for ``over``. Never switches.
+
+    :param thread: the borrower: a thread without a hub
+    :param owner: the hub of the connection
+    :param quiet: seconds without input after which the connection must be read before it is written to
+    :param patience: see PATIENCE
+    :param tick: see TICK
+    :returns: None if that is not possible now, or never
+    """
+    transport, outbox = connection._transport, connection._outbox
+    if _make_poll is None or not isinstance(transport, TcpTransport):  # TLS and codecs have states of their own
+        return None
+    if not connection.alive or not connection._session.at_rest or outbox is None or not outbox.idle:
+        return None
+    connection.lease = lease = Lease(connection, transport.bare, thread, owner, quiet, patience, tick)
+    return lease
+
+
+class Lease:
+    """The use of one connection by one other thread, for one publish at a time; made by :func:`lend`."""
+
+    def __init__(
+        self,
+        connection: Lender,
+        sock: Any,
+        thread: int,
+        owner: HubHandle,
+        quiet: float,
+        patience: float,
+        tick: float,
+    ) -> None:
+        self._connection = connection
+        self.thread = thread
+        self._owner = owner
+        self._quiet = quiet
+        self._patience_ms = patience * 1000
+        self._tick_seconds = tick
+        #: Settled at the end, after which ``left`` is the publish that was under way.
+        self.over = PendingReply()
+        self.left: PendingReply | None = None
+        self._slot: list[_Trip | None] = [None]
+        self._send = sock.send
+        self._receive = partial(sock.recv, _READ_BYTES)
+        self._become_idle = partial(self._slot.append, None)
+        poll = _make_poll()
+        poll.register(sock.fileno(), select.POLLIN)
+        self._poll: Callable[[float], list[object]] = poll.poll
+        #: Whether a publish is under way; the borrower's.
+        self.busy = False
+        #: Publishes begun, the borrower's; and how many there were at the owner's last look.
+        self._count = self._seen = 0
+        #: Whether no further publish may begin. Both write it.
+        self._ending = False
+        self._ticks = Timer(self._tick)
+        self._ticks.set(self._tick_seconds)
+
+    # -- in the borrower's thread -------------------------------------------------------------------
+
+    def publish(self, command: bytes, reply: PendingReply) -> bool:
+        """Write a publish, and wait for its answer. Never switches; blocks the thread for PATIENCE at most.
+
+        :returns: False if nothing was written: it must be handed over as usual. Otherwise ``reply`` is settled, or the
+            owner will settle it
+        """
+        connection, slot = self._connection, self._slot
+        trip = _Trip(command, reply)
+        give_back = partial(slot.append, trip)
+        is_quiet = time.monotonic() - connection.last_received_at > self._quiet
+        if self.busy or self._ending or is_quiet:  # busy: this is a signal handler in the middle of a publish
+            return False
+        self.busy = True
+        self._count += 1
+        try:
+            if not self._poll(0):  # otherwise a heartbeat or the end of the stream has come
+                trip.extend(map(_step, (slot.pop, partial(self._send, command), give_back)))
+                if trip.sent == len(command) and self._poll(self._patience_ms):
+                    trip.extend(map(_step, (slot.pop, self._receive, give_back)))
+                    if trip.received == OK_FRAME:
+                        connection.last_received_at = time.monotonic()
+                        reply.settle()
+                        trip.extend(map(_step, (slot.pop, self._become_idle)))
+        except IndexError:
+            pass  # the owner has taken the connection, and the trip with it
+        except OSError:
+            if not slot:  # the owner will meet the error, too
+                slot.append(trip if trip.sent else None)
+        finally:
+            self.busy = False
+            if self._ending or not reply.done:
+                self._ending = True
+                self._owner.call(self.end)
+        return trip.sent > 0
+
+    # -- in the owner's thread ----------------------------------------------------------------------
+
+    def recall(self) -> bool:
+        """End the lease: now if it is idle, otherwise after the publish under way. Never switches.
+
+        :returns: whether it has ended
+        """
+        self._ending = True
+        if self._slot == [None]:
+            self.end()
+        return self.over.done
+
+    def _tick(self) -> None:
+        if self._count == self._seen:
+            self.end()  # idle, or stuck
+        else:
+            self._seen = self._count
+            self._ticks.set(self._tick_seconds)
+
+    def end(self) -> None:
+        """Take the connection back now, with the publish under way; twice is fine. Never switches."""
+        if self.over.done:
+            return
+        self._ending = True
+        self._ticks.cancel()
+        while True:
+            try:
+                trip = self._slot.pop()
+                break
+            except IndexError:
+                _sleep(_MOMENT)
+        self._connection.lease = None
+        if trip is not None:
+            self.left = trip.reply
+            self._take_over(trip)
+        self.over.settle()
+
+    def _take_over(self, trip: _Trip) -> None:
+        connection, outbox, reply = self._connection, self._connection._outbox, trip.reply
+        assert outbox is not None
+        reply.size = size = len(trip.command)
+        reply.end = outbox.put_count + size
+        connection._session.expect(reply)
+        connection.unanswered_bytes += size
+        outbox.written_elsewhere(trip.sent)
+        if trip.sent < size:
+            outbox.put(trip.command[trip.sent :])
+        if connection.alive:
+            connection._take_in(connection._session.receive(trip.received))
+
+    def forked_child(self, loop_lives: bool) -> None:
+        """In a forked child: the borrower, if it is here, writes and reads nothing more. Never switches."""
+        self._ending = True
+        self._slot.clear()
+        if loop_lives:
+            self._ticks.cancel()

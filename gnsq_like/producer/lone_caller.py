@@ -1,0 +1,121 @@
+"""The thread that publishes alone, to which the connection is lent (``connection.lease``).
+
+Only a thread without a hub, because it has no greenlets that would wait meanwhile. Only with one nsqd, and without
+replicas and batches, so that the next publish can use the same connection. A thread qualifies by a row of publishes
+that follow each other quickly, without one of another thread in between. So threads that take turns hand their
+publishes over, and so does a thread whose nsqd answers slowly.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from gevent._hub_local import get_hub_if_exists
+
+from gnsq_like.connection.connection import Connection
+from gnsq_like.connection.lease import PATIENCE, Lease, lend
+from gnsq_like.options import ProducerOptions
+from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.hub_calls import HubHandle, thread_id
+
+#: How many publishes in a row qualify a thread, and the most seconds from one to the next.
+_ROW = 8
+_PAUSE = 0.010
+#: A publish with fewer seconds left is handed over, because the hub watches deadlines.
+_LEAST_LEFT = 2 * PATIENCE
+
+
+class LoneCallerOwner(Protocol):
+    """The pool. Nothing here switches."""
+
+    options: ProducerOptions
+    deadlines: Deadlines
+    destinations: list[Destination]
+
+    def changed(self) -> None: ...
+
+
+class LoneCaller:
+    """Finds the lone caller of a pool, and has its connection lent.
+
+    :param hub_handle: the pool's hub
+    """
+
+    def __init__(self, pool: LoneCallerOwner, hub_handle: HubHandle) -> None:
+        self._pool = pool
+        self._hub_handle = hub_handle
+        self._allowed = pool.options.replicas == 1 and not pool.options.batching
+        #: None while the connection is the hub's.
+        self._lease: Lease | None = None
+        self._address = ""
+        #: The thread of the last publishes, how many it has made in a row, and the monotonic time of the last one.
+        self._thread = 0
+        self._row = 0
+        self._last = 0.0
+
+    # -- in callers' threads ------------------------------------------------------------------------
+
+    def publish(self, publish: Publish, now: float) -> bool:
+        """Send a publish on the lease of this thread, if it has one. Never switches; may block.
+
+        :returns: False if it must be handed over; otherwise it is settled, or the pool's thread will settle it
+        """
+        thread = thread_id()
+        if get_hub_if_exists() is not None:
+            thread = 0
+        lease = self._lease
+        if lease is None or lease.thread != thread:
+            self._note(thread, now)
+            return False
+        if publish.deadline - now < _LEAST_LEFT:
+            return False
+        publish.sent_to = self._address
+        if lease.publish(publish.command, publish):
+            return True
+        publish.sent_to = None
+        return False
+
+    def _note(self, thread: int, now: float) -> None:
+        if thread != self._thread or now - self._last > _PAUSE:
+            self._thread = thread
+            self._row = 0
+        self._row += 1
+        self._last = now
+
+    def disturbed(self) -> None:
+        """Something else is published: what this thread publishes next must come after it. Never switches."""
+        self._lease = None
+        self._row = 0
+
+    # -- in the pool's thread -----------------------------------------------------------------------
+
+    def answered(self, connection: Connection) -> None:
+        """The connection has had answers: lend it soon if a thread qualifies. Never switches."""
+        if self._row >= _ROW and self._allowed and self._thread:
+            connection.lend = self._lend
+
+    def _lend(self, connection: Connection) -> None:
+        if self._hub_handle.backlog or len(self._pool.destinations) > 1 or not self._allowed:
+            return
+        lease = lend(connection, self._thread, self._hub_handle, self._pool.options.heartbeat_interval)
+        if lease is not None:
+            lease.over.link(partial(self._over, lease))
+            self._address = connection.address
+            self._lease = lease
+
+    def _over(self, lease: Lease) -> None:
+        if self._lease is lease:
+            self._lease = None
+        self._row = 0
+        if isinstance(lease.left, Publish):
+            self._pool.deadlines.add(lease.left)
+        self._pool.changed()
+
+    def close(self) -> None:
+        """Lend nothing more, and take back what is lent. Never switches."""
+        self._allowed = False
+        for destination in self._pool.destinations:
+            destination.recall()
