@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 import secrets
 import socket
@@ -20,6 +19,7 @@ from flask import Request, Response
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.admin.options import AdminOptions
+from gnsq_like.server.shared.host_header import host_of, is_ip
 
 TOKEN_COOKIE = "nsq_admin_token"
 TOKEN_FIELD = "token"
@@ -58,8 +58,8 @@ class Guard:
 
     def is_host_right(self, request: Request) -> bool:
         """Whether the Host is one of ours: an IP address, this host's name, or a name that was allowed."""
-        host = _host_of(request.headers.get("Host", ""))
-        return host is not None and ("*" in self._given or _is_ip(host) or host in self._names or self._is_given(host))
+        host = host_of(request.headers.get("Host", ""))
+        return host is not None and ("*" in self._given or is_ip(host) or host in self._names or self._is_given(host))
 
     def _is_given(self, host: str) -> bool:
         return any(host == each or (each.startswith(".") and host.endswith(each)) for each in self._given)
@@ -99,17 +99,3 @@ class Guard:
         """What every response tells the browser."""
         for name, value in self._headers.items():
             response.headers.setdefault(name, value)
-
-
-def _host_of(header: str) -> str | None:
-    """The host of a Host header, without port and brackets; None if it is none."""
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?", header)
-    return (found[1] or found[2]).lower().rstrip(".") if found else None
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

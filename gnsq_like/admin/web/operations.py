@@ -15,13 +15,13 @@ from flask import Request
 
 from gnsq_like.admin.core import Core
 from gnsq_like.admin.records.audit import AuditLog
-from gnsq_like.admin.records.webhook import Webhooks
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.identity import Identity, basic_credentials
 from gnsq_like.errors import NSQError
+from gnsq_like.http.webhook import Webhooks
 
 
 @dataclass(frozen=True)

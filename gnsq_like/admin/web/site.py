@@ -15,13 +15,13 @@ from gnsq_like.admin.messages.letters import Letters
 from gnsq_like.admin.messages.peek import Peeks
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.records.audit import AuditLog
-from gnsq_like.admin.records.webhook import Webhooks
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.graphite import Graphite
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
 from gnsq_like.admin.web.operations import Operations, Target
+from gnsq_like.http.webhook import Webhooks
 
 logger = logging.getLogger(__name__)
 

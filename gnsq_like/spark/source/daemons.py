@@ -40,6 +40,9 @@ class Daemons:
         self._is_preparing = False
         #: The URLs of daemons whose last request failed, so that each failure is logged once.
         self._failing: set[str] = set()
+        #: What :meth:`depths` found last, and the nsqds that did not answer.
+        self.last_depths: dict[str, Depth] = {}
+        self.away: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
         """Create the topic and the channel, if the options say so. May switch.
@@ -75,8 +78,10 @@ class Daemons:
         """How much each nsqd has, without those that do not answer. May switch."""
         if self._lookupds and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
             self._look_up([])
-        stats = self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), [])
-        return {address: depth for address, depth in stats if depth is not None}
+        stats = dict(self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), []))
+        self.last_depths = {address: depth for address, depth in stats.items() if depth is not None}
+        self.away = frozenset(self._nsqds.keys() - stats.keys())
+        return self.last_depths
 
     def settled_depths(self) -> dict[str, Depth]:
         """How much each nsqd has once nothing is on its way from the topic to the channel. May switch.

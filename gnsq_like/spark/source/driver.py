@@ -239,6 +239,16 @@ class Driver:
             taken[part.address] += part.messages if end is None else end.taken
         return taken
 
+    def lag(self) -> dict[str, Any] | None:
+        """How much waits in each nsqd as of the last poll, by topic; None before the first one. Never switches."""
+        depths, away = self._daemons.last_depths, self._daemons.away
+        if not (depths or away):
+            return None
+        found: dict[str, Any] = {
+            address: {"messages": depth.messages, "in_flight": depth.in_flight} for address, depth in depths.items()
+        }
+        return {self._options.topic: {**found, **{address: {"away": True} for address in away}}}
+
     # -- a batch that Spark has written down --------------------------------------------------------------
 
     def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:

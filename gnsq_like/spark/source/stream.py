@@ -97,6 +97,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable)))
 
     @without_traceback()
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        # Spark shows it as sources[0].latestOffset in the progress of a query.
+        return self._driver.lag()
+
+    @without_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [NsqPartition(part) for part in self._driver.parts(start, end)]
 

@@ -62,6 +62,14 @@ def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_pat
     assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
 
 
+def test_the_lag_is_that_of_the_last_poll(nsqd: Running, tmp_path: Path) -> None:
+    driver = engine_of(nsqd, tmp_path, "lag").driver
+    assert driver.lag() is None
+    publish(nsqd, "lag", range(7))
+    driver.latest(driver.initial())
+    assert driver.lag() == {"lag": {nsqd.tcp_address: {"messages": 7, "in_flight": 0}}}
+
+
 def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         engine = engine_of(nsqd, tmp_path, "away")

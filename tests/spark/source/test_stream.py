@@ -76,6 +76,20 @@ def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Pat
     assert Counter(bytes(row.body).decode() for row in later) == once(30, 1000)
 
 
+def test_progress_shows_the_lag_by_nsqd(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "lag", range(30))
+    frame = stream(spark, nsqd, tmp_path, "lag", maxMessagesPerTrigger=20)
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query = writer.foreachBatch(lambda batch, number: None).start()
+    try:
+        assert query.awaitTermination(60)
+        shown = [json.loads(report["sources"][0]["latestOffset"]) for report in query.recentProgress]
+    finally:
+        query.stop()
+    assert shown[0] == {"lag": {nsqd.tcp_address: {"messages": 30, "in_flight": 0}}}
+    assert shown[1]["lag"][nsqd.tcp_address]["messages"] < 30
+
+
 def test_two_actions_see_the_same_rows(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "twice", range(200))
     seen: list[tuple[list[Any], list[Any]]] = []

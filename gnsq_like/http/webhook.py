@@ -1,7 +1,7 @@
 """JSON objects that are POSTed to URLs: notifications of actions, and alerts.
 
-They are sent one after the other by a greenlet of the core's thread, so that no user waits. An endpoint that fails
-costs its entry, which is logged.
+They are sent one after the other by a greenlet of some thread, so that whoever sends one does not wait. An endpoint
+that fails costs its entry, which is logged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from gevent.queue import Queue
+from gevent.queue import JoinableQueue
 
 from gnsq_like.errors import HTTPError, HTTPRequestFailed
 from gnsq_like.http.client import HTTPClient
@@ -44,14 +44,14 @@ class WebhookClient(HTTPClient):
 class Webhooks:
     """Endpoints that get everything that is sent.
 
-    :param call: calls a function in the core's thread, from any thread
+    :param call: calls a function in the thread of :meth:`run`, from any thread
     """
 
     def __init__(self, urls: Iterable[str], timeout: float, call: Callable[..., object]) -> None:
         self._clients = [WebhookClient(url, timeout, verify=True) for url in urls]
         self._call = call
-        #: Made in the core's thread.
-        self._waiting: Queue[dict[str, Any]] | None = None
+        #: Made in that thread.
+        self._waiting: JoinableQueue[dict[str, Any]] | None = None
 
     def send(self, entry: dict[str, Any]) -> None:
         """Send an object to all; returns at once. From any thread."""
@@ -60,22 +60,37 @@ class Webhooks:
 
     def _put(self, entry: dict[str, Any]) -> None:
         if self._waiting is None:
-            self._waiting = Queue()
+            self._waiting = JoinableQueue()
         if self._waiting.qsize() >= _MOST_WAITING:
             logger.error("too many notifications are waiting; dropped: %s", entry)
         else:
             self._waiting.put(entry)
 
     def run(self) -> None:
-        """Greenlet of the core's thread: send what is put."""
+        """A greenlet's function: send what is put. May switch."""
         if not self._clients:
             return
         if self._waiting is None:
-            self._waiting = Queue()
+            self._waiting = JoinableQueue()
         while True:
             entry = self._waiting.get()
-            for client in self._clients:
-                try:
-                    client.send(entry)
-                except HTTPError as exc:
-                    logger.error("notification failed: %s", exc)
+            try:
+                for client in self._clients:
+                    self._send_to(client, entry)
+            finally:
+                self._waiting.task_done()
+
+    def _send_to(self, client: WebhookClient, entry: dict[str, Any]) -> None:
+        try:
+            client.send(entry)
+        except HTTPError as exc:
+            logger.error("notification failed: %s", exc)
+
+    def drain(self, timeout: float) -> bool:
+        """In the thread of :meth:`run`: wait until all is sent; False after ``timeout`` seconds. May switch."""
+        return self._waiting is None or bool(self._waiting.join(timeout))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            client.close()
