@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.backoff import STALE, Backoff, exponential, full_jitter
+from gnsq_like.policy.backoff import STALE, Backoff, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.rdy import Mode
 from tests.support.scale import LONG, examples
 
@@ -174,6 +174,32 @@ def test_ones_own_strategy_is_kept_within_bounds() -> None:
         backoff = Backoff(lambda _level, value=value: value)  # type: ignore[misc]
         backoff.failure(backoff.epoch, 0.0)
         assert backoff.until == expected
+
+
+def divided(level: int) -> float:
+    return level / 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "report"),
+    [
+        (divided, "raised ZeroDivisionError('division by zero') at level 3"),
+        (lambda _level: "soon", "raised ValueError(\"could not convert string to float: 'soon'\") at level 3"),
+        (lambda _level: -0.5, "returned -0.5 at level 3"),
+        (lambda _level: float("inf"), "returned inf at level 3"),
+        (lambda _level: float("nan"), "returned nan at level 3"),
+    ],
+)
+def test_a_strategy_that_fails_is_reported_and_replaced(strategy: Strategy, report: str) -> None:
+    reports: list[str] = []
+    assert guarded(strategy, lambda level: 10.0 * level, reports.append)(3) == 30.0
+    assert reports == [report]
+
+
+def test_a_strategy_that_works_is_left_alone() -> None:
+    reports: list[str] = []
+    assert [guarded(lambda level: level, lambda _: -1.0, reports.append)(level) for level in (0, 1, 5)] == [0, 1, 5]
+    assert reports == []
 
 
 @pytest.mark.parametrize("multiplier", [1e-300, 0.0, 1.0, 1e300])

@@ -102,6 +102,53 @@ def test_the_times_grow_with_the_round_trip(round_trip: float) -> None:
     assert SETTINGS.slow(0.0, 10) * 10 <= SETTINGS.low_rdy_idle_timeout / 2
 
 
+def test_the_times() -> None:
+    assert [SETTINGS.settling(each) for each in (0.0, 0.0025, 1.0)] == [0.005, 0.005, 2.0]
+    assert [SETTINGS.quick(each) for each in (0.0, 0.0625, 1.0)] == [0.25, 0.25, 4.0]
+    assert Settings(low_rdy_idle_timeout=0.125).quick(0.0) == 0.125
+    assert [SETTINGS.slow(0.0, crowd) for crowd in (1, 2, 10, 100)] == [5.0, 2.5, 0.5, 0.25]
+    assert [SETTINGS.silent(each) for each in (0.0, 0.00625, 1.0)] == [0.025, 0.025, 4.0]
+
+
+def test_a_new_connection() -> None:
+    charge = Charge("a", 3.0, SETTINGS)
+    assert (charge.topic, charge.max_rdy, charge.round_trip) == (None, 2500, 0.0)
+    assert (charge.waiting_since, charge.idle_since, charge.delivered, charge.quiet) == (3.0, 3.0, 0, 0.0)
+    assert (charge.in_flight, charge.reserved, charge.coming, charge.closing) == (0, 0, 0, False)
+
+
+def test_what_is_exposed_to_come() -> None:
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(3, 1.0)
+    assert [charge.exposed(1.0, answers) for answers in (0, 1, 3)] == [2, 3, 5]
+    charge.sent(1, 2.0)
+    assert (charge.exposed(2.0), charge.exposed(2.0, 3)) == (2, 2)
+    assert charge.exposed(2.0 + SETTLED) == 0
+    assert charge.exposed(2.0 + SETTLED, 3) == 1
+
+
+def test_time_in_which_the_process_stood_still_is_not_in_the_future() -> None:
+    charge = made()
+    charge.excuse(5.0, 10.0)
+    assert charge.idle_since == 0.0, "without RDY there is nothing to excuse"
+    charge.sent(2, 10.0)
+    charge.excuse(5.0, 12.0)
+    assert (charge.idle_since, charge.turn_at) == (5.0, 12.0)
+    charge.excuse(100.0, 13.0)
+    assert (charge.idle_since, charge.turn_at) == (13.0, 13.0)
+
+
+def test_how_it_is_shown() -> None:
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(2, 0.0)
+    charge.reserve()
+    assert repr(charge) == "<Charge 'a' rdy=5 in_flight=2 coming=0 reserved=1>"
+    charge.close(0.0)
+    assert repr(charge) == "<Charge 'a' rdy=0 in_flight=2 coming=4 reserved=1 closing>"
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(["sent", "received", "answered", "reserve"]), st.integers(0, 10), st.floats(0, 0.05)),
     max_size=40,

@@ -22,11 +22,16 @@ def test_requeue_delay_grows_with_the_attempts() -> None:
     assert [requeue_delay(attempts) for attempts in (1, 2, 9, 10, 11, 65535)] == [90, 180, 810, 900, 900, 900]
     assert requeue_delay(3, default=0.0) == 0
     assert requeue_delay(3, default=2.0, maximum=5.0) == 5.0
+    assert requeue_delay(0) == 90
+    assert requeue_delay(3, default=-1.0) == 0
 
 
 def test_redial_delay_doubles_from_the_first_failure_on() -> None:
     assert [redial_delay(failures, lambda: 1.0) for failures in range(1, 9)] == [1, 2, 4, 5, 5, 5, 5, 5]
     assert redial_delay(3, lambda: 0.0) == 2.0
+    assert redial_delay(2, lambda: 0.5, base=3.0, maximum=100.0) == 4.5
+    assert redial_delay(-1, lambda: 1.0) == 1
+    assert redial_delay(100, lambda: 1.0, base=1.0, maximum=2.0**70) == 2.0**60
 
 
 def test_poll_delay_is_the_interval_on_average() -> None:
@@ -36,6 +41,7 @@ def test_poll_delay_is_the_interval_on_average() -> None:
     assert max(drawn) == pytest.approx(69, abs=0.2)
     assert sum(drawn) / len(drawn) == pytest.approx(60, abs=0.5)
     assert poll_delay(60.0, 0.0, rng.random) == 60.0
+    assert [poll_delay(60.0, 0.5, lambda drawn=drawn: drawn) for drawn in (0.0, 0.5, 1.0)] == [45, 60, 75]  # type: ignore[misc]
 
 
 @examples(5)
@@ -58,6 +64,14 @@ def test_losses_meanwhile_share_the_round() -> None:
     assert extra.due is None
 
 
+def test_a_round_of_another_cause_postpones_no_extra_round() -> None:
+    extra = ExtraRounds()
+    extra.began(100.0)
+    assert extra.ask(100.1, lambda: 0.0) == pytest.approx(100.6)
+    extra.began(100.6)
+    assert extra.ask(100.7, lambda: 0.0) == pytest.approx(105.6)
+
+
 @examples(5)
 @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 1, exclude_max=True)), max_size=40))
 def test_at_most_one_extra_round_in_five_seconds(losses: list[tuple[float, float]]) -> None:
@@ -78,3 +92,7 @@ def test_a_search_that_finds_nothing_slows_down_to_the_interval(rounds: int, int
     first, later = fruitless_delay(rounds, interval), fruitless_delay(rounds + 1, interval)
     assert 0 < first <= later <= interval
     assert fruitless_delay(60, interval) == interval
+
+
+def test_a_search_that_finds_nothing_begins_with_short_intervals() -> None:
+    assert [fruitless_delay(rounds, 60.0) for rounds in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]

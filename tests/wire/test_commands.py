@@ -82,14 +82,28 @@ def test_what_is_no_body(body: object, says: str) -> None:
         commands.mpub("t", [b"x", body])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "message body is empty; nsqd accepts no empty message"),
+        ("text", "message body must be bytes, not str; encode it first"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_said(body: object, says: str) -> None:
+    with pytest.raises(InvalidBody, match=f"^{says}$"):
+        commands.encode_body(body)  # type: ignore[arg-type]
+    with pytest.raises(InvalidBody, match=f"^message 1: {says}$"):
+        commands.mpub("t", [b"x", body])  # type: ignore[list-item]
+
+
 def test_a_body_may_have_a_limit() -> None:
     assert commands.encode_body(b"abc", 3) == b"abc"
-    with pytest.raises(InvalidBody, match="4 bytes, more than the limit of 3"):
+    with pytest.raises(InvalidBody, match=r"^message body has 4 bytes, more than the limit of 3$"):
         commands.encode_body(b"abcd", 3)
 
 
 def test_an_mpub_of_nothing() -> None:
-    with pytest.raises(InvalidBody, match="no message"):
+    with pytest.raises(InvalidBody, match=r"^no messages to publish; nsqd accepts no empty MPUB$"):
         commands.mpub("t", [])
 
 

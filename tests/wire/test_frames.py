@@ -191,16 +191,22 @@ def test_one_frame_that_cannot_be():
         decoder.feed_one(b"")
 
 
+PORT = "; is this the port of nsqd's TCP protocol (4150)?"
+
+
 @pytest.mark.parametrize(
     ("begin", "says"),
     [
-        (b"HTTP/1.1 400", "speaks HTTP"),
-        (b"\x15\x03\x01\0\x02\x02\x46", "TLS from"),
-        (b"\0\0\0\x0eE_BAD_PROTOCOL", "nsqlookupd's TCP protocol"),
+        (struct.pack(">ii", 3, RESPONSE), "invalid frame size 3; the minimum is 4"),
+        (struct.pack(">ii", 1001, RESPONSE), "frame of 1001 bytes exceeds max_frame_bytes=1000"),
+        (struct.pack(">ii", 29, MESSAGE), "invalid message frame size 29; the minimum is 30"),
+        (b"HTTP/1.1 400", "the peer speaks HTTP" + PORT),
+        (b"\x15\x03\x01\0\x02\x02\x46", "the peer speaks TLS from the first byte" + PORT),
+        (b"\0\0\0\x0eE_BAD_PROTOCOL", "the peer speaks nsqlookupd's TCP protocol" + PORT),
     ],
 )
-def test_a_peer_of_another_protocol_is_told_from_one_that_sends_too_much(begin, says):
+def test_each_fault_has_its_text(begin, says):
     for decode in (FrameDecoder.feed, FrameDecoder.feed_one):
-        decoder = FrameDecoder()
+        decoder = FrameDecoder(max_frame_bytes=1000)
         assert not decode(decoder, begin + b" Bad Request")
-        assert says in str(decoder.error)
+        assert str(decoder.error) == says

@@ -25,14 +25,18 @@ def test_names_that_nsqd_refuses(name):
     assert not is_valid_name(name)
     with pytest.raises(InvalidName) as caught:
         encode_topic(name)
-    assert repr(name) in str(caught.value)
-    assert caught.value.kind == "topic"
+    assert (caught.value.kind, caught.value.name) == ("topic", name)
+    with pytest.raises(InvalidName) as caught:
+        encode_channel(name)
+    assert (caught.value.kind, caught.value.name) == ("channel", name)
 
 
 @pytest.mark.parametrize("name", [None, b"bytes", 3])
 def test_a_name_that_is_no_text_is_refused(name):
-    with pytest.raises(InvalidName):
-        encode_channel(name)
+    for encode, kind in ((encode_channel, "channel"), (encode_topic, "topic")):
+        with pytest.raises(InvalidName) as caught:
+            encode(name)
+        assert (caught.value.kind, caught.value.name) == (kind, name)
 
 
 @given(st.text(alphabet=ALLOWED + "#ephemral \n\r\0é", max_size=70))

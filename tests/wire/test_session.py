@@ -172,25 +172,31 @@ def test_a_wrong_answer_to_auth_breaks_the_session(payload):
 def test_what_is_required_and_not_granted_breaks_the_session(reply):
     [broken] = negotiating(required=["tls_v1"]).receive(reply)
     assert isinstance(broken.error, NegotiationFailed)
-    assert broken.error.feature == "tls_v1"
+    assert str(broken.error) == (
+        'tls_v1: nsqd does not offer it; enable it by nsqd\'s flags, or set tls_v1="prefer" to go without'
+    )
     assert isinstance(negotiating().receive(reply)[0], Identified)
 
 
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (answer(deflate=True), "deflate, which was not requested"),
-        (encode_frame(MESSAGE, b"x" * 30), "type 2"),
-        (b"\x00\x00\x00\x03", "size 3"),
+        (answer(deflate=True), "nsqd switched to deflate, which was not requested"),
+        (encode_frame(MESSAGE, b"x" * 30), "unknown frame type 2"),
+        (b"\x00\x00\x00\x03", "invalid frame size 3; the minimum is 4"),
     ],
 )
 def test_a_wrong_course_of_the_negotiation_breaks_the_session(reply, says):
     session = negotiating()
     [broken] = session.receive(reply + bytes(8))
     assert isinstance(broken.error, ProtocolError)
-    assert says in str(broken.error)
-    both = negotiating(deflate=True)
-    assert isinstance(both.receive(answer(snappy=True, deflate=True))[0].error, ProtocolError)
+    assert str(broken.error) == says
+
+
+def test_two_codecs_at_once_break_the_session():
+    [broken] = negotiating(deflate=True).receive(answer(snappy=True, deflate=True))
+    assert isinstance(broken.error, ProtocolError)
+    assert str(broken.error) == "nsqd switched to both snappy and deflate"
 
 
 @given(
@@ -281,8 +287,49 @@ def test_an_answer_that_nothing_asked_for_breaks_the_session():
     session = ready()
     [event] = session.receive(OK)
     assert isinstance(event.error, ProtocolError)
-    with pytest.raises(NotRunning):
+    with pytest.raises(NotRunning, match=r"^the session is broken$"):
         session.receive(OK)
+
+
+def upgrading():
+    session = negotiating()
+    session.receive(answer(tls_v1=True))
+    return session
+
+
+def subscribing():
+    session = ready()
+    session.subscribe("t", "c")
+    return session
+
+
+def publishing():
+    session = ready()
+    session.expect("a")
+    return session
+
+
+def closing():
+    session = subscribed()
+    session.close()
+    return session
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (ready, "reply to no command"),
+        (publishing, "wrong reply to a publish"),
+        (upgrading, "wrong reply to UPGRADE"),
+        (subscribing, "wrong reply to SUB"),
+        (closing, "wrong reply to CLS"),
+    ],
+)
+def test_a_wrong_answer_is_shown(make, says):
+    session = make()
+    [event] = session.receive(encode_frame(RESPONSE, b"x" * 81))
+    assert isinstance(event.error, ProtocolError)
+    assert str(event.error) == f"{says}: {b'x' * 80!r}"
 
 
 def test_what_came_before_a_fault_is_still_handed_up():
@@ -297,16 +344,17 @@ def test_what_came_before_a_fault_is_still_handed_up():
 def test_an_unknown_frame_type_breaks_the_session(frame_type):
     [event] = ready().receive(encode_frame(frame_type, b"x"))
     assert isinstance(event.error, ProtocolError)
+    assert str(event.error) == f"unknown frame type {frame_type}"
 
 
 def test_commands_out_of_their_state_are_refused_locally():
     session = Session({})
-    with pytest.raises(NotRunning):
+    with pytest.raises(NotRunning, match=r"^cannot publish while the session is NEW$"):
         session.expect("early")
-    with pytest.raises(NotRunning):
+    with pytest.raises(NotRunning, match=r"^ASK_SUB is not possible while the session is NEW$"):
         session.subscribe("t", "c")
     session.start()
-    with pytest.raises(NotRunning):
+    with pytest.raises(NotRunning, match=r"^START is not possible while the session is IDENTIFYING$"):
         session.start()
     session = subscribed()
     with pytest.raises(NotRunning):
