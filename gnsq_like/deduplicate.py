@@ -114,7 +114,7 @@ class Deduplicate:
         #: The messages being handled, by key.
         self._busy: dict[Hashable, Message] = {}
         #: Number of copies finished without being handled.
-        self.dropped_count = 0
+        self.dropped_count: int = 0
 
     def __call__(self, message: Message) -> object:
         """Handle or drop a message. May switch."""

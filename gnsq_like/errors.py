@@ -272,7 +272,7 @@ class NsqdError(NSQError):
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
-        self.fatal = ERROR_CODES.get(code, ErrorCode()).fatal
+        self.fatal: bool = ERROR_CODES.get(code, ErrorCode()).fatal
 
     @classmethod
     def from_payload(cls, payload: bytes) -> NsqdError:

@@ -27,7 +27,7 @@ class AdminServer(Daemon):
     """
 
     def __init__(self, options: AdminOptions | None = None, **given: Any) -> None:
-        self.options = AdminOptions(**given) if options is None else options
+        self.options: AdminOptions = AdminOptions(**given) if options is None else options
         super().__init__("", self.options.http_address, log, self.options.https_address)
         self._tls_context = _tls_context(self.options)
         self._site = Site(self.options)

@@ -108,17 +108,17 @@ class Connection:
         on_close: Callable[[Connection, NSQError | None], object] = _ignore,
         on_auth: Callable[[Connection, Authorized], object] = _ignore,
     ) -> None:
-        self.target = address if isinstance(address, Address) else parse_address(address)
+        self.target: Address = address if isinstance(address, Address) else parse_address(address)
         #: The address as text.
-        self.address = str(self.target)
-        self.options = options if options is not None else ConnectionOptions()
+        self.address: str = str(self.target)
+        self.options: ConnectionOptions = options if options is not None else ConnectionOptions()
         hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close, "on_auth": on_auth}
         check_callables(dict.fromkeys(hooks, 2) | {"on_answers": 1}, **hooks, on_answers=on_answers)
         self._on_messages, self._on_answers = on_messages, on_answers
         self._on_error, self._on_close, self._on_auth = on_error, on_close, on_auth
         self._session = Session({})
         #: nsqd's reply to IDENTIFY.
-        self.negotiated = Negotiated()
+        self.negotiated: Negotiated = Negotiated()
         #: nsqd's reply to AUTH; None if it required none.
         self.authorized: Authorized | None = None
         #: Monotonic time just before AUTH was sent.
@@ -126,15 +126,15 @@ class Connection:
         #: The unanswered publishes; read ``unanswered_count``, or this length where a call costs too much.
         self.unanswered: Sized = ()
         #: Bytes of the unanswered publishes.
-        self.unanswered_bytes = 0
+        self.unanswered_bytes: int = 0
         #: The RDY last sent.
-        self.rdy = 0
+        self.rdy: int = 0
         #: Seconds from IDENTIFY or SUB to its reply, the lowest seen; an estimate of the network's round trip.
-        self.round_trip = 0.0
+        self.round_trip: float = 0.0
         #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
-        self.last_received_at = 0.0
+        self.last_received_at: float = 0.0
         #: Whether commands may be sent.
-        self.alive = False
+        self.alive: bool = False
         #: While another thread has the socket: nothing may be read or written here.
         self.lease: Lease | None = None
         #: Called by the reader greenlet, once, after it has processed its input; may set ``lease``.

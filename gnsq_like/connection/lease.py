@@ -130,7 +130,7 @@ class Lease:
         self._patience_ms = patience * 1000
         self._tick_seconds = tick
         #: Settled at the end, after which ``left`` is the publish that was under way.
-        self.over = PendingReply()
+        self.over: PendingReply = PendingReply()
         self.left: PendingReply | None = None
         self._slot: list[_Trip | None] = [None]
         self._send = sock.send
@@ -140,7 +140,7 @@ class Lease:
         poll.register(sock.fileno(), select.POLLIN)
         self._poll: Callable[[float], list[object]] = poll.poll
         #: Whether a publish is under way; the borrower's.
-        self.busy = False
+        self.busy: bool = False
         #: Publishes begun, the borrower's; and how many there were at the owner's last look.
         self._count = self._seen = 0
         #: Whether no further publish may begin. Both write it.

@@ -90,7 +90,7 @@ class HTTPClient:
     ) -> None:
         base = parse_base_url(address)
         #: Every request goes below this URL. It holds no credentials.
-        self.url = base.url
+        self.url: str = base.url
         self._timeout = seconds("timeout", timeout, above_zero=True)
         self._connect_timeout = seconds("connect_timeout", connect_timeout, above_zero=True)
         if isinstance(max_answer_bytes, bool) or not isinstance(max_answer_bytes, int) or max_answer_bytes < 1:

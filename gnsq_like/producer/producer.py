@@ -162,7 +162,7 @@ class Producer(KnownAttributes):
         on_auth: Callable[[str, Authorized], object] | None = None,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
-        self.options = make_options(ProducerOptions, options)
+        self.options: ProducerOptions = make_options(ProducerOptions, options)
         self._addresses = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:
@@ -215,7 +215,7 @@ class Producer(KnownAttributes):
         *,
         defer: float | None = None,
         timeout: float | None = None,
-    ) -> AsyncResult:
+    ) -> AsyncResult[None]:
         """Publish one message without waiting for nsqd's answer; parameters as for :meth:`publish`. From any thread.
 
         Waits, and may switch, only while ``max_pending_count`` publishes are already waiting for a connection. For

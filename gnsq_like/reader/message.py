@@ -87,7 +87,7 @@ class Message:
         self.body: bytes
         self.timestamp_ns, self.attempts, self._id, self.body = raw
         self.answer: str | None = None
-        self.is_async = False
+        self.is_async: bool = False
         # The others are for this room only.
         self._source = source
         self._data = _UNDECODED

@@ -111,7 +111,7 @@ class Reader(Steering, KnownAttributes):
         super().__init__(make_options(ReaderOptions, options))
         self._topics = Topics(topic)
         #: The topic; several are joined by commas; the text of a pattern.
-        self.topic = self._topics.text
+        self.topic: str = self._topics.text
         self.channel = channel
         self._name = f"{self.topic}/{channel}"
         self.handler = handler

@@ -27,7 +27,7 @@ class PendingReply:
     end: int
 
     def __init__(self) -> None:
-        self.done = False
+        self.done: bool = False
         #: The error, once ``done``; None for success.
         self.error: Exception | None = None
         self._links: list[Callable[[], object]] | None = None

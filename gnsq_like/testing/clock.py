@@ -25,7 +25,7 @@ class Clock:
         self._began = monotonic()
         self._began_wall = time()
         #: Seconds added by :meth:`advance`.
-        self.advanced = 0.0
+        self.advanced: float = 0.0
         self._listeners: list[Callable[[], object]] = []
 
     def __call__(self) -> float:

@@ -33,7 +33,7 @@ class RunningCluster(Inspectable):
         **options: Any,
     ) -> None:
         #: These and the nsqds are in the order in which they were started.
-        self.lookupds = [
+        self.lookupds: list[RunningNsqlookupd] = [
             RunningNsqlookupd(kind=kind, clock=clock, command=nsqlookupd_command, **lookupd_options)
             for _ in range(lookupds)
         ]

@@ -31,13 +31,13 @@ class Direction:
     def __init__(self, run: Callable[[Callable[[], object]], object]) -> None:
         self._run = run
         #: Seconds by which bytes received from now on are delayed.
-        self.delay = 0.0
+        self.delay: float = 0.0
         #: Bytes that each connection forwards in a second; 0 for any number.
-        self.bytes_per_second = 0.0
+        self.bytes_per_second: float = 0.0
         #: Bytes forwarded so far, by all connections.
         self.count = 0
         #: Whether nothing is forwarded.
-        self.is_frozen = False
+        self.is_frozen: bool = False
         self._thawed: Event | None = None
         self._strikes: list[Strike] = []
 

@@ -290,17 +290,17 @@ class FaultProxy:
         self.observer = observer
         self._numbers = itertools.count()
         #: Whether new connections are accepted; if not, they are closed at once.
-        self.accepting = True
+        self.accepting: bool = True
         self._own_thread = own_thread
         #: Where it runs, from start to close.
         self._hub: HubHandle | None = None
         self._cleanup = ExitStack()
         #: From clients to the daemon, and from the daemon to clients.
-        self.to_server = Direction(self._run)
-        self.to_client = Direction(self._run)
+        self.to_server: Direction = Direction(self._run)
+        self.to_client: Direction = Direction(self._run)
         self.delay = delay
         #: "host:port", where clients connect; empty until it listens.
-        self.address = ""
+        self.address: str = ""
         self._links: set[_Link] = set()
         self._server: StreamServer | None = None
 

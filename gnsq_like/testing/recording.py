@@ -61,10 +61,10 @@ class RecordingProducer(Producer):
 
     def publish_async(
         self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
-    ) -> AsyncResult:
+    ) -> AsyncResult[None]:
         """Record one message; the result is set already."""
         self.publish(topic, body, defer=defer, timeout=timeout)
-        result = AsyncResult()
+        result: AsyncResult[None] = AsyncResult()
         result.set(None)
         return result
 

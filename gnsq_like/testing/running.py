@@ -223,7 +223,9 @@ class RunningNsqd(Inspectable, _Running):
         **options: Any,
     ) -> None:
         #: The nsqlookupds it registers with.
-        self.lookupds = (lookupds,) if isinstance(lookupds, RunningNsqlookupd) else tuple(lookupds)
+        self.lookupds: tuple[RunningNsqlookupd, ...] = (
+            (lookupds,) if isinstance(lookupds, RunningNsqlookupd) else tuple(lookupds)
+        )
         if self.lookupds:
             options.setdefault("lookupd_tcp_addresses", [lookupd.tcp_address for lookupd in self.lookupds])
         options.setdefault("node_id", next(_node_ids) % MAX_NODE_ID)

@@ -23,13 +23,11 @@ from gnsq_like.cli.app import COMMANDS
 from gnsq_like.cli.client_flags import all_flag_names
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
 from gnsq_like.server import NsqdOptions, NsqlookupdOptions
-from tests.support.pages import DOCS
+from tests.support.pages import DOCS, PUBLIC_PACKAGES
 
 pytestmark = pytest.mark.site
 
 SITE = DOCS / "_build/html"
-#: Packages whose __all__ is public, beside gnsq_like itself.
-PACKAGES = ["admin", "contrib.django", "contrib.flask", "deadletter", "server", "spark", "testing"]
 
 
 @cache
@@ -50,7 +48,7 @@ def names(domain: str) -> set[str]:
 
 def public() -> Iterator[str]:
     """Public names, and the members of public classes that have a docstring."""
-    for package in ["gnsq_like", *(f"gnsq_like.{name}" for name in PACKAGES)]:
+    for package in PUBLIC_PACKAGES:
         module = import_module(package)
         for name in module.__all__:
             value = getattr(module, name)

@@ -7,6 +7,12 @@ import textwrap
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: Packages whose ``__all__`` is public; of gnsq_like.errors all is.
+PUBLIC_PACKAGES = [
+    "gnsq_like",
+    *(f"gnsq_like.{name}" for name in ("admin", "contrib.django", "contrib.flask", "deadletter", "server", "spark")),
+    "gnsq_like.testing",
+]
 #: Guides whose blocks are programs with a Reader.
 GUIDES = ("guides/batches.rst", "guides/dead-letters.rst", "guides/deduplication.rst", "guides/shutdown.rst")
 

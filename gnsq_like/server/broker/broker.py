@@ -49,7 +49,7 @@ class Broker:
         random: Callable[[], float] = random_module.random,
         make_queue: QueueMaker | None = None,
     ) -> None:
-        self.options = options or NsqdOptions()
+        self.options: NsqdOptions = options or NsqdOptions()
         self.topics: dict[str, Topic] = {}
         self._schedule: Schedule[Topic, Channel] = Schedule(on_work)
         self._on_change = on_change

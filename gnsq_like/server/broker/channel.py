@@ -44,14 +44,14 @@ class Consumer:
         self.msg_timeout = msg_timeout
         self.sample_rate = sample_rate
         #: The last RDY; it is compared with ``in_flight_count``, and never counted down.
-        self.ready_count = 0
+        self.ready_count: int = 0
         self.in_flight_count = 0
         #: Messages sent to it, and those it finished or requeued.
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
         #: Whether its connection accepts no more bytes at the moment.
-        self.held_up = False
+        self.held_up: bool = False
 
     def room(self) -> int:
         """How many messages may be sent to it now."""
@@ -93,11 +93,11 @@ class Channel:
     ) -> None:
         self.topic_name = topic_name
         self.name = name
-        self.ephemeral = is_ephemeral(name)
+        self.ephemeral: bool = is_ephemeral(name)
         self._options = options
         self._schedule = schedule
         self._random = random
-        self.paused = False
+        self.paused: bool = False
         self.queue = queue
         self.in_flight: dict[bytes, Message] = {}
         self.deferred: dict[bytes, Message] = {}
@@ -105,9 +105,9 @@ class Channel:
         #: Index of the consumer that gets the first message next time.
         self._turn = 0
         #: Messages that arrived, that were requeued by a client, and that timed out.
-        self.message_count = 0
-        self.requeue_count = 0
-        self.timeout_count = 0
+        self.message_count: int = 0
+        self.requeue_count: int = 0
+        self.timeout_count: int = 0
         #: How long its messages took; None if no percentiles are configured.
         self.latencies: Latencies | None = None
         if options.e2e_processing_latency_percentiles:

@@ -48,7 +48,7 @@ class DataPath:
         self._on_retry = on_retry
         self._metadata = AtomicFile(os.path.join(self._directory, "nsqd.dat"))
         #: Why the last write failed; empty if it succeeded.
-        self.problem = ""
+        self.problem: str = ""
         #: Whether something waits for the disk after a failure.
         self._is_failing = False
         #: The open directory that carries the lock.

@@ -18,20 +18,20 @@ class Message:
     __slots__ = ("attempts", "body", "defer", "delivered_at", "due", "id", "owner", "timestamp_ns")
 
     def __init__(self, message_id: bytes, timestamp_ns: int, body: bytes, defer: float = 0.0) -> None:
-        self.id = message_id
+        self.id: bytes = message_id
         #: When it was published, by the wall clock.
-        self.timestamp_ns = timestamp_ns
-        self.body = body
+        self.timestamp_ns: int = timestamp_ns
+        self.body: bytes = body
         #: Seconds for which it is deferred once it arrives in a channel.
-        self.defer = defer
+        self.defer: float = defer
         #: Deliveries so far; 16 bits on the wire.
-        self.attempts = 0
+        self.attempts: int = 0
         #: The consumer that has it in flight.
         self.owner: Owner | None = None
         #: When it was sent to its owner.
-        self.delivered_at = 0.0
+        self.delivered_at: float = 0.0
         #: When it times out (in flight) or is queued again (deferred).
-        self.due = 0.0
+        self.due: float = 0.0
 
     def copy(self) -> Message:
         """The same message for another channel, not yet delivered."""

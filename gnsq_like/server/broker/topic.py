@@ -28,15 +28,15 @@ class Topic:
 
     def __init__(self, name: str, queue: Queue, schedule: Schedule[Topic, Channel], node_id: int) -> None:
         self.name = name
-        self.ephemeral = is_ephemeral(name)
+        self.ephemeral: bool = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.queue = queue
-        self.paused = False
+        self.paused: bool = False
         #: While it is unknown which channels the topic has on other nsqds: those get these messages too.
-        self.held = False
+        self.held: bool = False
         #: Messages accepted, and the bytes of their bodies.
-        self.message_count = 0
-        self.message_bytes = 0
+        self.message_count: int = 0
+        self.message_bytes: int = 0
         self._schedule = schedule
         self._ids = MessageIds(node_id)
 

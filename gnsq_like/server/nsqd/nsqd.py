@@ -58,17 +58,17 @@ class Nsqd(Daemon):
     def __init__(
         self, options: NsqdOptions | None = None, *, clock: Callable[[], float] = monotonic, **changes: Any
     ) -> None:
-        self.options = options or NsqdOptions(**changes)
+        self.options: NsqdOptions = options or NsqdOptions(**changes)
         self.clock = clock
         super().__init__(self.options.tcp_address, self.options.http_address, log, self.options.https_address)
         #: Topics, channels and messages; a new one at every start.
-        self.broker = Broker(self.options)
+        self.broker: Broker = Broker(self.options)
         #: All connected clients.
         self.clients: set[NsqdClient] = set()
         #: Unix seconds.
-        self.start_time = 0
+        self.start_time: int = 0
         #: Messages that the last stop could not write to disk.
-        self.lost_count = 0
+        self.lost_count: int = 0
         #: The nsqlookupds that it registers with, and the greenlet of each.
         self._lookup_peers: dict[LookupPeer, gevent.Greenlet] = {}
         #: Where it keeps messages and topics; None for nowhere. And the topics found there.

@@ -35,11 +35,11 @@ class Nsqlookupd(Daemon):
     def __init__(
         self, options: NsqlookupdOptions | None = None, *, clock: Callable[[], float] = time, **changes: Any
     ) -> None:
-        self.options = options or NsqlookupdOptions(**changes)
+        self.options: NsqlookupdOptions = options or NsqlookupdOptions(**changes)
         self.clock = clock
         super().__init__(self.options.tcp_address, self.options.http_address, log)
         #: The topics and channels with their nsqds; a new one at every start.
-        self.registry = self._new_registry()
+        self.registry: Registry = self._new_registry()
 
     def _new_registry(self) -> Registry:
         return Registry(self.options.inactive_producer_timeout, self.options.tombstone_lifetime)

@@ -47,14 +47,14 @@ class Output:
         self._buffer: list[bytes] = []
         self._buffered = 0
         #: Whether a response is in the buffer.
-        self.flush_is_owed = False
+        self.flush_is_owed: bool = False
         #: Seconds between ticks, 0 for no ticker; when it started; how many ticks have been used.
         self._period = 0.0
         self._ticker_start = 0.0
         self._ticks_used = 0
         self._timer = Timer(self._tick)
         #: Whether the socket accepts no more at the moment, and what follows the bytes that the drainer writes.
-        self.held_up = False
+        self.held_up: bool = False
         self._unsent: list[bytes] = []
         self._drained = Event()
         self._drained.set()

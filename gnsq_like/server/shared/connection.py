@@ -40,7 +40,7 @@ class Fatal(Exception):
 
     def __init__(self, code: bytes, detail: bytes = b"") -> None:
         super().__init__(code, detail)
-        self.payload = code + b" " + detail if detail else code
+        self.payload: bytes = code + b" " + detail if detail else code
 
 
 class Connection:
@@ -60,8 +60,8 @@ class Connection:
         self._greenlet = gevent.getcurrent()
         #: TLS and codec, from an upgrade on.
         self.layers: CodecStack | None = None
-        self.requests = Requests()
-        self.output = Output(sock, self.on_held_up, self.abort)
+        self.requests: Requests = Requests()
+        self.output: Output = Output(sock, self.on_held_up, self.abort)
         self._turn = Turn()
         #: Seconds of work since the client closed the connection.
         self._worked_after_the_end = 0.0

@@ -40,10 +40,10 @@ class Daemon:
         self._wanted_https_address = https_address
         self._log = log
         #: The addresses that it listens on, with the real ports; empty before the first start.
-        self.tcp_address = ""
-        self.http_address = ""
-        self.https_address = ""
-        self.is_running = False
+        self.tcp_address: str = ""
+        self.http_address: str = ""
+        self.https_address: str = ""
+        self.is_running: bool = False
         #: For TLS; set by ``_claim``, None without a certificate.
         self._tls_context: ssl.SSLContext | None = None
         self._servers: list[BaseServer] = []

@@ -48,7 +48,7 @@ class Body:
         #: Bytes to come: of the body, or of the chunk.
         self._left = 0 if chunked else content_length
         #: Whether no byte of the body is left in the connection.
-        self.ended = not chunked and not content_length
+        self.ended: bool = not chunked and not content_length
         self._reads = 0
         self._is_broken = False
 

@@ -55,8 +55,8 @@ class BadRequest(Exception):
         self.minor_version = minor_version
         reason = _REASONS[status]
         #: The status line without the version, and the body of the response.
-        self.status_line = f"{status} {reason}: {text}" if text else f"{status} {reason}"
-        self.body = _BODIES.get(status, self.status_line)
+        self.status_line: str = f"{status} {reason}: {text}" if text else f"{status} {reason}"
+        self.body: str = _BODIES.get(status, self.status_line)
         super().__init__(self.status_line)
 
 
