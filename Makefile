@@ -16,7 +16,7 @@
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
 #   make docs       the site of docs/, into docs/_build/html; warnings are errors
-#   make test-package  the wheel and the sdist: built, checked, installed and used in an empty environment
+#   make test-package  the wheel and the sdist, in an empty environment too, and the types of public names
 #   make dist       the wheel and the sdist, into dist/
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
 #   make audit      pip-audit: known vulnerabilities of what the package needs

@@ -1,9 +1,12 @@
-"""docs/coming-from.rst: the ported program runs, names of ours exist, and those of the others are refused."""
+"""docs/coming-from.rst: the ported programs run, names of ours exist, and those of the others are refused."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from gnsq_like import Message, Producer, Reader, errors
 from gnsq_like.options import ProducerOptions, ReaderOptions, option_names
 from gnsq_like.server import Nsqd
+from gnsq_like.testing import RunningNsqd
 from tests.support.pages import blocks, page, section
 from tests.support.scripts import ROOT, run_beside
 
@@ -20,12 +24,45 @@ OPTIONS = {*option_names(ReaderOptions), *option_names(ProducerOptions)}
 
 
 def test_the_ported_program_runs_as_it_stands(tmp_path: Path) -> None:
-    [program] = blocks(PAGE)
+    program, _, _ = blocks(PAGE)
     path = tmp_path / "ported.py"
     path.write_text(program)
     with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
         done = run_beside([sys.executable, "-W", "error", str(path), nsqd.tcp_address], cwd=ROOT, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'/home'\n", "")
+
+
+@contextmanager
+def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends at SIGTERM, with status 0."""
+    command = [sys.executable, "-u", "-W", "error", "-c", program, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+            process.terminate()
+            assert process.wait(timeout=100) == 0
+        finally:
+            process.kill()
+
+
+def test_the_relay_of_pynsqs_examples_relays(nsqd: RunningNsqd) -> None:
+    _, program, _ = blocks(PAGE)
+    nsqd.publish("clicks", b"/home")
+    arguments = ["--topic", "clicks", "--channel", "relay", "--destination-topic", "copies"]
+    addresses = ["--nsqd-tcp-address", nsqd.tcp_address, "--destination-nsqd-tcp-address", nsqd.tcp_address]
+    with running(program, *arguments, *addresses):
+        [copy] = nsqd.messages("copies", "look", count=1, timeout=100)
+    assert copy.body == b"/home"
+    nsqd.wait_until("clicks", "relay", left=0)
+
+
+def test_the_batches_of_pynsqs_example_are_handled(nsqd: RunningNsqd) -> None:
+    _, _, program = blocks(PAGE)
+    nsqd.multi_publish("nsq_reader", [b"1", b"2", b"3"])
+    with running(program, nsqd.tcp_address) as process:
+        assert process.stdout is not None
+        assert sorted(process.stdout.readline() for _ in range(3)) == [f"b'{number}'\n" for number in (1, 2, 3)]
+        nsqd.wait_until("nsq_reader", "async", left=0, timeout=100)
 
 
 @pytest.mark.parametrize("name", ["max_tries", "requeue_delay", "low_ready_idle_timeout", "backoff_on_requeue"])
