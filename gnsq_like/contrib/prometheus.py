@@ -48,7 +48,8 @@ from gnsq_like.errors import InvalidOption
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
     from prometheus_client.metrics_core import Metric
-    from prometheus_client.multiprocess import MultiProcessCollector
+
+    from gnsq_like.contrib.shared.worker_files import WorkerFiles
 except ModuleNotFoundError as exc:
     raise missing(exc, "prometheus") from exc
 
@@ -275,7 +276,7 @@ class _Exposition:
         registry = CollectorRegistry()
         if is_multiprocess():
             self._metrics.update()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            WorkerFiles(registry)
         else:
             registry.register(self._metrics)
         answer: Iterable[bytes] = make_wsgi_app(registry)(environ, start_response)

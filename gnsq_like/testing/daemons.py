@@ -1,12 +1,14 @@
 """A daemon of any kind, started and ended: in this process, as a process of ours, or NSQ's own on PATH.
 
-Every kind listens on free loopback ports and keeps them when it is started again.
+Every kind listens on free loopback ports and keeps them when it is started again: meanwhile they are bound, but not
+listened on, so that connections are refused and no other program gets them.
 """
 
 from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,6 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from gevent import monkey
+
+from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -28,6 +33,7 @@ Kind = Literal["thread", "hub", "process", "real"]
 #: Seconds for a process to end after SIGTERM.
 STOP_TIMEOUT = 10.0
 
+_ADDRESSES = ("tcp_address", "http_address", "https_address")
 FREE_PORTS = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
 
 
@@ -47,6 +53,8 @@ class Daemon:
         self._has_data_path = has_data_path
         #: From the first start until it is closed.
         self._directory: Path | None = None
+        #: Bound to its ports, from the first start until it is closed.
+        self._reserved: list[socket.socket] = []
 
     @property
     def is_running(self) -> bool:
@@ -70,6 +78,9 @@ class Daemon:
         try:
             self.kill()
         finally:
+            reserved, self._reserved = self._reserved, []
+            for each in reserved:
+                each.close()
             directory, self._directory = self._directory, None
             if directory is not None:
                 shutil.rmtree(directory)
@@ -79,6 +90,31 @@ class Daemon:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="gnsq_like-test-"))
         return self._directory
+
+    def _reserve(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """The options for its addresses, with reserved ports for those that are to be any free one."""
+        found = {}
+        for name in _ADDRESSES:
+            address = options.get(name)
+            where = parse_address(address, to_listen=True) if address else None
+            if where is not None and not where.path and not where.port:
+                found[name], reserved = reserve(where.host)
+                self._reserved.append(reserved)
+        return found
+
+
+def reserve(host: str = "127.0.0.1") -> tuple[str, socket.socket]:
+    """An address that refuses connections, and the socket that keeps it from others.
+
+    Whoever sets SO_REUSEADDR may listen there, as daemons do.
+    """
+    # Not gevent's, even in a patched program: it is closed in any thread.
+    reserved: socket.socket = monkey.get_original("socket", "socket")(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM
+    )
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((host, 0))
+    return join_host_port(host, reserved.getsockname()[1]), reserved
 
 
 class InProcess(Daemon):
@@ -115,14 +151,12 @@ class InProcess(Daemon):
     def start(self) -> None:
         if self._has_data_path:
             self._options = replace(self._options, data_path=str(self._make_directory()))
+        self._options = replace(self._options, **self._reserve(vars(self._options)))
         if self._hub is None:
             self._hub = self._cleanup.enter_context(kit_hub(self._own_thread))
         self.run(self._start)
-        for name in ("tcp_address", "http_address", "https_address"):
-            address = getattr(self.daemon, name)
-            setattr(self, name, address)
-            if address:
-                self._options = replace(self._options, **{name: address})
+        for name in _ADDRESSES:
+            setattr(self, name, getattr(self.daemon, name))
 
     def _start(self) -> None:
         self.daemon = self._make(self._options)
@@ -190,6 +224,7 @@ class Process(Daemon):
         """
         if self._has_data_path:
             self._options["data_path"] = str(self._make_directory())
+        self._options |= self._reserve(self._options)
         listens = ["TCP", *(["HTTP"] if self._options["http_address"] else [])]
         listens += ["HTTPS"] if self._options.get("tls_cert") else []
         arguments = [*([] if self._program else [self.name]), *flags(self._options)]
@@ -202,11 +237,8 @@ class Process(Daemon):
             exc.add_note(self.log)
             self.kill()
             raise
-        for name in ("tcp_address", "http_address", "https_address"):
-            address = getattr(self.process, name)
-            setattr(self, name, address)
-            if address:
-                self._options[name] = address
+        for name in _ADDRESSES:
+            setattr(self, name, getattr(self.process, name))
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Generator
 
 import pytest
 
@@ -34,6 +35,18 @@ def driver():
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
     yield driver
     driver.quit()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows the page."""
+    report = yield
+    driver = getattr(item, "funcargs", {}).get("driver")
+    if report.when == "call" and report.failed and driver is not None:
+        from tests.support.browsing import description
+
+        report.sections.append(("The page", description(driver)))
+    return report
 
 
 @pytest.fixture

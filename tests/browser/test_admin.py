@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 
 from gnsq_like.testing import RunningCluster, running_cluster
-from tests.support import raw
+from tests.support import browsing, raw
 from tests.support.web import Server, running
 
 pytestmark = pytest.mark.browser
@@ -61,14 +59,20 @@ class Visitor:
 
     def go(self, path: str) -> None:
         self.browser.get(self.base + path)
+        self._is_live()
+
+    def _is_live(self) -> None:
+        """Wait until the page is there, and its script runs."""
         self.until(lambda: "live" in self.find("#fresh").get_attribute("class"))
 
     def find(self, selector: str) -> Any:
         return self.browser.find_element(By.CSS_SELECTOR, selector)
 
-    def press(self, label: str) -> None:
-        """Press a button, after the one that asks whether one is sure, if there is one."""
-        self.until(lambda: self._click("button", label))
+    def press(self, label: str, has_script: bool = True) -> None:
+        """Press a button, and wait for the page that it loads."""
+        browsing.load_by(self.browser, lambda: self.until(lambda: self._click("button", label)))
+        if has_script:
+            self._is_live()
 
     def open(self, label: str) -> None:
         self.until(lambda: self._click("summary", label))
@@ -78,7 +82,7 @@ class Visitor:
         for each in found[:1]:
             # Not below the bar at the top, as a person would scroll.
             self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", each)
-            each.click()
+            browsing.click(each)
         return bool(found)
 
     def all(self, selector: str) -> list[Any]:
@@ -86,9 +90,7 @@ class Visitor:
         return found
 
     def until(self, condition: Callable[[], object]) -> None:
-        # The page may replace an element at any moment.
-        ignored = [StaleElementReferenceException]
-        WebDriverWait(self.browser, 20, ignored_exceptions=ignored).until(lambda _: condition())
+        browsing.until(self.browser, condition)
 
     def says(self, text: str) -> None:
         self.until(lambda: text in self.find("body").text)
@@ -211,13 +213,36 @@ def test_the_page_keeps_itself_fresh_and_leaves_what_one_does(visitor: Visitor, 
     assert not visitor.find("#c-empty").get_attribute("open")
 
 
+def test_what_an_action_says_stays_when_the_page_is_fresh(visitor: Visitor, cluster: RunningCluster) -> None:
+    visitor.go("/topics/clicks")
+    visitor.press("Pause")
+    raw.post(cluster.nsqd_http_addresses[0], "/channel/create?topic=clicks&channel=brand-new")
+    visitor.says("brand-new")
+    assert "clicks is paused" in visitor.find("#note").text
+
+
+def test_a_page_that_is_left_asks_for_nothing(visitor: Visitor) -> None:
+    """It might ask for the topic that its form has just deleted, and show that there is none."""
+    visitor.go("/topics/clicks")
+    asked = visitor.browser.execute_async_script("""
+        let asked = 0;
+        const [done, original] = [arguments[0], window.fetch];
+        window.fetch = (...all) => { asked += 1; return original(...all); };
+        const form = document.querySelector("#c-delete form");
+        form.addEventListener("submit", (event) => event.preventDefault());
+        form.requestSubmit();
+        setTimeout(() => done(asked), 1200 * document.getElementById("live").dataset.every);
+    """)
+    assert asked == 0
+
+
 def test_the_keyboard(visitor: Visitor) -> None:
     visitor.go("/")
     visitor.find("body").send_keys("/")
     assert visitor.browser.switch_to.active_element.get_attribute("id") == "find"
     visitor.browser.switch_to.active_element.send_keys("orders")
-    visitor.until(lambda: len(visitor.all("tbody tr")) == 1)
-    assert "q=orders" in visitor.browser.current_url
+    # The page searches while one types: for less than the word, too, if the keys come slowly.
+    visitor.until(lambda: "q=orders" in visitor.browser.current_url and len(visitor.all("tbody tr")) == 1)
     assert "orders.dead" in visitor.find("tbody").text
 
 
@@ -226,7 +251,7 @@ def test_without_scripts_everything_works(visitor: Visitor) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(f"{visitor.base}/topics/clicks/archive")
-        visitor.press("Pause")
-        visitor.until(lambda: "archive is paused" in visitor.find("#live").text)  # the press loads another page
+        visitor.press("Pause", has_script=False)
+        assert "archive is paused" in visitor.find("#live").text
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -2,9 +2,8 @@
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import presence_of_element_located
-from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.support.browsing import click, load_by, until
 from tests.support.daemons import wait_for
 
 pytestmark = pytest.mark.browser
@@ -20,27 +19,27 @@ def orders(browser):
 
 
 def order(browser, item, count, customer):
+    """Fill in the form, send it, and wait for the page that comes then."""
     browser.find_element(By.CSS_SELECTOR, f"input[value={item}]").click()
     field = browser.find_element(By.NAME, "count")
     field.clear()
     field.send_keys(str(count))
     browser.find_element(By.NAME, "customer").send_keys(customer)
-    browser.find_element(By.CSS_SELECTOR, "#order-form button").click()
+    load_by(browser, lambda: click(browser.find_element(By.CSS_SELECTOR, "#order-form button")))
 
 
 def test_orders_are_placed_by_clicks_and_followed_to_the_end(browser, example, tmp_path):
     with example("django_shop", SHOP_DATABASE=str(tmp_path / "shop.sqlite3")) as server:
         browser.get(f"http://127.0.0.1:{server.port}/")
         assert browser.title == "The corner shop"
-        WebDriverWait(browser, 10).until(lambda _: browser.find_element(By.ID, "none").is_displayed())
+        until(browser, lambda: browser.find_element(By.ID, "none").is_displayed())
         order(browser, "coffee", 2, "Grace <b>Hopper</b>")
-        WebDriverWait(browser, 10).until(
-            lambda _: [text for text, _ in orders(browser)] == ["#12 × Coffee beans, dark for Grace <b>Hopper</b>"]
-        )
+        coffee = "#12 × Coffee beans, dark for Grace <b>Hopper</b>"
+        until(browser, lambda: [text for text, _ in orders(browser)] == [coffee])
         assert not browser.find_element(By.ID, "none").is_displayed()
         order(browser, "tea", 1, "Ada")
         # Without a reload: the page polls, and the readers have packed and shipped meanwhile.
-        WebDriverWait(browser, 30).until(lambda _: [state for _, state in orders(browser)] == ["on its way"] * 2)
+        until(browser, lambda: [state for _, state in orders(browser)] == ["on its way"] * 2)
         assert orders(browser)[0][0] == "#21 × Darjeeling, first flush for Ada"
         browser.save_screenshot(str(tmp_path / "shop.png"))
         # An open page polls, and would log errors while the server ends.
@@ -54,9 +53,10 @@ def test_a_wrong_field_is_reported_in_the_page(browser, example, tmp_path):
         browser.get(f"http://127.0.0.1:{server.port}/")
         browser.execute_script("document.getElementById('order-form').noValidate = true")
         order(browser, "cocoa", 0, "Linus")
-        find = presence_of_element_located((By.CSS_SELECTOR, ".errorlist"))
-        assert WebDriverWait(browser, 10).until(find).text == "Ensure this value is greater than or equal to 1."
+        error = browser.find_element(By.CSS_SELECTOR, ".errorlist")
+        assert error.text == "Ensure this value is greater than or equal to 1."
         assert browser.find_element(By.NAME, "customer").get_attribute("value") == "Linus"
         assert orders(browser) == []
         browser.save_screenshot(str(tmp_path / "wrong.png"))
+        browser.get("about:blank")
         browser.get("about:blank")

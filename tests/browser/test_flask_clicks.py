@@ -2,7 +2,8 @@
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.support.browsing import until
 
 pytestmark = pytest.mark.browser
 
@@ -14,10 +15,6 @@ def shown(browser):
             (row) => [row.querySelector("strong").textContent, row.querySelector("span").textContent])
     """
     return [tuple(each) for each in browser.execute_script(script)]
-
-
-def until(browser, condition):
-    WebDriverWait(browser, 20).until(lambda _: condition())
 
 
 def test_clicks_come_back_to_every_open_page(browser, example, tmp_path):

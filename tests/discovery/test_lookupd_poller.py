@@ -17,7 +17,8 @@ from gnsq_like.errors import HTTPError, NSQError
 from gnsq_like.options import DiscoveryOptions
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.peer import PATIENCE, ScriptedNsqd, free_port, scripted_nsqd
+from tests.support.nsqds import nowhere
+from tests.support.peer import PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import answer_cls, ignore, serve
 
 
@@ -66,7 +67,7 @@ def test_one_nsqlookupd_that_fails_holds_up_nobody(lookupd, nsqd, fault):
             return [b'{"message":"TOPIC_NOT_FOUND"}' if fault == "topic unknown" else b"<html>"]
 
         broken.answer = answer
-        address = f"127.0.0.1:{free_port()}" if fault == "refused" else broken.address
+        address = nowhere() if fault == "refused" else broken.address
         reader = reading(
             [address, lookupd],
             lookupd_timeout=0.5 if fault == "mute" else 30,

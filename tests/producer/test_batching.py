@@ -12,7 +12,7 @@ from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
 from tests.support.daemons import KINDS, running_nsqd
 from tests.support.hub import settle
-from tests.support.nsqds import identified
+from tests.support.nsqds import identified, run_out_of_time
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
 
 
@@ -166,10 +166,11 @@ def test_only_the_offender_fails_at_a_whole_nsqd(kind):
 
 def test_each_has_its_own_deadline(nsqd):
     producer = make(nsqd)
-    hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=1)
+    hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=PATIENCE / 2)
     patient = gevent.spawn(producer.publish, "t", b"patient")
     peer = identified(nsqd)
     assert take_batch(peer)[1] == [b"hasty", b"patient"]
+    run_out_of_time(producer, PATIENCE / 2)
     with pytest.raises(OutcomeUnknown):
         hasty.get(timeout=PATIENCE)
     peer.send(OK)

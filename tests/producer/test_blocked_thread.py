@@ -12,7 +12,8 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown
-from tests.support.nsqds import answer_all, answer_one, beat, identified
+from tests.support.daemons import wait_for
+from tests.support.nsqds import answer_all, answer_one, beat, identified, unanswered
 from tests.support.peer import OK, PATIENCE, ScriptedNsqd
 
 #: What the blocked thread executes: a call in C that releases the GIL, or Python code, which is preempted.
@@ -89,17 +90,20 @@ def test_what_waits_for_a_connection_is_not_sent_later_either(
 ) -> None:
     producer = producers(nsqd.address)
     publish = publisher(producer, "a thread")
-    late = publish("t", b"late", timeout=1)
+    patient = publish("t", b"patient")
     peer = nsqd.accept()
     assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")  # the publish is queued, and the connection not made
     peer.body()
+    late = publish("t", b"late", timeout=1)
+    wait_for(lambda: producer.stats()["waiting"] == 2)
     with blocked(producer, how):
         peer.send(OK)
         with pytest.raises(NotSent, match="does not respond"):
             late.get(timeout=PATIENCE)
     following = publish("t", b"following")
-    answer_one(peer, b"following")
-    following.get(timeout=PATIENCE)
+    for body, result in ((b"patient", patient), (b"following", following)):
+        answer_one(peer, body)
+        result.get(timeout=PATIENCE)
 
 
 def test_nor_is_what_a_killed_caller_has_published(producers: Callable[..., Producer], nsqd: ScriptedNsqd) -> None:
@@ -130,10 +134,18 @@ def test_what_was_sent_is_unknown_and_says_where(
 ) -> None:
     addresses = [nsqd.address, other.address] if mode == "replicas" else [nsqd.address]
     producer = producers(*addresses, **MODES[mode])
-    waiting = publisher(producer, caller)("t", b"x", timeout=1)
+    publish = publisher(producer, caller)
+    first = publish("t", b"first")
     peer = identified(nsqd)
+    answer_one(peer, b"first")
+    first.get(timeout=PATIENCE)
+    waiting = publish("t", b"x", timeout=1)
     assert (peer.line(), peer.body()) == (b"PUB t", b"x")
     beat(peer)
+    if mode == "replicas":
+        # The copy at the other is confirmed, and only that here is not.
+        wait_for(lambda: other.bodies == [b"first", b"x"] and unanswered(producer, other.address) == 0, "the copy")
+    assert unanswered(producer, nsqd.address) == 1
     with blocked(producer, "C"), pytest.raises(OutcomeUnknown, match="does not respond") as caught:
         waiting.get(timeout=PATIENCE)
     assert caught.value.address == nsqd.address
@@ -149,10 +161,11 @@ def test_async_results_keep_their_deadlines(producers: Callable[..., Producer], 
     answer_one(identified(nsqd), b"first")
     waiting.get(timeout=PATIENCE)
     with blocked(producer, "C"):
-        # The third one waits for room.
-        results = [producer.publish_async("t", b"x", timeout=0.1) for _ in range(3)]
+        patient = producer.publish_async("t", b"x")
+        # The last one waits for room.
+        results = [producer.publish_async("t", b"x", timeout=0.1) for _ in range(2)]
         with pytest.raises(gevent.Timeout):
-            results[0].get(timeout=0)
+            patient.get(timeout=0)
         for result in results:
             with pytest.raises(NotSent, match="does not respond"):
                 result.get(timeout=PATIENCE)

@@ -16,7 +16,7 @@ from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishError
 from tests.support.daemons import Kind, Process, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import answer_all, answer_one, good_nsqd, identified, nowhere
+from tests.support.nsqds import answer_all, answer_one, good_nsqd, identified, nowhere, run_out_of_time
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd
 from tests.support.processes import stopped
 
@@ -49,9 +49,10 @@ def is_left_unanswered(producer: Producer) -> bool:
 
 def left_unanswered(producer: Producer, nsqd: ScriptedNsqd) -> Peer:
     """Connects, and leaves a publish unanswered until its time is over; the connection is doubted then."""
-    waiting = gevent.spawn(producer.publish, "t", b"unanswered", timeout=0.1)
+    waiting = gevent.spawn(producer.publish, "t", b"unanswered")
     peer = identified(nsqd)
     assert (peer.line(), peer.body()) == (b"PUB t", b"unanswered")
+    run_out_of_time(producer)
     with pytest.raises(OutcomeUnknown):
         waiting.get(timeout=PATIENCE)
     wait_for(lambda: producer.stats()["away"], "the circuit")
@@ -98,7 +99,7 @@ def test_a_first_try_under_way_is_not_away(fast: Make, nsqd: ScriptedNsqd) -> No
 @pytest.mark.parametrize("options", [{}, {"batching": True, "linger": 0.9 * PATIENCE}], ids=["single", "batching"])
 def test_what_waits_fails_when_the_circuit_opens(fast: Make, nsqd: ScriptedNsqd, options: dict[str, object]) -> None:
     producer = fast(nsqd.address, **options)
-    first = gevent.spawn(producer.publish, "t", b"x", timeout=1)
+    first = gevent.spawn(producer.publish, "t", b"x", timeout=PATIENCE / 2)  # which does not linger
     peer = identified(nsqd)
     gevent.spawn(answer_all, peer)
     first.get(timeout=PATIENCE)

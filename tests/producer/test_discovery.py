@@ -10,8 +10,8 @@ from gnsq_like import LookupdClient, Producer
 from gnsq_like.errors import NotSent
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import good_nsqd
-from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
+from tests.support.nsqds import good_nsqd, nowhere, run_out_of_time
+from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
 @pytest.mark.parametrize("own_thread", [False, True])
@@ -57,7 +57,7 @@ def test_a_filter():
 def test_no_nsqd_and_no_nsqlookupd(caplog):
     errors: list[object] = []
     with Producer(
-        lookupd_http_addresses=f"127.0.0.1:{free_port()}",
+        lookupd_http_addresses=nowhere(),
         on_error=lambda url, error: errors.append(error),
         timeout=0.3,
     ) as producer:
@@ -69,10 +69,13 @@ def test_no_nsqd_and_no_nsqlookupd(caplog):
     assert "/nodes: Connection refused" in caplog.text
     with (
         running_nsqlookupd() as lookupd,
-        Producer(lookupd_http_addresses=lookupd.http_address, timeout=0.3) as producer,
-        pytest.raises(NotSent, match="knows no nsqd"),
+        Producer(lookupd_http_addresses=lookupd.http_address) as producer,
     ):
-        producer.publish("t", b"x")
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        wait_for(lambda: producer._started().pool._discovered)
+        run_out_of_time(producer)
+        with pytest.raises(NotSent, match="knows no nsqd"):
+            waiting.get(timeout=PATIENCE)
 
 
 def test_nsqds_come_and_go():

@@ -10,9 +10,9 @@ import pytest
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, NSQError, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
-from tests.support.daemons import KINDS, Kind, running_nsqd
+from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
 from tests.support.hub import settle
-from tests.support.nsqds import answer_all, answer_one, identified
+from tests.support.nsqds import answer_all, answer_one, failures, identified, run_out_of_time
 from tests.support.peer import OK, PATIENCE, ScriptedNsqd
 
 Make = Callable[..., Producer]
@@ -131,11 +131,13 @@ def test_what_nsqd_did_not_take_goes_again(make: Make, nsqd: ScriptedNsqd, answe
 
 def test_nsqds_reason_is_in_the_error_when_it_takes_nothing_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
     producer = make(nsqd.address)
-    waiting = gevent.spawn(producer.publish, "t", b"x", timeout=1)
+    waiting = gevent.spawn(producer.publish, "t", b"x")
     peer = identified(nsqd)
     assert (peer.line(), peer.body()) == (b"PUB t", b"x")
     peer.error("E_PUB_FAILED PUB failed write t.dat: no space left on device")
     peer.close()
+    wait_for(lambda: failures(producer, nsqd.address))
+    run_out_of_time(producer)
     with pytest.raises(NotSent, match="no space left on device"):
         waiting.get(timeout=PATIENCE)
 

@@ -9,8 +9,9 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import OutcomeUnknown
+from tests.support.daemons import wait_for
 from tests.support.hub import settle
-from tests.support.nsqds import answer_one, identified
+from tests.support.nsqds import answer_one, identified, run_out_of_time
 from tests.support.peer import PATIENCE, ScriptedNsqd
 
 Make = Callable[..., Producer]
@@ -42,11 +43,13 @@ def test_retry_unknown_takes_the_risk(make: Make, nsqd: ScriptedNsqd, other: Scr
 
 
 def test_what_is_unknown_stays_so_when_the_next_try_is_not_sent(make: Make, nsqd: ScriptedNsqd) -> None:
-    producer = make(nsqd.address, retry_unknown=True, timeout=0.5)
+    producer = make(nsqd.address, retry_unknown=True)
     waiting = gevent.spawn(producer.publish, "t", b"x")
     peer = identified(nsqd)
     assert (peer.line(), peer.body()) == (b"PUB t", b"x")
     peer.close()
+    wait_for(lambda: producer.stats()["retried"] == 1)
+    run_out_of_time(producer)
     with pytest.raises(OutcomeUnknown):
         waiting.get(timeout=PATIENCE)
 

@@ -10,7 +10,7 @@ import pytest
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
 from tests.support.daemons import wait_for
-from tests.support.nsqds import good_nsqd, identified, nowhere
+from tests.support.nsqds import failures, good_nsqd, identified, nowhere, run_out_of_time, unanswered
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
@@ -56,7 +56,7 @@ def test_a_message_whose_time_is_over_is_in_no_copy_that_is_sent_later():
         scripted_nsqd() as two,
         make(one.address, two.address, replicas=2, batching=True, max_redial_delay=0.1) as producer,
     ):
-        hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=1)
+        hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=PATIENCE / 2)
         patient = gevent.spawn(producer.publish, "t", b"patient")
         for server in (one, two):
             peer = identified(server)
@@ -65,6 +65,7 @@ def test_a_message_whose_time_is_over_is_in_no_copy_that_is_sent_later():
             peer.error("E_BAD_BODY MPUB failed to read message count")
             peer.close()
         peers = [server.accept() for server in (one, two)]
+        run_out_of_time(producer, PATIENCE / 2)
         with pytest.raises(NotSent):
             hasty.get(timeout=PATIENCE)
         for peer in peers:
@@ -83,9 +84,13 @@ def test_too_few_nsqds():
 
 
 def test_fewer_than_asked_for_is_unknown_and_says_who_has_it():
-    with good_nsqd() as one, make(one.address, nowhere(), replicas=2, timeout=0.3) as producer:
+    away = nowhere()
+    with good_nsqd() as one, make(one.address, away, replicas=2) as producer:
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        wait_for(lambda: one.bodies and not unanswered(producer, one.address) and failures(producer, away))
+        run_out_of_time(producer)
         with pytest.raises(OutcomeUnknown) as caught:
-            producer.publish("t", b"x")
+            waiting.get(timeout=PATIENCE)
         assert caught.value.confirmed == (one.address,)
         assert str(caught.value).startswith(
             f"confirmed by {one.address} only; not sent to another in time: no connection"
@@ -107,9 +112,10 @@ def test_a_quorum_is_enough_and_the_rest_follows():
 
 
 def test_copies_for_an_nsqd_that_stays_away_do_not_pile_up():
-    with good_nsqd() as one, make(one.address, nowhere(), replicas=2, quorum=1, timeout=0.3) as producer:
+    with good_nsqd() as one, make(one.address, nowhere(), replicas=2, quorum=1) as producer:
         for number in range(20):
             producer.publish("t", b"%d" % number)
+        run_out_of_time(producer)
         wait_for(lambda: producer.stats()["waiting"] == 0)
         assert len(one.bodies) == 20
 
@@ -135,7 +141,7 @@ def test_refused_by_one():
         waiting = gevent.spawn(producer.publish, "t", b"x")
         peer = identified(one)
         assert peer.line() == b"PUB t"
-        wait_for(lambda: two.bodies)
+        wait_for(lambda: two.bodies and not unanswered(producer, two.address))
         peer.error("E_BAD_MESSAGE no")
         with pytest.raises(OutcomeUnknown) as caught:
             waiting.get(timeout=PATIENCE)
@@ -146,11 +152,13 @@ def test_a_deadline_while_one_answer_is_missing():
     with (
         scripted_nsqd() as one,
         good_nsqd() as two,
-        make(one.address, two.address, replicas=2, timeout=0.5) as producer,
+        make(one.address, two.address, replicas=2) as producer,
     ):
         waiting = gevent.spawn(producer.publish, "t", b"x")
         peer = identified(one)
         assert peer.line() == b"PUB t"
+        wait_for(lambda: two.bodies and not unanswered(producer, two.address))
+        run_out_of_time(producer)
         with pytest.raises(OutcomeUnknown) as caught:
             waiting.get(timeout=PATIENCE)
         assert (caught.value.address, caught.value.confirmed) == (one.address, (two.address,))

@@ -23,8 +23,8 @@ from gnsq_like.errors import (
 )
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import identified
-from tests.support.peer import OK, PATIENCE, free_port, scripted_nsqd
+from tests.support.nsqds import identified, nowhere
+from tests.support.peer import OK, PATIENCE, scripted_nsqd
 from tests.support.reading import ID, answer_cls, reading, serve, until
 
 
@@ -140,7 +140,7 @@ def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
 
 def test_g10_a_fixed_nsqd_is_dialled_again_from_the_first_failure_on():
     errors: list[tuple[str, NSQError]] = []
-    address = f"127.0.0.1:{free_port()}"
+    address = nowhere()
     reader = Reader(
         "t",
         "c",

@@ -19,7 +19,8 @@ from gnsq_like.runtime.thread_pool import ThreadPool
 from tests.support.channels import channel_stats
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, Peer, free_port, scripted_nsqd
+from tests.support.nsqds import nowhere
+from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 from tests.support.scripts import run_script
 
@@ -240,7 +241,7 @@ def test_p5_nothing_is_dialled_after_a_stop(nsqd):
     # As long as another one with the same delays needs for some tries.
     errors: list[object] = []
     options: dict[str, Any] = {"max_redial_delay": 0.05, "on_error": lambda *error: errors.append(error)}
-    with Reader("t", "c", print, nsqd_tcp_addresses=f"127.0.0.1:{free_port()}", **options):
+    with Reader("t", "c", print, nsqd_tcp_addresses=nowhere(), **options):
         wait_for(lambda: len(errors) >= 5)
     with pytest.raises(Empty):
         nsqd.accept(timeout=0)
@@ -313,7 +314,7 @@ def test_nothing_is_left_running_after_a_stop(nsqd):
             "c",
             Batch(lambda batch: None, size=1),
             lookupd_http_addresses=[lookupd.address, mute_lookupd.address],
-            nsqd_tcp_addresses=f"127.0.0.1:{free_port()}",
+            nsqd_tcp_addresses=nowhere(),
             spawn="thread",
             max_in_flight=3,
             on_error=lambda *_: None,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gevent
 
-from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, free_port, scripted_nsqd
+from gnsq_like import Producer
+from gnsq_like.testing.daemons import reserve
+from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
+
+#: Never closed: a Producer may still dial after its test.
+_reserved: list[socket.socket] = []
 
 
 def answer_all(peer: Peer, bodies: list[bytes] | None = None) -> None:
@@ -44,9 +52,45 @@ def beat(peer: Peer) -> None:
     assert peer.line() == b"NOP"
 
 
+def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
+    """Let so much time pass for the publishes that wait: those with no more of it reach their deadlines.
+
+    A test that must do something before a deadline gives the publish much time, and then takes that away.
+    """
+    running = producer._started()
+
+    def pass_time() -> None:
+        deadlines = running.pool.deadlines
+        waiting = [*deadlines._line, *(each for *_, each in deadlines._heap)]
+        for each in waiting:
+            each.deadline -= seconds
+            for member in getattr(each, "members", ()):
+                member.deadline -= seconds
+        for each in waiting:
+            if not each.done and each.deadline <= time.monotonic():
+                each.expire()
+        deadlines._on_expired()
+
+    running.hub_handle.run(pass_time)
+
+
+def failures(producer: Producer, address: str) -> int:
+    """How many tries to connect to this nsqd have failed in a row."""
+    stats = producer.stats()["connections"].get(address, {})
+    return int(stats.get("failures", 0))
+
+
+def unanswered(producer: Producer, address: str) -> int:
+    """The publishes that this nsqd has not answered yet."""
+    stats = producer.stats()["connections"].get(address, {})
+    return int(stats.get("unanswered", 0))
+
+
 def nowhere() -> str:
-    """An address where nothing listens."""
-    return f"127.0.0.1:{free_port()}"
+    """An address where nothing listens, unless the test does; reserved, so that nothing of others does either."""
+    address, reserved = reserve()
+    _reserved.append(reserved)
+    return address
 
 
 @contextmanager

@@ -148,10 +148,3 @@ def scripted_nsqd(address: str = "127.0.0.1", path: str = "") -> Iterator[Script
         yield server
     finally:
         server.close()
-
-
-def free_port() -> int:
-    """A port that nothing listens on just now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

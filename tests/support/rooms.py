@@ -60,7 +60,10 @@ ROOMS = {
     # Below tools and admin.
     "tools.letters": room(only=PUBLIC | {"deadletter"}),
     # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
-    "tools.supervisor": room(only=PUBLIC | {"contrib.health", "contrib.prometheus"}, others={"click", "rich"}),
+    "tools.supervisor": room(
+        only=PUBLIC | {"contrib.health", "contrib.prometheus", "contrib.shared.worker_files"},
+        others={"click", "rich"},
+    ),
     # options: each option of the client is a flag, by its type.
     "cli": room(only=PUBLIC | {"options", "server", "http", "admin", "spark", "tools"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.

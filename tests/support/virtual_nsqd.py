@@ -92,7 +92,8 @@ class Nsqd:
         self.rdy = 0
         #: after CLS
         self.closing = False
-        self.in_flight: set[Message] = set()
+        #: In the order of delivery: a set's would be another one in each run.
+        self.in_flight: dict[Message, None] = {}
         self.sent_count = 0
         self.finished_count = 0
         self.timed_out_count = 0
@@ -121,13 +122,13 @@ class Nsqd:
     def finish(self, messages: list[Message]) -> None:
         for message in messages:
             if message in self.in_flight:
-                self.in_flight.remove(message)
+                del self.in_flight[message]
                 self.finished_count += 1
         self._pump()
 
     def requeue(self, message: Message, delay: float) -> None:
         if message in self.in_flight:
-            self.in_flight.remove(message)
+            del self.in_flight[message]
             self.clock.after(delay, lambda: self._return(message))
         self._pump()
 
@@ -144,7 +145,7 @@ class Nsqd:
             again = Message(message.published_at)
             again.attempts = message.attempts
             self.clock.after(self.msg_timeout or 60.0, lambda again=again: self._return(again))  # type: ignore[misc]
-        self.in_flight = set()
+        self.in_flight = {}
         self._buffer = []
         self._flushed = True
 
@@ -154,7 +155,7 @@ class Nsqd:
 
     def _expire(self, message: Message, delivered_at: float) -> None:
         if message in self.in_flight and message.delivered_at == delivered_at:
-            self.in_flight.remove(message)
+            del self.in_flight[message]
             self.timed_out_count += 1
             again = Message(message.published_at)
             again.attempts = message.attempts
@@ -180,7 +181,7 @@ class Nsqd:
             message.attempts += 1
             message.delivered_at = self.clock.now
             message.answered = False
-            self.in_flight.add(message)
+            self.in_flight[message] = None
             self.sent_count += 1
             self._buffer.append(message)
             self._flushed = False

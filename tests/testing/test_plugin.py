@@ -111,8 +111,13 @@ def test_stopped_and_started_on_the_same_ports(nsqd):
     for end in (nsqd.stop, nsqd.kill):
         end()
         assert not nsqd.is_running
-        with pytest.raises(OSError):
-            socket.create_connection(("127.0.0.1", int(nsqd.tcp_address.split(":")[1])), timeout=1)
+        for address in before:
+            where = ("127.0.0.1", int(address.split(":")[1]))
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(where)
+            # No other program gets the port meanwhile.
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(where)
         nsqd.start()
         assert (nsqd.tcp_address, nsqd.http_address) == before
         nsqd.publish("clicks", b"a")

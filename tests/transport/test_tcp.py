@@ -13,7 +13,8 @@ from gevent import socket
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed
 from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial, give_way
-from tests.support.peer import PATIENCE, free_port, scripted_nsqd
+from tests.support.nsqds import nowhere
+from tests.support.peer import PATIENCE, scripted_nsqd
 from tests.support.processes import no_descriptors
 
 
@@ -26,11 +27,11 @@ def test_every_address_of_a_name_is_tried() -> None:
 
 def test_nothing_listens() -> None:
     with pytest.raises(ConnectionFailed, match="refused"):
-        dial(parse_address(f"127.0.0.1:{free_port()}"), PATIENCE)
+        dial(parse_address(nowhere()), PATIENCE)
 
 
 def test_no_descriptors_are_left() -> None:
-    address = parse_address(f"127.0.0.1:{free_port()}")
+    address = parse_address(nowhere())
     with no_descriptors(os.getpid()), pytest.raises(ConnectionFailed, match="Too many open files"):
         dial(address, PATIENCE)
 

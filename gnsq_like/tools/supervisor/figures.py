@@ -19,8 +19,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import mark_process_dead
 
+from gnsq_like.contrib.shared.worker_files import WorkerFiles
 from gnsq_like.tools.supervisor.process import memory_bytes
 from gnsq_like.tools.supervisor.roster import Cause
 
@@ -52,7 +53,7 @@ class Figures:
     def page(self, status: Mapping[str, Any]) -> bytes:
         """The page for a status of the supervisor, in Prometheus's text format. From any thread."""
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, self.directory)  # type: ignore[no-untyped-call]
+        WorkerFiles(registry, self.directory)
         registry.register(_Collector(status))
         return generate_latest(registry)
 

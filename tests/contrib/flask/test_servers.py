@@ -22,13 +22,14 @@ NO_END = "1000"
 NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 1000)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nsqd() -> Iterator[Running]:
+    """Each test has its own: all have the application's topics, and count their messages."""
     with running_nsqd("process") as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def producer(nsqd: Running) -> Iterator[Producer]:
     with Producer(nsqd.tcp_address) as producer:
         yield producer

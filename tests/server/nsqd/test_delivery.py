@@ -64,7 +64,7 @@ def test_13_a_timeout_is_not_told_and_redelivery_keeps_id_and_timestamp(nsqd: Ru
         first = client.message()
         assert client.message() == first._replace(attempts=2)
         assert monotonic() - begin >= 1.0 - TOLERANCE
-        assert channel_stats(nsqd.http_address, "t13")["timeout_count"] == 1
+        assert channel_stats(nsqd.http_address, "t13")["timeout_count"] >= 1
         client.send(b"RDY 0\n")
         wait_for_counts(nsqd, (1, 0, 0), "t13")
         client.send(b"FIN %b\n" % first.id)
@@ -120,12 +120,12 @@ def test_15_req_0_goes_to_the_tail_and_counts_an_attempt(nsqd: Running) -> None:
 def test_15_req_with_a_delay_defers(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         client.subscribe("t15delay", rdy=1)
-        client.publish("t15delay", b"a")
+        client.publish("t15delay", b"long", b"short")
+        client.send(b"REQ %b 60000\n" % client.message().id)
         first = client.message()
+        assert counts(nsqd, "t15delay") == (0, 1, 1)
         begin = monotonic()
         client.send(b"REQ %b 300\n" % first.id)
-        client.barrier()
-        assert counts(nsqd, "t15delay") == (0, 0, 1)
         assert client.message() == first._replace(attempts=2)
         assert monotonic() - begin >= 0.3 - TOLERANCE
 
@@ -166,7 +166,6 @@ def test_18_after_a_disconnect_messages_come_back_when_they_time_out(nsqd: Runni
         client.publish("t18", b"a")
         first = client.message()
     wait_for(lambda: channel_stats(nsqd.http_address, "t18")["client_count"] == 0)
-    assert counts(nsqd, "t18") == (0, 1, 0)
     with Client(nsqd.tcp_address) as client:
         client.subscribe("t18", rdy=1)
         assert client.message() == first._replace(attempts=2)

@@ -8,6 +8,10 @@ let etag = null;
 let timer = 0;
 let asking = false;
 let failures = 0;
+// Whether a form loads the next page, and how long this one waits for that, in ms, before it goes on.
+let leaving = false;
+let stopped = new AbortController();
+const PATIENCE = 30000;
 
 function state(name, text) {
   const fresh = document.getElementById("fresh");
@@ -57,17 +61,18 @@ function children(old, fresh) {
 }
 
 async function ask(url = location.href) {
-  if (asking) return;
+  if (asking || leaving) return;
   asking = true;
   try {
     const headers = { "X-Requested-With": "refresh" };
     if (etag && url === location.href) headers["If-None-Match"] = etag;
-    const answer = await fetch(url, { headers, credentials: "same-origin", cache: "no-store" });
+    const answer = await fetch(url, { headers, credentials: "same-origin", cache: "no-store", signal: stopped.signal });
     if (answer.status !== 304) {
       if (!answer.headers.get("Content-Type")?.startsWith("text/html")) throw new Error(`status ${answer.status}`);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const part = fresh.getElementById("live");
       if (!part) throw new Error("no page");
+      keepNote(part);
       morph(live, part);
       etag = answer.headers.get("ETag");
       enliven();
@@ -75,7 +80,8 @@ async function ask(url = location.href) {
     failures = 0;
     const asOf = answer.headers.get("X-As-Of");
     state("live", asOf && `as of ${asOf}`);
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") return;
     failures += 1;
     state("lost", "no answer; trying again");
   } finally {
@@ -83,11 +89,32 @@ async function ask(url = location.href) {
   }
 }
 
+// What an action has said is only in the page that it loaded, and stays until one leaves that.
+function keepNote(part) {
+  const note = document.getElementById("note");
+  if (note && !part.querySelector("#note")) part.querySelector("main").before(note.cloneNode(true));
+}
+
 function schedule() {
   clearTimeout(timer);
   if (document.hidden) return;
-  timer = setTimeout(async () => { await ask(); schedule(); }, Math.min(60000, every * 2 ** Math.min(failures, 4)));
+  const delay = leaving ? PATIENCE : Math.min(60000, every * 2 ** Math.min(failures, 4));
+  timer = setTimeout(async () => { leaving = false; await ask(); schedule(); }, delay);
 }
+
+// Until the next page comes, this one might ask for what its form has just deleted.
+document.addEventListener("submit", () => {
+  leaving = true;
+  stopped.abort();
+  stopped = new AbortController();
+  schedule();
+});
+
+window.addEventListener("pageshow", ({ persisted }) => {
+  if (!persisted) return;
+  leaving = false;
+  schedule();
+});
 
 // -- commands are copied by a click; the counter runs between two answers --
 
