@@ -4,7 +4,7 @@ To wake the other thread costs as much as several publishes, and so does a timer
 greenlets that run in one iteration of their hub are handed over together and leave in one write. One timer for all ends
 those that the other thread has not settled in time.
 
-Rules for editors: ``_begin_all`` runs in the pool's hub, all else here. A publish is handed over by ``_hand_over`` only,
+Rules for editors: ``begin_all`` runs in the pool's hub, all else here. A publish is handed over by ``_hand_over`` only,
 and ``caller`` is written here only.
 """
 
