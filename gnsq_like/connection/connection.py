@@ -387,12 +387,9 @@ class Connection:
         self._outbox.put(data)  # type: ignore[union-attr]
         return True
 
-    def _gone(self) -> NSQError:
-        return self.error or NotRunning(f"the connection to {self.address} is not open")
-
     def _require_alive(self) -> Outbox:
         if not self.alive or self._outbox is None:
-            raise self._gone()
+            raise self.error or NotRunning(f"the connection to {self.address} is not open")
         return self._outbox
 
     def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
@@ -478,9 +475,8 @@ class Connection:
         """
         outbox = self._outbox
         if not self.alive or outbox is None:
-            raise self._gone()
-        if reply is None:
-            reply = PendingReply()
+            outbox = self._require_alive()  # raises
+        reply = PendingReply() if reply is None else reply
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
         alone = not self.unanswered
@@ -492,6 +488,11 @@ class Connection:
             # Not now: further publishes of this iteration of the hub leave in the same write.
             outbox.put(command)
         return reply
+
+    def hold(self) -> None:
+        """Write nothing before the hub's next iteration, because many commands come now. Never switches."""
+        if self._outbox is not None:
+            self._outbox.hold()
 
     @property
     def unanswered_count(self) -> int:

@@ -92,6 +92,12 @@ class Outbox:
         self.put_count += count
         self.sent_count += count
 
+    def hold(self) -> None:
+        """Write nothing before the hub's next iteration, because much will be put until then. Never switches."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.run_callback(self.flush)
+
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
         self._closed = True

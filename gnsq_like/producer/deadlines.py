@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from gnsq_like.runtime.timer import Timer
 
@@ -29,14 +29,28 @@ class Expires(Protocol):
     def expire(self) -> None: ...
 
 
+def _expire(thing: Expires) -> None:
+    thing.expire()
+
+
 class Deadlines:
     """Calls ``expire()`` of each added object that is not done at its deadline.
 
     :param on_expired: called in the hub after some expired
+    :param expire: called instead of the object's own function
+    :param grace: seconds after the deadline at which it is called
     """
 
-    def __init__(self, on_expired: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        on_expired: Callable[[], object],
+        *,
+        expire: Callable[[Any], object] = _expire,
+        grace: float = 0.0,
+    ) -> None:
         self._on_expired = on_expired
+        self._expire = expire
+        self._grace = grace
         self._line: deque[Expires] = deque()
         self._heap: list[tuple[float, int, Expires]] = []
         self._numbers = count()
@@ -60,8 +74,8 @@ class Deadlines:
         else:
             self._push(thing)
         due = self._timer.due
-        if due is None or deadline < due:
-            self._timer.set_at(deadline)
+        if due is None or deadline + self._grace < due:
+            self._timer.set_at(deadline + self._grace)
 
     def _push(self, thing: Expires) -> None:
         heap = self._heap
@@ -80,21 +94,21 @@ class Deadlines:
         self._heap.clear()
 
     def _fire(self) -> None:
-        now = time.monotonic()
+        now = time.monotonic() - self._grace
         expired = False
         line, heap = self._line, self._heap
         while line and (line[0].done or line[0].deadline <= now):
             thing = line.popleft()
             if not thing.done:
-                thing.expire()
+                self._expire(thing)
                 expired = True
         while heap and (heap[0][2].done or heap[0][0] <= now):
             thing = heapq.heappop(heap)[2]
             if not thing.done:
-                thing.expire()
+                self._expire(thing)
                 expired = True
         nearest = [*(each.deadline for each in list(line)[:1]), *(each[0] for each in heap[:1])]
         if nearest:
-            self._timer.set_by(min(nearest))
+            self._timer.set_by(min(nearest) + self._grace)
         if expired:
             self._on_expired()

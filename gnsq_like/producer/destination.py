@@ -271,6 +271,11 @@ class Destination:
         else:
             publish.sent_to = None
 
+    def hold(self) -> None:
+        """Send the following publishes of this iteration of the hub in one write. Never switches."""
+        if self.connection is not None:
+            self.connection.hold()
+
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""
         if self.connected:

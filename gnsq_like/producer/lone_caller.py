@@ -11,8 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from gevent._hub_local import get_hub_if_exists
-
 from gnsq_like.connection.connection import Connection
 from gnsq_like.connection.lease import PATIENCE, Lease, lend
 from gnsq_like.options import ProducerOptions
@@ -59,13 +57,11 @@ class LoneCaller:
     # -- in callers' threads ------------------------------------------------------------------------
 
     def publish(self, publish: Publish, now: float) -> bool:
-        """Send a publish on the lease of this thread, if it has one. Never switches; may block.
+        """Send a publish on the lease of this thread, which has no hub. Never switches; may block.
 
         :returns: False if it must be handed over; otherwise it is settled, or the pool's thread will settle it
         """
         thread = thread_id()
-        if get_hub_if_exists() is not None:
-            thread = 0
         lease = self._lease
         if lease is None or lease.thread != thread:
             self._note(thread, now)
@@ -94,7 +90,7 @@ class LoneCaller:
 
     def answered(self, connection: Connection) -> None:
         """The connection has had answers: lend it soon if a thread qualifies. Never switches."""
-        if self._row >= _ROW and self._allowed and self._thread:
+        if self._row >= _ROW and self._allowed:
             connection.lend = self._lend
 
     def _lend(self, connection: Connection) -> None:

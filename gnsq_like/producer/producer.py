@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from gevent import monkey
+from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
@@ -29,6 +30,7 @@ from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Batching, Member
+from gnsq_like.producer.callers import Callers
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.from_asyncio import publish_from_loop
 from gnsq_like.producer.outcomes import PublishCounts
@@ -54,6 +56,8 @@ _EXIT_TIMEOUT = 1.0
 
 _getpid = os.getpid
 
+# The patched ones belong to greenlets.
+_local = monkey.get_original("_thread", "_local")
 _NativeRLock: Any = monkey.get_original("_thread", "RLock")
 #: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
 _starting: Any = _NativeRLock()
@@ -73,10 +77,16 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
         raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
 
 
+class _Here(_local):  # type: ignore[misc, valid-type]
+    """The greenlets of each thread that publishes; made at first use."""
+
+    callers: Callers | None = None
+
+
 class _Running:
     """The parts of a started Producer: made by the first publish, until a fork or close."""
 
-    __slots__ = ("_beginning", "batching", "hub_handle", "pid", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
         options = pool.options
@@ -90,6 +100,7 @@ class _Running:
         self.batching = Batching(pool, encoder, self.submit) if options.batching else None
         #: Whether ``begin`` runs.
         self._beginning = False
+        self._here = _Here()
 
     def may_begin(self) -> bool:
         """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
@@ -111,6 +122,25 @@ class _Running:
                 self.submit(publish, now)
         finally:
             self._beginning = False
+
+    def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
+        """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
+        if len(publishes) > 1:
+            for destination in self.pool.destinations:
+                destination.hold()
+        for publish, now in publishes:
+            try:
+                self.begin(publish, now)
+            except Exception:
+                logger.exception("%r could not be begun", publish)
+
+    def callers_of(self, hub: Any) -> Callers:
+        """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""
+        self.pool.lone_caller.disturbed()
+        callers = self._here.callers
+        if callers is None or callers.hub is not hub:
+            callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
+        return callers
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
@@ -354,6 +384,10 @@ class Producer(KnownAttributes):
     @staticmethod
     def _send_from_other_thread(running: _Running, publish: Publish, now: float) -> None:
         """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
+        hub = get_hub_if_exists()
+        if hub is not None:
+            running.callers_of(hub).publish(publish, now)
+            return
         hub_handle = running.hub_handle
         limit = publish.deadline - now + GRACE
         try:

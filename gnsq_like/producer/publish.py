@@ -5,7 +5,7 @@ another nsqd; the caller sees only the final outcome. If the caller is gone by t
 changes on the wire.
 
 Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
-``withdraw``, and ``forget``. Only ``wait_here`` may switch.
+``caller``, ``withdraw``, and ``forget``. Only ``wait_here`` may switch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Publish(PendingReply):
     :param count: number of messages, for the statistics
     """
 
-    __slots__ = ("carrier", "command", "count", "deadline", "doubt", "greenlet", "owner", "sent_to", "topic")
+    __slots__ = ("caller", "carrier", "command", "count", "deadline", "doubt", "greenlet", "owner", "sent_to", "topic")
 
     #: Whether it is one of several copies, each for a different nsqd.
     is_copy = False
@@ -65,6 +65,8 @@ class Publish(PendingReply):
         self.count = count
         #: The waiting greenlet of the pool's thread.
         self.greenlet: Any = None
+        #: The waiting greenlet of another thread, which alone writes this.
+        self.caller: Any = None
         #: The address of the nsqd it was sent to; None while queued.
         self.sent_to: str | None = None
         #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.

@@ -72,6 +72,28 @@ def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_d
     pipe.close()
 
 
+def test_held_it_writes_in_the_next_round_only() -> None:
+    pipe = Pipe()
+    outbox = outbox_on(pipe)
+    assert outbox.idle
+    outbox.hold()
+    outbox.put_now(b"a")
+    outbox.put(b"b")
+    assert pipe.writes == []
+    assert not outbox.idle
+    wait_for(lambda: pipe.writes)
+    assert pipe.writes == [b"ab"]
+    assert outbox.idle
+    outbox.put_now(b"c")
+    assert pipe.writes == [b"ab", b"c"]
+    outbox.written_elsewhere(5)
+    assert (outbox.put_count, outbox.sent_count) == (8, 8)
+    outbox.close()
+    outbox.hold()
+    assert not outbox.idle
+    pipe.close()
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "put_now", "flush", "hub"]), st.binary(min_size=1, max_size=20))),
     st.lists(st.integers(0, 7), max_size=60),

@@ -68,6 +68,24 @@ def test_what_is_done_does_not_expire(queue: Deadlines, log: Log) -> None:
     assert [deadline for deadline, *_ in log] == [left.deadline]
 
 
+def test_expiry_may_be_another_function_and_later(log: Log) -> None:
+    now = time.monotonic()
+    late: list[Thing] = []
+
+    def expire(thing: Thing) -> None:
+        assert time.monotonic() >= thing.deadline + 0.05
+        late.append(thing)
+
+    deadlines = Deadlines(log.end_round, expire=expire, grace=0.05)
+    things = [Thing(now + 0.02, log), Thing(now + 0.03, log), Thing(now + 0.01, log)]
+    for thing in things:
+        deadlines.add(thing)
+    wait_for(lambda: len(late) == 3)
+    assert set(late) == set(things)
+    assert not log
+    deadlines.close()
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_is_done_is_forgotten_although_one_is_not(queue: Deadlines, log: Log, order: int) -> None:
     """One publish to a mute nsqd must not keep a million answered ones in memory."""
