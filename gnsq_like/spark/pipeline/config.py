@@ -118,7 +118,7 @@ class Pipeline:
         options = _parsed(SinkOptions, self.dead_letters_given, "dead_letters")
         if options.topic is None:
             raise InvalidOption("dead_letters.topic", None, "it must be given, or leave the table out")
-        if options.topic == self.source_options.topic:
+        if self.source_options.channel_of(options.topic) is not None:
             raise InvalidOption(
                 "dead_letters.topic", options.topic, "that is the source's: dead letters would come back forever"
             )
@@ -136,8 +136,10 @@ class Pipeline:
 
     @property
     def title(self) -> str:
-        """The pipeline's name, or its topic."""
-        return self.name or self.source_options.topic
+        """The pipeline's name, or its topics."""
+        options = self.source_options
+        topics = [of.topic for of in options.named] + [options.topics_pattern] * bool(options.topics_pattern)
+        return self.name or ", ".join(topics)
 
     def place(self, what: str) -> str:
         """The URL of "data", "rejected", "metrics" or "checkpoint"."""
