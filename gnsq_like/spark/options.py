@@ -20,6 +20,7 @@ from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
+from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 _T = TypeVar("_T")
@@ -126,6 +127,29 @@ def addresses(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(Connection(each).address for each in words(value)))
 
 
+def topics(value: str) -> tuple[TopicChannel, ...]:
+    """Topics such as "clicks, views/other": each alone, or with its channel."""
+    result = tuple(dict.fromkeys(TopicChannel.parse(word) for word in words(value)))
+    for each in result:
+        encode_topic(each.topic)
+        if each.channel:
+            encode_channel(each.channel)
+    named = [each.topic for each in result]
+    for name in named:
+        if named.count(name) > 1:
+            raise UsageError(f"topic {name} is there twice; one query reads one channel of it")
+    return result
+
+
+def pattern(value: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(value)
+    except re.error as exc:
+        raise UsageError(f"it is no regular expression: {exc}") from None
+    return text(value)
+
+
 # -- a class of options ---------------------------------------------------------------------------------
 
 
@@ -216,8 +240,13 @@ def columns(value: str) -> tuple[str, ...]:
 class SourceOptions:
     """Options for reading, as a stream and in batches; each kind ignores options that concern only the other."""
 
-    topic: str = option("topic", text)
-    channel: str = option("channel", text)
+    #: The topic; or several, each with the channel or as "topic/channel"; or a regular expression that whole names of
+    #: topics match.
+    topic: str = option("topic", text, "")
+    topics: tuple[TopicChannel, ...] = option("topics", topics, ())
+    topics_pattern: str = option("topicsPattern", pattern, "")
+    #: The channel of all topics that do not have one of their own.
+    channel: str = option("channel", text, "")
     #: The nsqlookupds through which the topic's nsqds are found: "host:port" or URLs.
     lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
     #: Or the TCP addresses of the nsqds; a message's ``nsqd_address`` is one of these.
@@ -277,8 +306,7 @@ class SourceOptions:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "storage."})
 
     def __post_init__(self) -> None:
-        encode_topic(self.topic)
-        encode_channel(self.channel)
+        self._check_topics()
         if not self.fetch_max_wait:
             object.__setattr__(self, "fetch_max_wait", min(_FETCH_MAX_WAIT, self.msg_timeout / 4))
         if self.fetch_max_wait > self.msg_timeout / 4:
@@ -295,6 +323,40 @@ class SourceOptions:
             LookupdClient(address)
         for address in self.nsqd_http_addresses:
             NsqdHTTPClient(address)
+
+    def _check_topics(self) -> None:
+        given = [name for name, value in (("topics", self.topics), ("topicsPattern", self.topics_pattern)) if value]
+        if self.topic and given:
+            raise InvalidOption("topic", self.topic, f"give either it or {given[0]}")
+        if not self.topic and not given:
+            raise InvalidOption("topic", None, "it must be given, or topics, or topicsPattern")
+        if self.topic:
+            encode_topic(self.topic)
+        if not self.channel and not (self.topics and not self.topics_pattern and all(of.channel for of in self.topics)):
+            raise InvalidOption("channel", None, "it must be given")
+        if self.channel:
+            encode_channel(self.channel)
+
+    @property
+    def only(self) -> TopicChannel | None:
+        """The topic and the channel of a query of one topic; None if there may be several."""
+        return TopicChannel(self.topic, self.channel) if self.topic else None
+
+    @property
+    def named(self) -> tuple[TopicChannel, ...]:
+        """All topics that have a name in the options, with their channels."""
+        if self.topic:
+            return (TopicChannel(self.topic, self.channel),)
+        return tuple(TopicChannel(of.topic, of.channel or self.channel) for of in self.topics)
+
+    def channel_of(self, topic: str) -> str | None:
+        """The channel of a topic; None if the topic is not to be read."""
+        for of in self.named:
+            if of.topic == topic:
+                return of.channel
+        if self.topics_pattern and re.fullmatch(self.topics_pattern, topic):
+            return self.channel
+        return None
 
     def connection_options(self) -> ConnectionOptions:
         """The options of a connection to nsqd; raises InvalidOption."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.errors import InvalidName, InvalidOption
+from gnsq_like.errors import InvalidName, InvalidOption, UsageError
 from gnsq_like.spark.options import COLUMNS, DEFAULT_COLUMNS, SourceOptions, parse_options, size
 
 LEAST = {
@@ -90,9 +90,49 @@ def test_every_option_of_the_table_is_read() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
+def several(**more: str) -> SourceOptions:
+    return parse_options(SourceOptions, {name: value for name, value in LEAST.items() if name != "topic"} | more)
+
+
+def test_several_topics() -> None:
+    options = several(topics="clicks, views/other,clicks", topicsPattern=r"orders\.[a-z]+")
+    assert options.only is None
+    assert options.named == (("clicks", "spark"), ("views", "other"))
+    topics = ("clicks", "views", "orders.new", "orders.new.dead", "orders.")
+    assert [options.channel_of(topic) for topic in topics] == ["spark", "other", "spark", None, None]
+    assert pickle.loads(pickle.dumps(options)) == options
+    one = parse()
+    assert (one.only, one.named) == (("clicks", "spark"), (("clicks", "spark"),))
+
+
 @pytest.mark.parametrize(
     ("given_options", "message"),
     [
+        ({}, "topic=None: it must be given, or topics, or topicsPattern"),
+        ({"topics": "a/b,a/c"}, "topic a is there twice"),
+        ({"topics": "a b"}, "topics='a b'"),
+        ({"topicsPattern": "v("}, "it is no regular expression"),
+    ],
+)
+def test_wrong_topics_are_refused(given_options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        several(**given_options)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("topics", ["a,b", "a/x,b"])
+def test_a_topic_without_a_channel_is_refused(topics: str) -> None:
+    given_options = {name: value for name, value in LEAST.items() if name not in {"topic", "channel"}}
+    with pytest.raises(InvalidOption, match="channel=None: it must be given"):
+        parse_options(SourceOptions, {**given_options, "topics": topics})
+    assert parse_options(SourceOptions, {**given_options, "topics": "a/x,b/y"}).channel == ""
+
+
+@pytest.mark.parametrize(
+    ("given_options", "message"),
+    [
+        ({"topics": "views"}, "give either it or topics"),
+        ({"topicsPattern": "v.*"}, "give either it or topicsPattern"),
         ({"maxMessagePerTrigger": "5"}, "did you mean maxMessagesPerTrigger"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
         ({"nsq.snapy": "true"}, "no such option"),

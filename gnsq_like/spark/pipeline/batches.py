@@ -1,5 +1,7 @@
 """Writing a batch: its messages are counted, those that fit are written, and the others rejected.
 
+If topics have tables of their own, these are written one by one; rejected messages and metrics of all topics follow.
+
 The docstring of the package explains the order, and why a repeated batch writes the same content.
 """
 
@@ -7,25 +9,29 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from gnsq_like.spark.pipeline import kept_schema, metrics, paths
+from gnsq_like.spark.pipeline import metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
-from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
+from gnsq_like.spark.pipeline.parse import FITS
 from gnsq_like.spark.pipeline.reachable import check_sink
+from gnsq_like.spark.pipeline.table_writer import TableWriter
+from gnsq_like.spark.pipeline.targets import Reading, Target, Targets
+from gnsq_like.spark.pipeline.transform import PART, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 #: Smaller batches do not show whether a schema is wrong.
 LEAST_TO_JUDGE = 100
@@ -55,6 +61,11 @@ class WrittenBatch:
         return sum(row.rejected for row in self.rows)
 
     @property
+    def filtered(self) -> int:
+        """The number of messages of which the transformation left nothing."""
+        return sum(row.filtered for row in self.rows)
+
+    @property
     def bytes(self) -> int:
         """The bytes of bodies."""
         return sum(row.bytes for row in self.rows)
@@ -63,7 +74,6 @@ class WrittenBatch:
 class BatchWriter:
     """A function for ``foreachBatch``.
 
-    :param schema: the schema of the JSON objects; None keeps bodies as they are
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
     :param on_written: called after each batch, in a thread of Spark
     :param clock: returns the time of day, as Spark sees it
@@ -72,24 +82,30 @@ class BatchWriter:
     def __init__(
         self,
         pipeline: Pipeline,
-        schema: StructType | None,
         depth: Callable[[], int | None],
         on_written: Callable[[WrittenBatch], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pipeline = pipeline
-        self._schema = schema
+        self._targets = Targets(pipeline)
+        #: By the topic; None for all.
+        self._tables: dict[str | None, TableWriter] = {}
         self._depth = depth
         self._on_written = on_written
         self._clock = clock
         #: The latest time of day when a batch began.
         self._latest = 0.0
-        #: Whether the table has the schema of its rows beside it.
-        self._is_schema_kept = False
         self._query_id = ""
         self._is_named = threading.Event()
         #: The error of the last batch; Spark only keeps its text.
         self.failure: Exception | None = None
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise InvalidOption if readers could not read one of the tables once it has new rows."""
+        for target in self._targets.known():
+            self._table(target, spark).check(spark)
+        if self._pipeline.transform:  # also for topics that are not known yet
+            Transform(self._pipeline.transform).check(spark, self._targets.readings[-1].schema, KEPT)
 
     def belongs_to(self, query_id: str) -> None:
         """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
@@ -121,18 +137,25 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession
-        batch = parse(rows, self._schema, self._pipeline.timestamp_unit).persist(StorageLevel.MEMORY_AND_DISK)
+        batch = self._targets.parse(rows).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             seen_at, groups = count(batch)
             if seen_at is None:
                 return
-            messages = sum(group.messages for group in groups)
-            rejected = sum(group.messages for group in groups if not group.fits)
-            self._judge(batch, messages, rejected)
-            self._write_data(batch.where(FITS), number, seen_at, messages - rejected)
-            self._write_rejected(batch.where(~F.col(FITS)), number, seen_at, rejected)
+            shares = self._shares(groups)
+            for target, (messages, rejected) in shares:
+                self._judge(batch, target, messages, rejected)
+            filtered: dict[tuple[str, int], int] = {}
+            for target, (messages, rejected) in shares:
+                filtered |= self._write_table(batch, target, groups, number, seen_at, messages - rejected)
+            self._write_rejected(batch, number, seen_at, sum(rejected for _, (_, rejected) in shares))
             made = metrics.fold(
-                groups, batch_number=number, seen_at=seen_at, written_at=datetime.now(UTC), depth=self._depth()
+                groups,
+                batch_number=number,
+                seen_at=seen_at,
+                written_at=datetime.now(UTC),
+                depth=self._depth(),
+                filtered=filtered,
             )
             table = spark.createDataFrame([metrics.row_of(row) for row in made], metrics.DDL)
             paths.write_parquet(table.coalesce(1), self._path("metrics", seen_at, number))
@@ -143,49 +166,77 @@ class BatchWriter:
     def _path(self, table: str, seen_at: datetime, number: int) -> str:
         return paths.batch_path(self._pipeline.place(table), seen_at, paths.batch_name(self._query_id, number))
 
-    def _judge(self, batch: DataFrame, messages: int, rejected: int) -> None:
+    def _table(self, target: Target, spark: SparkSession) -> TableWriter:
+        """The writer of a target's table. Raises InvalidOption if its transformation cannot be used."""
+        if target.topic not in self._tables:
+            schema = target.reading.schema
+            if target.transform is not None:
+                schema = target.transform.check(spark, schema, KEPT)
+            self._tables[target.topic] = TableWriter(target.pipeline, schema)
+        return self._tables[target.topic]
+
+    def _write_table(
+        self, batch: DataFrame, target: Target, groups: list[Group], number: int, seen_at: datetime, count: int
+    ) -> dict[tuple[str, int], int]:
+        """Write what fits; returns the messages of which the transformation left nothing, by topic and minute."""
+        writer = self._table(target, batch.sparkSession)
+        rows = batch.where(F.col(FITS) & target.rows).select(F.col(target.reading.column).alias("body"), *KEPT)
+        if target.transform is None:
+            writer.write(rows, self._query_id, number, seen_at, count)
+            return {}
+        rows = target.transform.apply(rows, target.reading.schema, KEPT).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            of_messages = rows.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
+            left = {(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()}
+            writer.write(rows, self._query_id, number, seen_at, sum(left.values()))
+        finally:
+            rows.unpersist()
+        filtered: Counter[tuple[str, int]] = Counter()
+        for group in groups:
+            if group.fits and target.topic in (None, group.topic):
+                filtered[group.topic, group.minute] += group.messages
+        return {key: messages - left.get(key, 0) for key, messages in filtered.items()}
+
+    def _shares(self, groups: list[Group]) -> list[tuple[Target, tuple[int, int]]]:
+        """The targets of the batch's topics, each with the number of its messages, and of rejected ones."""
+        shares: dict[str | None, tuple[Target, tuple[int, int]]] = {}
+        for group in sorted(groups, key=lambda group: group.topic):
+            target = self._targets.of(group.topic)
+            _, (messages, rejected) = shares.get(target.topic, (target, (0, 0)))
+            rejected += 0 if group.fits else group.messages
+            shares[target.topic] = (target, (messages + group.messages, rejected))
+        return list(shares.values())
+
+    def _judge(self, batch: DataFrame, target: Target, messages: int, rejected: int) -> None:
         """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
-        if messages < LEAST_TO_JUDGE or rejected <= self._pipeline.stop_above * messages:
+        if messages < LEAST_TO_JUDGE or rejected <= target.pipeline.stop_above * messages:
             return
-        described = self._described(batch.where(~F.col(FITS)).limit(1000))
+        described = self._described(batch.where(~F.col(FITS) & target.rows).limit(1000), target.reading)
         why, _ = max(
             ((row["reason"], row["count"]) for row in described.groupBy("reason").count().collect()),
             key=lambda each: each[1],
         )
+        is_named = target.topic in self._pipeline.topics
+        table = f"topics.{target.topic}" if is_named else "parse"
+        which = "a batch" if target.topic is None else f"topic {target.topic} in a batch"
         raise PipelineFailed(
-            f"the schema must be wrong: {rejected} of {messages} messages of a batch do not fit it, mostly because "
-            f"{why}. Nothing of the batch was written: correct parse.schema and start again, or raise parse.stop_above "
-            f"to reject them"
+            f"the schema must be wrong: {rejected} of {messages} messages of {which} do not fit it, mostly because "
+            f"{why}. Nothing of the batch was written: correct {table}.schema and start again, or raise "
+            f"{table}.stop_above to reject them"
         )
 
-    def _write_data(self, rows: DataFrame, number: int, seen_at: datetime, count: int) -> None:
-        table = rows.select(F.col(PARSED).alias("body"), *KEPT)
-        if self._pipeline.format == "delta":
-            self._append_delta(table, number, seen_at)
-            return
-        path = self._path("data", seen_at, number)
-        if count:
-            if not self._is_schema_kept:
-                kept_schema.keep(rows.sparkSession, self._pipeline.place("data"), self._schema)
-                self._is_schema_kept = True
-            paths.write_parquet(table, path)
-        else:
-            paths.remove(rows.sparkSession, path)
-
-    def _append_delta(self, table: DataFrame, number: int, seen_at: datetime) -> None:
-        at = seen_at.astimezone(UTC)
-        dated = table.withColumn("date", F.lit(at.date())).withColumn("hour", F.lit(at.hour))
-        # Delta remembers the numbers that each application has written, and leaves out a repeated one.
-        writer = dated.write.format("delta").mode("append").partitionBy("date", "hour")
-        writer.option("txnAppId", self._query_id).option("txnVersion", number).save(self._pipeline.place("data"))
-
-    def _write_rejected(self, rows: DataFrame, number: int, seen_at: datetime, count: int) -> None:
+    def _write_rejected(self, batch: DataFrame, number: int, seen_at: datetime, count: int) -> None:
         path = self._path("rejected", seen_at, number)
         if not count:
             # An earlier attempt may have written there, with another schema.
-            paths.remove(rows.sparkSession, path)
+            paths.remove(batch.sparkSession, path)
             return
-        described = self._described(rows)
+        rejected = [
+            self._described(batch.where(~F.col(FITS) & each.rows), each)
+            for each in self._targets.readings
+            if each.schema is not None  # without one everything fits
+        ]
+        described = reduce(lambda one, other: one.unionByName(other), rejected)
         paths.write_parquet(described.drop("letter"), path)
         options = self._pipeline.sink_options
         if options is not None:
@@ -193,14 +244,12 @@ class BatchWriter:
             letters = described.select(F.col("letter").alias("body"))
             letters.write.format("nsq").options(**self._pipeline.dead_letters_given).mode("append").save()
 
-    def _described(self, rows: DataFrame) -> DataFrame:
+    def _described(self, rows: DataFrame, reading: Reading) -> DataFrame:
         """Rejected rows with the reason and the dead letter of each."""
-        assert self._schema is not None  # without one everything fits
+        assert reading.schema is not None  # without one everything fits
         options = self._pipeline.sink_options
         most = options.longest_body if options is not None else 2**31
-        describing = DescribeRejected(
-            self._schema, most, self._pipeline.place("rejected"), self._pipeline.timestamp_unit
-        )
+        describing = DescribeRejected(reading.schema, most, self._pipeline.place("rejected"), reading.unit)
         describe = F.udf(describing, DDL, useArrow=False)
         described = describe(
             "id",
@@ -221,10 +270,11 @@ def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
     published, seen = F.unix_micros("timestamp"), F.unix_micros("seen_at")
     latency = seen - published
     keys = {
-        "minute": F.floor(published / 60_000_000) * 60,
+        "minute": _minute(),
         "attempts": F.least(F.col("attempts"), F.lit(MOST_ATTEMPTS)),
         "latency_class": _class_of(latency),
         "fits": F.col(FITS),
+        "topic": F.col("topic"),
     }
     counted = (
         batch.groupBy(*[column.alias(name) for name, column in keys.items()])
@@ -244,21 +294,12 @@ def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
     return _EPOCH + timedelta(microseconds=seen_us), [Group(**row) for row in values]
 
 
+def _minute() -> Column:
+    """The minute of a message's publish, as seconds since the epoch."""
+    return F.floor(F.unix_micros("timestamp") / 60_000_000) * 60
+
+
 def _class_of(latency_us: Column) -> Column:
     """``metrics.CLASSES.index`` in Spark."""
     steps = F.log(latency_us / (SHORTEST * 1e6)) / F.log(F.lit(GROWTH))
     return F.when(latency_us < SHORTEST * 1e6, 0).otherwise(1 + F.floor(steps)).cast("int")
-
-
-def has_delta(spark: SparkSession) -> bool:
-    """Whether Spark can write Delta tables."""
-    loader: Any = spark.sparkContext._jvm
-    try:
-        loader.java.lang.Class.forName(
-            "io.delta.sql.DeltaSparkSessionExtension",
-            False,
-            loader.java.lang.Thread.currentThread().getContextClassLoader(),
-        )
-    except Exception:  # py4j's, for a class that does not exist
-        return False
-    return True

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
+from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, place_of, with_topics
+from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
 
 #: The possible formats of the table.
@@ -27,7 +29,7 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "dead_letters", "spark")
+_TABLES = ("source", "transform", "dead_letters", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
@@ -38,7 +40,7 @@ class BadPipelineFile(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A topic, the schema of its messages, and where they go.
+    """Topics, the schemas of their messages, and where they go.
 
     :raises InvalidOption: from the constructor, for a wrong value
     """
@@ -47,8 +49,15 @@ class Pipeline:
     source: Mapping[str, str]
     #: Where everything is kept that has no place of its own: a path that all machines share, or a URL for Spark.
     location: str
+    #: Topics with a channel, schema, stop_above, timestamp_unit, transform or place ("data") of their own, by name.
+    #: What they do not give is the pipeline's. Each topic has a table of its own then.
+    topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Whether each topic has a table of its own, below ``data``, although ``topics`` does not say so.
+    table_by_topic: bool = False
     #: The fields of the JSON objects, as Spark's DDL; "" to keep the bodies as they are.
     schema: str = ""
+    #: What is done to each message between its parsing and the table: "sql" or "function" (``transform``).
+    transform: Mapping[str, str] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
@@ -90,12 +99,49 @@ class Pipeline:
         for name in ("dedupe_within", "trigger"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
+        check_given(self.transform, "transform")
+        check_topics(self.topics)
         options = self.source_options
+        self._check_tables()
         if urlsplit(options.staging_location).scheme in {"hdfs", "s3a", "dbfs"}:
             reason = "the stage must be reachable from Python: a shared path, s3://, gs:// or abfs://"
             raise InvalidOption("source.stagingLocation", options.staging_location, reason)
         _check_columns(options)
         self.sink_options  # noqa: B018
+
+    def _check_tables(self) -> None:
+        places: dict[str, str] = {}
+        for topic in self.topics:
+            place = self.for_topic(topic).place("data").rstrip("/")
+            if place in places:
+                raise InvalidOption(
+                    f"topics.{topic}.data", place, f"that is the table of topic {places[place]}: give each its own"
+                )
+            places[place] = topic
+
+    @property
+    def is_by_topic(self) -> bool:
+        """Whether each topic has a table of its own."""
+        return self.table_by_topic or bool(self.topics)
+
+    def for_topic(self, topic: str) -> Pipeline:
+        """The pipeline of one topic: its schema and its table. If all topics share a table, it is this pipeline."""
+        if not self.is_by_topic:
+            return self
+        given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
+        for key, value in given.items():
+            given[key] = value if key == "transform" else _checked(f"topics.{topic}.{key}", value, Pipeline, key)
+        return replace(
+            self,
+            **{
+                "source": of_one(self.source, self.source_options, topic),
+                "topics": {},
+                "table_by_topic": False,
+                "name": self.title,
+                "data": place_of(self.place("data"), topic),
+                **given,
+            },
+        )
 
     @property
     def source_options(self) -> SourceOptions:
@@ -105,7 +151,7 @@ class Pipeline:
     @property
     def source_given(self) -> dict[str, str]:
         """The source's options as they are passed to Spark."""
-        given = dict(self.source)
+        given = with_topics(self.source, self.topics)
         if not any(name.lower() == "staginglocation" for name in given):
             given["stagingLocation"] = _below(self.location, "stage").removeprefix("file://")
         return given
@@ -118,7 +164,7 @@ class Pipeline:
         options = _parsed(SinkOptions, self.dead_letters_given, "dead_letters")
         if options.topic is None:
             raise InvalidOption("dead_letters.topic", None, "it must be given, or leave the table out")
-        if options.topic == self.source_options.topic:
+        if self.source_options.channel_of(options.topic) is not None:
             raise InvalidOption(
                 "dead_letters.topic", options.topic, "that is the source's: dead letters would come back forever"
             )
@@ -136,8 +182,10 @@ class Pipeline:
 
     @property
     def title(self) -> str:
-        """The pipeline's name, or its topic."""
-        return self.name or self.source_options.topic
+        """The pipeline's name, or its topics."""
+        options = self.source_options
+        topics = [of.topic for of in options.named] + [options.topics_pattern] * bool(options.topics_pattern)
+        return self.name or ", ".join(topics)
 
     def place(self, what: str) -> str:
         """The URL of "data", "rejected", "metrics" or "checkpoint"."""
@@ -164,23 +212,28 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
-    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE}}
+    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
     for name, value in found.items():
         if name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", _table(name, value), _PARSE)
             values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in value.items()}
+        elif name == "topics":
+            values[name] = {topic: dict(_table(f"topics.{topic}", each)) for topic, each in _table(name, value).items()}
         elif name in flat:
             values[name] = _checked(name, value, Pipeline, name)
         else:
-            _only(path, "", {name: value}, [*flat, *_TABLES, "parse"])
+            _only(path, "", {name: value}, [*flat, *_TABLES, "parse", "topics"])
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
     for place in ("location", "data", "rejected", "metrics", "checkpoint"):
         if place in values and not urlsplit(values[place]).scheme:
             values[place] = str(directory / values[place])
+    for each in values.get("topics", {}).values():
+        if isinstance(each.get("data"), str) and not urlsplit(each["data"]).scheme:
+            each["data"] = str(directory / each["data"])
     return values
 
 

@@ -1,7 +1,7 @@
-"""The metrics of a batch: rows of (batch, minute), from counts that Spark makes.
+"""The metrics of a batch: rows of (batch, topic, minute), from counts that Spark makes.
 
-Spark counts messages by the minute of their publish, by attempts, and by a class of their latency. That gives few
-rows for a batch of any size, and :func:`fold` makes the table's rows from them. Percentiles come from the classes:
+Spark counts messages by topic, by the minute of their publish, by attempts, and by a class of their latency. That gives
+few rows for a batch of any size, and :func:`fold` makes the table's rows from them. Percentiles come from the classes:
 each spans 5 %, and classes of several batches can be added, which percentiles cannot. So the table keeps the classes
 beside the percentiles, and a report over any time is as exact as one over a batch.
 
@@ -34,7 +34,7 @@ MOST_ATTEMPTS = 20
 DDL = (
     "minute TIMESTAMP, batch_number BIGINT, seen_at TIMESTAMP, written_at TIMESTAMP, messages BIGINT, rejected BIGINT, "
     "bytes BIGINT, latency_min DOUBLE, latency_p50 DOUBLE, latency_p95 DOUBLE, latency_p99 DOUBLE, latency_max DOUBLE, "
-    "lag DOUBLE, depth BIGINT, attempts MAP<INT, BIGINT>, latencies MAP<INT, BIGINT>"
+    "lag DOUBLE, depth BIGINT, attempts MAP<INT, BIGINT>, latencies MAP<INT, BIGINT>, topic STRING, filtered BIGINT"
 )
 
 
@@ -52,11 +52,12 @@ class Group:
     #: Microseconds.
     shortest_us: int
     longest_us: int
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MinuteMetrics:
-    """The messages of a batch that were published in one minute. Times of day are UTC, durations seconds."""
+    """The messages of a batch and a topic published in one minute. Times of day are UTC, durations seconds."""
 
     #: When they were published, to the minute.
     minute: datetime
@@ -65,7 +66,7 @@ class MinuteMetrics:
     seen_at: datetime
     #: When its rows were written.
     written_at: datetime
-    #: All messages, and how many of them were rejected.
+    #: All messages, and how many of them were rejected. The others are in the table, but for the filtered ones.
     messages: int
     rejected: int
     #: Bytes of bodies.
@@ -83,18 +84,34 @@ class MinuteMetrics:
     attempts: Mapping[int, int] = field(default_factory=dict)
     #: Messages by the class of their latency (``CLASSES``).
     latencies: Mapping[int, int] = field(default_factory=dict)
+    #: The topic; "" in tables of versions that knew only one.
+    topic: str = ""
+    #: Messages that fit, and of which the transformation left nothing.
+    filtered: int = 0
 
+
+#: Columns that tables of earlier versions do not have, with their values there.
+ADDED: Mapping[str, Any] = {"topic": "", "filtered": 0}
 
 COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
 
 
 def fold(
-    groups: Iterable[Group], *, batch_number: int, seen_at: datetime, written_at: datetime, depth: int | None
+    groups: Iterable[Group],
+    *,
+    batch_number: int,
+    seen_at: datetime,
+    written_at: datetime,
+    depth: int | None,
+    filtered: Mapping[tuple[str, int], int] = {},
 ) -> list[MinuteMetrics]:
-    """The table's rows of a batch, by minute; the batch has at least one message."""
-    by_minute: dict[int, list[Group]] = {}
+    """The table's rows of a batch, by topic and minute; the batch has at least one message.
+
+    :param filtered: messages of which the transformation left nothing, by topic and minute
+    """
+    by_minute: dict[tuple[str, int], list[Group]] = {}
     for group in groups:
-        by_minute.setdefault(group.minute, []).append(group)
+        by_minute.setdefault((group.topic, group.minute), []).append(group)
     common = {
         "batch_number": batch_number,
         "seen_at": seen_at,
@@ -102,10 +119,10 @@ def fold(
         "lag": min(group.shortest_us for each in by_minute.values() for group in each) / 1e6,
         "depth": depth,
     }
-    return [_row(minute, by_minute[minute], common) for minute in sorted(by_minute)]
+    return [_row(*key, by_minute[key], {**common, "filtered": filtered.get(key, 0)}) for key in sorted(by_minute)]
 
 
-def _row(minute: int, groups: list[Group], common: Mapping[str, Any]) -> MinuteMetrics:
+def _row(topic: str, minute: int, groups: list[Group], common: Mapping[str, Any]) -> MinuteMetrics:
     attempts: Counter[int] = Counter()
     latencies: Counter[int] = Counter()
     for group in groups:
@@ -127,6 +144,7 @@ def _row(minute: int, groups: list[Group], common: Mapping[str, Any]) -> MinuteM
         latency_max=longest,
         attempts=dict(attempts),
         latencies=dict(latencies),
+        topic=topic,
         **common,
     )
 

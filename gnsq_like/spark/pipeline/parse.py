@@ -50,15 +50,26 @@ def _parts(kind: DataType) -> Iterator[DataType]:
         yield from _parts(kind.valueType)
 
 
-def parse(rows: DataFrame, schema: StructType | None, unit: str = "s") -> DataFrame:
+def parse(
+    rows: DataFrame,
+    schema: StructType | None,
+    unit: str = "s",
+    *,
+    only: Column | None = None,
+    parsed: str = PARSED,
+    fits: str = FITS,
+) -> DataFrame:
     """Add ``parsed``, the body as it is to be stored, and ``fits``, whether it fits the schema.
 
     :param schema: the fields of the JSON object; None keeps bodies as they are, and all fit
     :param unit: the unit of a TIMESTAMP that is a number
+    :param only: whether a row is to be parsed; others do not fit
+    :param parsed: the names of the two columns
     """
+    body = F.col("body") if only is None else F.when(only, F.col("body"))
     if schema is None:
-        return rows.withColumn(PARSED, F.col("body")).withColumn(FITS, F.lit(True))
-    text = F.col("body").cast("string")
+        return rows.withColumn(parsed, body).withColumn(fits, F.lit(True) if only is None else only)
+    text = body.cast("string")
     around = F.concat(F.lit(_HEAD), exact.marked(text), F.lit(_TAIL))
     outer = StructType(
         [
@@ -74,7 +85,7 @@ def parse(rows: DataFrame, schema: StructType | None, unit: str = "s") -> DataFr
     }
     found = rows.withColumn("_found", F.from_json(around, outer, options))
     first = F.get(F.col("_found.body"), F.lit(0))
-    fits = (
+    is_fit = (
         F.col(f"_found.{_CORRUPT}").isNull()
         & F.col(f"_found.`{_END}`")
         & (F.size("_found.body") == 1)
@@ -84,8 +95,8 @@ def parse(rows: DataFrame, schema: StructType | None, unit: str = "s") -> DataFr
         & exact.fits(first, schema, unit)
         & _complete(first, schema)
     )
-    found = found.withColumn(FITS, F.coalesce(fits, F.lit(False)))
-    return found.withColumn(PARSED, exact.value_of(first, schema, unit)).drop("_found")
+    found = found.withColumn(fits, F.coalesce(is_fit, F.lit(False)))
+    return found.withColumn(parsed, exact.value_of(first, schema, unit)).drop("_found")
 
 
 def _complete(value: Column, kind: DataType) -> Column:

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
-from gnsq_like.spark.pipeline.metrics import COLUMNS, MinuteMetrics, percentile
+from gnsq_like.spark.pipeline.metrics import ADDED, COLUMNS, MinuteMetrics, percentile
 from gnsq_like.spark.pipeline.spans import added, spans_of
 
 if TYPE_CHECKING:
@@ -83,13 +83,15 @@ def read_metrics(pipeline: Pipeline, *, last: float | None = None) -> list[Minut
         newest = _read(place, ["seen_at"], since=datetime.max.replace(tzinfo=UTC))
         if newest.num_rows:
             since = max(newest["seen_at"].to_pylist()) - timedelta(seconds=last)
-    rows = [
-        MinuteMetrics(**{**row, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
-        for row in _read(place, list(COLUMNS), since).to_pylist()
-    ]
+    rows = [_metrics_of(row) for row in _read(place, list(COLUMNS), since).to_pylist()]
     return sorted(
         (row for row in rows if since is None or row.seen_at >= since), key=lambda row: (row.seen_at, row.minute)
     )
+
+
+def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:
+    added = {name: default for name, default in ADDED.items() if row[name] is None}
+    return MinuteMetrics(**{**row, **added, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
 
 
 def _reasons(pipeline: Pipeline, since: datetime | None) -> Counter[str]:
@@ -124,13 +126,20 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
             system, path = fs.LocalFileSystem(), url.removeprefix("file://")
         else:
             system, path = fs.FileSystem.from_uri(url)
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-        files = [each.path for each in found if each.path.endswith(".parquet")]
+        listed = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+        files = [each.path for each in listed if each.path.endswith(".parquet")]
         # Hidden files belong to a batch that was not finished, whose day may be later than all others.
         files = _days_since([each for each in files if not re.search(r"/[._]", each.removeprefix(path))], since)
         if not files:
             return pa.table({name: [] for name in columns})
-        table = dataset.dataset(files, filesystem=system, format="parquet", partitioning=None).to_table(columns=columns)
+        found = dataset.dataset(files, filesystem=system, format="parquet", partitioning=None)
+        # The first file may be one of an earlier version, without some columns.
+        absent = [
+            pa.field(name, pa.string() if ADDED[name] == "" else pa.int64())
+            for name in columns
+            if name not in found.schema.names
+        ]
+        table = found.replace_schema(pa.schema([*found.schema, *absent])).to_table(columns=columns)
         # Times in Spark's own default, INT96, lack their zone and their unit.
         kinds = [pa.timestamp("us", "UTC") if pa.types.is_timestamp(each.type) else each.type for each in table.schema]
         return table.cast(pa.schema(zip(columns, kinds, strict=True)))

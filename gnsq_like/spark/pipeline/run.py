@@ -24,12 +24,12 @@ from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.reachable import check_sink
+from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 
@@ -50,9 +50,10 @@ class Snapshot:
     #: The time since the query was started.
     seconds: float = 0.0
     batches: int = 0
-    #: All messages, and how many of them were rejected.
+    #: All messages, and how many of them were rejected, or left out by the transformation.
     messages: int = 0
     rejected: int = 0
+    filtered: int = 0
     #: Copies that were dropped; ``messages`` does not count them.
     duplicates: int = 0
     #: Bytes of bodies.
@@ -94,14 +95,14 @@ def run_pipeline(
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
     # All of this before Spark is started, which takes a while.
-    _schema_of(pipeline)
+    check_settings(pipeline)
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
     with (
         claimed(pipeline.place("checkpoint")),
-        _own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
+        own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
     ):
         if stop():
             return Snapshot(is_over=True)
@@ -113,14 +114,18 @@ def run_pipeline(
             run.end()
 
 
-def _schema_of(pipeline: Pipeline) -> StructType | None:
+def check_settings(pipeline: Pipeline) -> None:
+    """Raise InvalidOption for schemas and functions that cannot be used; does not need Spark."""
     from gnsq_like.spark.pipeline.ddl import schema_of
 
-    return schema_of(pipeline.schema) if pipeline.schema else None
+    for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
+        if each.schema:
+            schema_of(each.schema)
+        load_function(each.transform, "transform")
 
 
 @contextmanager
-def _own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iterator[SparkSession]:
+def own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iterator[SparkSession]:
     """A session that ends with the block; raises NotBegun."""
     from gnsq_like.spark.pipeline.session import open_session
 
@@ -173,18 +178,16 @@ class _Run:
 
     def start(self, available_now: bool) -> None:
         """Start the query."""
-        from gnsq_like.spark.pipeline.batches import BatchWriter, has_delta
-        from gnsq_like.spark.pipeline.kept_schema import check_kept
+        from gnsq_like.spark.pipeline.batches import BatchWriter
+        from gnsq_like.spark.pipeline.table_writer import has_delta
 
         if self._pipeline.format == "delta" and not has_delta(self._spark):
             reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
             raise InvalidOption("format", "delta", reason)
-        schema = _schema_of(self._pipeline)
-        if self._pipeline.format == "parquet":
-            check_kept(self._spark, self._pipeline.place("data"), schema, self._pipeline.schema)
+        writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append)
+        writer.check(self._spark)
         register(self._spark)
         checkpoint = self._pipeline.place("checkpoint")
-        writer = BatchWriter(self._pipeline, schema, lambda: self._snapshot.depth, self._written.append)
         self._writer = writer
         trigger = (
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
@@ -262,6 +265,7 @@ class _Run:
                 batches=snapshot.batches + 1,
                 messages=snapshot.messages + batch.messages,
                 rejected=snapshot.rejected + batch.rejected,
+                filtered=snapshot.filtered + batch.filtered,
                 bytes=snapshot.bytes + batch.bytes,
                 lag=batch.rows[0].lag,
             )

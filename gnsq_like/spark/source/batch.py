@@ -18,7 +18,7 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.batch_receiver import BatchReceiver
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import make_plan
+from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.source.schema import check_schema
 from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.segments import Rows, encode_segment
@@ -40,7 +40,7 @@ class NsqBatchReader(DataSourceReader):
         self._keep = options.batch_mode == "peek"
 
     def partitions(self) -> list[InputPartition]:
-        """One for each nsqd that has messages; more for a drain if ``minPartitions`` asks for more."""
+        """One for each nsqd and topic with messages; more for a drain if ``minPartitions`` asks for more."""
         options = self._options
         with without_traceback():
             daemons = Daemons(options)
@@ -49,11 +49,11 @@ class NsqBatchReader(DataSourceReader):
                 daemons.settled_depths(),
                 max_messages=options.max_messages,
                 max_bytes=options.max_bytes,
-                # Two tasks that peek at one nsqd could see the same messages.
+                # Two tasks that peek at one channel could see the same messages.
                 min_partitions=1 if self._keep else options.min_partitions,
                 segment_messages=options.segment_messages,
             )
-        return [InputPartition(part) for part in Offset("", 0, plan).parts()]
+        return [InputPartition(part) for of, shares in by_log(plan).items() for part in Offset("", 0, shares).parts(of)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a part; for a peek at most those that one connection holds."""
@@ -63,11 +63,11 @@ class NsqBatchReader(DataSourceReader):
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         options = self._options
-        rows = Rows(options.columns, options.topic, options.channel, part.address)
+        rows = Rows(options.columns, *part.of, part.address)
         rest, rest_bytes = part.messages, part.bytes
         while rest > 0 and (rest_bytes > 0 or not part.bytes):
             try:
-                messages = BatchReceiver(part.address, options, rest, keep=self._keep).run()
+                messages = BatchReceiver(part.address, part.of, options, rest, keep=self._keep).run()
             except NSQError:
                 if rest == part.messages:
                     raise

@@ -14,6 +14,7 @@ from gnsq_like import Connection
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.message_buffer import MessageBuffer
+from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.staging.segments import RawMessage
 
 logger = logging.getLogger(__name__)
@@ -23,11 +24,13 @@ class BatchReceiver:
     """Receives as many messages as one connection holds.
 
     :param address: the nsqd
+    :param of: the topic and the channel
     :param wanted: the most messages to receive; twice ``segmentMessages`` and nsqd's max_rdy_count are limits, too
     :param keep: whether the messages stay in nsqd: they are requeued then rather than finished
     """
 
-    def __init__(self, address: str, options: SourceOptions, wanted: int, *, keep: bool) -> None:
+    def __init__(self, address: str, of: TopicChannel, options: SourceOptions, wanted: int, *, keep: bool) -> None:
+        self._of = of
         self._options = options
         self._wanted = wanted
         self._keep = keep
@@ -50,7 +53,7 @@ class BatchReceiver:
         connection = self._connection
         try:
             negotiated = connection.connect()
-            connection.subscribe(self._options.topic, self._options.channel)
+            connection.subscribe(*self._of)
             self._wanted = min(self._wanted, 2 * self._options.segment_messages, negotiated.max_rdy_count)
             connection.set_rdy(self._wanted)
             self._buffer.wait(self._wanted, expected=True)

@@ -1,18 +1,20 @@
-"""The driver's view of nsqd and nsqlookupd, over HTTP: which nsqds have the topic, and how many messages."""
+"""The driver's view of nsqd and nsqlookupd, over HTTP: which nsqds have the topics, and how many messages."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import gevent
 
-from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like import Connection, LookupdClient, NsqdHTTPClient, NsqdNode
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.spark.options import SourceOptions
-from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.source.plan import Depth, Queue
+from gnsq_like.spark.staging.offsets import TopicChannel
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,10 @@ class Daemons:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        #: The topic of a query of one, of which alone the nsqds are asked then.
+        self._topic = options.named[0].topic if len(options.named) == 1 and not options.topics_pattern else None
+        #: The topics and channels that the nsqlookupds know from us.
+        self._registered: set[TopicChannel] = set()
         self._lookupds = [LookupdClient(each, timeout=options.http_timeout) for each in options.lookupd_http_addresses]
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The nsqds by their TCP address.
@@ -41,11 +47,11 @@ class Daemons:
         #: The URLs of daemons whose last request failed, so that each failure is logged once.
         self._failing: set[str] = set()
         #: What :meth:`depths` found last, and the nsqds that did not answer.
-        self.last_depths: dict[str, Depth] = {}
+        self.last_depths: dict[Queue, Depth] = {}
         self.away: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
-        """Create the topic and the channel, if the options say so. May switch.
+        """Create the topics that have a name, and the channels of all, if the options say so. May switch.
 
         :raises HTTPError: no daemon answers
         """
@@ -54,15 +60,12 @@ class Daemons:
         results: list[object] = []
         self._is_preparing = True
         if options.create_topic_and_channel:
-            # An nsqd that gets the topic later then creates the channel with it.
-            results += self._ask_all(
-                self._lookupds, lambda client: client.create_channel(options.topic, options.channel), errors
-            )
+            results += self._register(options.named, errors)
         self._look_up(errors)
-        nsqds = list(self._nsqds.values())
         if options.create_topic_and_channel:
-            results += self._ask_all(nsqds, self._create, errors)
+            results += self._ask_all(list(self._nsqds.items()), self._prepare_at, errors)
         else:
+            nsqds = list(self._nsqds.values())
             results += self._ask_all([*nsqds, *self._lookupds], lambda client: client.ping(), errors)
         self._is_preparing = False
         if errors and not results:
@@ -70,21 +73,43 @@ class Daemons:
         for each in errors:
             self._warn(each)
 
-    def _create(self, client: NsqdHTTPClient) -> None:
-        client.create_topic(self._options.topic)
-        client.create_channel(self._options.topic, self._options.channel)
+    def _register(self, wanted: Iterable[TopicChannel], errors: list[HTTPError]) -> list[object]:
+        """Create channels at the nsqlookupds: an nsqd that gets the topic later then creates the channel with it."""
+        answers: list[object] = []
+        for of in wanted:
+            answers += self._ask_all(self._lookupds, partial(_create_channel, of), errors)
+            self._registered.add(of)
+        return answers
 
-    def depths(self) -> dict[str, Depth]:
-        """How much each nsqd has, without those that do not answer. May switch."""
+    def _prepare_at(self, item: tuple[str, NsqdHTTPClient]) -> None:
+        address, client = item
+        if not self._lookupds:
+            for of in self._options.named:
+                self._create(client, of)
+        if self._lookupds or self._options.topics_pattern:
+            self._depths_at(address, client)
+
+    def _create(self, client: NsqdHTTPClient, of: TopicChannel) -> None:
+        client.create_topic(of.topic)
+        client.create_channel(of.topic, of.channel)
+
+    def depths(self) -> dict[Queue, Depth]:
+        """How much each nsqd has of each topic, without those that do not answer. May switch.
+
+        Channels of new topics are created.
+        """
         if self._lookupds and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
             self._look_up([])
-        stats = dict(self._ask_all(list(self._nsqds.items()), lambda item: (item[0], self._depth(item[1])), []))
-        self.last_depths = {address: depth for address, depth in stats.items() if depth is not None}
-        self.away = frozenset(self._nsqds.keys() - stats.keys())
+        items = list(self._nsqds.items())
+        answers = dict(self._ask_all(items, lambda item: (item[0], self._depths_at(*item)), []))
+        self.last_depths = {queue: depth for answer in answers.values() for queue, depth in answer.items()}
+        self.away = frozenset(self._nsqds.keys() - answers.keys())
+        if self._lookupds and self._options.create_topic_and_channel:
+            self._register({queue.of for queue in self.last_depths} - self._registered, [])
         return self.last_depths
 
-    def settled_depths(self) -> dict[str, Depth]:
-        """How much each nsqd has once nothing is on its way from the topic to the channel. May switch.
+    def settled_depths(self) -> dict[Queue, Depth]:
+        """How much each nsqd has once nothing is on its way from a topic to its channel. May switch.
 
         nsqd counts the two one after the other, so its stats miss some messages that are on their way.
         """
@@ -97,31 +122,45 @@ class Daemons:
         if not self._lookupds:
             return
         self._looked_up_at = time.monotonic()
-        topic = self._options.topic
-        answers = self._ask_all(self._lookupds, lambda client: client.lookup(topic, missing_ok=True), errors)
+        answers = self._ask_all(self._lookupds, self._producers, errors)
         if not answers:
             return  # keep the known ones
-        nodes = {Connection(node.tcp_address).address: node for answer in answers for node in answer.producers}
+        nodes = {Connection(node.tcp_address).address: node for answer in answers for node in answer}
         for address in self._nsqds.keys() - nodes.keys():
             self._nsqds.pop(address).close()
         for address in nodes.keys() - self._nsqds.keys():
             self._nsqds[address] = NsqdHTTPClient(nodes[address].http_address, timeout=self._options.http_timeout)
 
-    def _depth(self, client: NsqdHTTPClient) -> Depth | None:
+    def _producers(self, client: LookupdClient) -> Sequence[NsqdNode]:
+        """The nsqds that may have topics of ours, according to an nsqlookupd."""
         options = self._options
-        stats = client.stats(options.topic, include_clients=False, include_mem=False)
+        if self._topic is not None:
+            return client.lookup(self._topic, missing_ok=True).producers
+        nodes = client.nodes()
+        if options.topics_pattern:
+            return nodes  # any of them may get such a topic at any time
+        return [node for node in nodes if any(options.channel_of(topic) is not None for topic in _topics_of(node))]
+
+    def _depths_at(self, address: str, client: NsqdHTTPClient) -> dict[Queue, Depth]:
+        options = self._options
+        stats = client.stats(self._topic, include_clients=False, include_mem=False)
+        depths = {Queue(of, address): Depth(0) for of in options.named}
         for topic in stats["topics"]:
-            if topic.get("topic_name") != options.topic:
+            name = topic.get("topic_name")
+            wanted = options.channel_of(name)
+            if wanted is None:
                 continue
-            channel = _named(topic.get("channels"), options.channel)
+            of = TopicChannel(name, wanted)
+            channel = _named(topic.get("channels"), wanted)
             if channel is None:
-                # This nsqd was found later, or lost its data.
+                # The topic is new, or this nsqd was found later, or lost its data.
                 if not options.create_topic_and_channel:
-                    return None
-                self._create(client)
+                    depths.pop(Queue(of, address), None)
+                    continue
+                self._create(client, of)
                 channel = {}
-            return _depth(topic, channel)
-        return Depth(0)
+            depths[Queue(of, address)] = _depth(topic, channel)
+        return depths
 
     def _ask_all(self, clients: Iterable[Any], ask: Callable[[Any], _T], errors: list[HTTPError]) -> list[_T]:
         """Ask all clients at once; returns the answers, and logs failures and adds them to ``errors``."""
@@ -150,6 +189,16 @@ class Daemons:
 
     def _warn(self, error: HTTPError) -> None:
         logger.warning("%s; this daemon is left out until it answers", error)
+
+
+def _create_channel(of: TopicChannel, client: LookupdClient) -> None:
+    client.create_channel(*of)
+
+
+def _topics_of(node: NsqdNode) -> list[str]:
+    """The topics for which an nsqd is not tombstoned."""
+    hidden = {topic for topic, tombstoned in zip(node.topics, node.tombstones, strict=False) if tombstoned}
+    return [topic for topic in node.topics if topic not in hidden]
 
 
 def _named(channels: Any, name: str) -> dict[str, Any] | None:

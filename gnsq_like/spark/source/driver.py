@@ -10,6 +10,9 @@ now), and :meth:`Driver.commit` raises nothing at all. The order of calls is in 
   made, and one that Spark never wrote down is used again.
 - ``parts`` may be the first call of a process, and may be repeated.
 - ``commit`` may be skipped for a batch: each commit finishes all batches up to its own.
+
+A query of several topics asks for all of them at once, and its limits hold for all of them together. Each topic has a
+log of its own (``query_log``); the query's offset names the batch of each.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gevent
@@ -25,11 +28,10 @@ import gevent
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import Depth, Outstanding, make_plan
-from gnsq_like.spark.staging import index
-from gnsq_like.spark.staging.errors import DataLost, StagingError
-from gnsq_like.spark.staging.offsets import Offset, Part
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_logs
+from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, make_plan
+from gnsq_like.spark.source.query_log import QueryLog, lost
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, TopicChannel
+from gnsq_like.spark.staging.staging_log import owner_of
 from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
 logger = logging.getLogger(__name__)
@@ -55,22 +57,19 @@ class Driver:
     def __init__(self, options: SourceOptions, open_store: OpenStore = open_store) -> None:
         self._options = options
         self._open_store = open_store
-        self._base = base_of(options.topic, options.channel)
         self._daemons = Daemons(options)
         self._opened: Store | None = None
-        #: The log that a new query would begin.
+        #: The log that a new query of one topic would begin.
         self._new_log = uuid.uuid4().hex
-        #: The log that is known to exist.
-        self._known_log = ""
-        #: Whether the topic and the channel were created, or their daemons at least answered.
+        #: The logs that this process has needed so far.
+        self._logs: dict[TopicChannel, QueryLog] = {}
+        #: Whether topics and channels were created, or their daemons at least answered.
         self._prepared = False
-        #: Whether the log may have a batch that was planned and is not in Spark's log.
-        self._may_resume = True
         #: For an AvailableNow run, the messages that it still has to plan; None for other triggers.
-        self._outstanding: Outstanding | None = None
+        self._outstanding: Outstanding[Queue] | None = None
         #: The last planned batch, until the messages that it took are subtracted from ``_outstanding``. Not a resumed
         #: one: its messages may have been staged before the run.
-        self._running: Offset | None = None
+        self._running: dict[TopicChannel, Offset] = {}
         #: Monotonic times of the last batch and the last poll.
         self._batch_at = self._polled_at = time.monotonic()
         #: Seconds that the last poll took: it takes longer for many nsqds.
@@ -84,14 +83,36 @@ class Driver:
             self._opened = store
         return self._opened
 
-    def _log(self, log_id: str) -> StagingLog:
-        return StagingLog(self._store, self._base, log_id)
+    def _log(self, of: TopicChannel) -> QueryLog:
+        if of not in self._logs:
+            new_log = self._new_log if of == self._options.only else ""
+            self._logs[of] = QueryLog(of, self._store, self._options, new_log)
+        return self._logs[of]
 
     # -- the beginning ------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
         """The offset before the first batch of a new query; always the same."""
-        return Offset(self._new_log, 0).to_dict()
+        if self._options.only is not None:
+            return Offset(self._new_log, 0).to_dict()
+        return Offsets().to_dict(None)
+
+    def _offsets(self, value: Mapping[str, Any]) -> Offsets:
+        """The offsets of all logs; finds out whose an offset of one log is. Raises StagingError."""
+        found = Offsets.from_dict(value)
+        if isinstance(found, Offsets):
+            return found
+        of = self._options.only
+        if of is None and found.batch:
+            of = next((each for each, log in self._logs.items() if log.has(found.log)), None)
+            of = of or owner_of(self._store, found.log)
+            if of is None:
+                lost(
+                    self._options,
+                    f"the checkpoint belongs to log {found.log}, which is not at stagingLocation "
+                    f"{self._options.staging_location}: that is another place than before, or was deleted",
+                )
+        return Offsets({of: found} if of is not None else {})
 
     def prepare_available_now(self) -> None:
         """Count the messages that nsqd has now: the run takes no later ones. May switch."""
@@ -104,7 +125,7 @@ class Driver:
             gevent.sleep(_IN_FLIGHT_POLL)
             depths = self._daemons.settled_depths()
         self._outstanding = Outstanding(depths)
-        self._running = None
+        self._running = {}
 
     def _prepare(self) -> None:
         if not self._prepared:
@@ -119,22 +140,24 @@ class Driver:
         :param limited: whether the options that limit a batch apply
         :raises StagingError: the stage cannot be used, or is not the one that the query began with
         """
-        offset = Offset.from_dict(start)
-        if offset.batch and offset.log != self._known_log:
-            self._check_known(offset)
-            self._known_log = offset.log
-        if self._may_resume:
-            resumed = self._resumable(offset)
-            if resumed is not None:
-                return self._planned(resumed)
-            self._may_resume = False
+        offsets = self._offsets(start)
+        wanted = [of for of in offsets.logs if self._options.channel_of(of.topic) == of.channel]
+        for of in wanted:
+            self._log(of).check(offsets.logs[of])
+        resumed = self._resumed(offsets, {*wanted, *self._options.named})
+        if resumed:
+            return self._planned(offsets, resumed)
         try:
             self._prepare()
         except HTTPError:
             # A new query that reaches no daemon is a mistake. One that has run waits until they are back.
-            if not offset.batch:
+            if not any(offset.batch for offset in offsets.logs.values()):
                 raise
         depths = self._poll()
+        # Of topics that a pattern has found just now.
+        resumed = self._resumed(offsets, {queue.of for queue in depths})
+        if resumed:
+            return self._planned(offsets, resumed)
         waiting = sum(depth.messages for depth in depths.values())
         patience = self._options.max_trigger_delay if limited and self._outstanding is None else 0.0
         if waiting < self._options.min_messages and self._polled_at - self._batch_at < patience:
@@ -148,63 +171,26 @@ class Driver:
         )
         if not plan:
             return start
-        self._running = self._write(Offset(offset.log, offset.batch + 1, plan))
-        return self._planned(self._running)
+        self._running = {
+            of: self._log(of).plan(self._start_of(of, offsets), shares) for of, shares in by_log(plan).items()
+        }
+        return self._planned(offsets, self._running)
 
-    def _write(self, offset: Offset) -> Offset:
-        """Write a plan into the log; returns the one that is there."""
-        log = self._log(offset.log)
-        if offset.batch == 1:
-            log.create()
-        if log.write_plan(offset):
-            return offset
-        # Another run of this query is alive. With one plan the two do no harm to each other; Spark stops one of them.
-        return log.plan_of(offset.batch) or offset
+    def _start_of(self, of: TopicChannel, offsets: Offsets) -> Offset:
+        return offsets.logs.get(of) or self._log(of).begin()
 
-    def _planned(self, offset: Offset) -> dict[str, Any]:
+    def _resumed(self, offsets: Offsets, logs: Iterable[TopicChannel]) -> dict[TopicChannel, Offset]:
+        """The batches that these logs have to go on with."""
+        found = {of: self._log(of).resume(self._start_of(of, offsets)) for of in sorted(logs)}
+        return {of: offset for of, offset in found.items() if offset is not None}
+
+    def _planned(self, offsets: Offsets, ends: Mapping[TopicChannel, Offset]) -> dict[str, Any]:
         self._batch_at = time.monotonic()
-        return offset.to_dict()
-
-    def _check_known(self, offset: Offset) -> None:
-        log = self._log(offset.log)
-        if log.exists():
-            return
-        self._lost(
-            f"the checkpoint belongs to log {offset.log}, which is not at stagingLocation "
-            f"{self._options.staging_location}: that is another place, topic or channel than before, or was deleted"
-        )
-        log.create()
-
-    def _lost(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLost(f"{what}; staged messages may be lost. failOnDataLoss=false continues without them")
-        logger.error("%s; continuing without them, since failOnDataLoss=false", what)
-
-    def _resumable(self, offset: Offset) -> Offset | None:
-        """A batch that was planned before and is not in Spark's log, or whose query lost its checkpoint."""
-        planned = self._log(offset.log).plan_of(offset.batch + 1)
-        if planned is not None or self._options.unfinished_log == "ignore":
-            return planned
-        if offset.batch and self._options.unfinished_log != "adopt":
-            return None
-        others = [each for each in unfinished_logs(self._store, self._base) if each[0] != offset.log]
-        if not others:
-            return None
-        log_id, batch = others[0]
-        if self._options.unfinished_log == "adopt":
-            logger.warning("adopting batch %d of log %s, which was staged and never finished", batch, log_id)
-            return self._log(log_id).plan_of(batch)
-        raise StagingError(
-            f"stagingLocation {self._options.staging_location} holds messages of topic {self._options.topic}, channel "
-            f"{self._options.channel} that were staged for another query and never finished (log {log_id} from batch "
-            f"{batch}). If that query runs, give this one a stagingLocation of its own. If its checkpoint is gone, set "
-            f"unfinishedLog=adopt to deliver them first (its last batch may then come twice), or unfinishedLog=ignore "
-            f"to leave them where they are"
-        )
+        return offsets.after(ends).to_dict(self._options.only)
 
     # -- how much nsqd has --------------------------------------------------------------------------------
 
-    def _poll(self) -> dict[str, Depth]:
+    def _poll(self) -> dict[Queue, Depth]:
         """The messages that the next batch may take, after a short wait if nothing has come lately. May switch."""
         if self._outstanding is not None:
             depths = self._still_outstanding(self._outstanding)
@@ -223,31 +209,23 @@ class Driver:
         if self._polled_at + interval > now:
             gevent.sleep(self._polled_at + interval - now)
 
-    def _still_outstanding(self, outstanding: Outstanding) -> dict[str, Depth]:
-        if self._running is not None:
-            outstanding.subtract(self._taken(self._running))
-            self._running = None
+    def _still_outstanding(self, outstanding: Outstanding[Queue]) -> dict[Queue, Depth]:
+        for of, offset in self._running.items():
+            taken = self._log(of).taken(offset)
+            outstanding.subtract({Queue(of, address): count for address, count in taken.items()})
+        self._running = {}
         return outstanding.limited(self._daemons.depths()) if outstanding else {}
-
-    def _taken(self, offset: Offset) -> dict[str, int]:
-        """How many messages a batch took from each nsqd. A part without its END record counts as it was planned."""
-        log = self._log(offset.log)
-        ends = {(staged.address, staged.split): log.end_of(staged) for staged in log.batch_parts(offset.batch)}
-        taken = dict.fromkeys(offset.plan, 0)
-        for part in offset.parts():
-            end = ends.get((part.address, part.split))
-            taken[part.address] += part.messages if end is None else end.taken
-        return taken
 
     def lag(self) -> dict[str, Any] | None:
         """How much waits in each nsqd as of the last poll, by topic; None before the first one. Never switches."""
         depths, away = self._daemons.last_depths, self._daemons.away
         if not (depths or away):
             return None
-        found: dict[str, Any] = {
-            address: {"messages": depth.messages, "in_flight": depth.in_flight} for address, depth in depths.items()
-        }
-        return {self._options.topic: {**found, **{address: {"away": True} for address in away}}}
+        topics = sorted({queue.of.topic for queue in depths} | {of.topic for of in self._options.named})
+        found: dict[str, Any] = {topic: {address: {"away": True} for address in sorted(away)} for topic in topics}
+        for queue, depth in depths.items():
+            found[queue.of.topic][queue.address] = {"messages": depth.messages, "in_flight": depth.in_flight}
+        return found
 
     # -- a batch that Spark has written down --------------------------------------------------------------
 
@@ -256,44 +234,13 @@ class Driver:
 
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
-        first, last = Offset.from_dict(start), Offset.from_dict(end)
-        if (first.log, first.batch) == (last.log, last.batch) or not last.batch:
-            return []
-        log = self._log(last.log)
-        # Usually one batch. The log has the plans if there are more.
-        since = first.batch if first.log == last.log else last.batch - 1
-        parts = []
-        for batch in range(since + 1, last.batch + 1):
-            planned = log.plan_of(batch)
-            if planned is None:
-                self._lost(f"batch {batch} of log {last.log} was planned, and its stage is gone")
-                if log.committed() >= batch or batch < last.batch:
-                    continue
-                log.create()
-                log.write_plan(last)
-                planned = last
-            parts += planned.parts()
-        log.make_parts(parts)
-        return parts
+        first, last = self._offsets(start), self._offsets(end)
+        return [part for of, offset in last.logs.items() for part in self._log(of).parts(first.logs.get(of), offset)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Spark has finished everything up to ``end``. Raises nothing: the next commit makes up for a failure."""
         try:
-            self._commit(Offset.from_dict(end))
+            for of, offset in self._offsets(end).logs.items():
+                self._log(of).commit(offset)
         except Exception:
             logger.exception("finishing a batch failed; it is tried again after the next one")
-
-    def _commit(self, end: Offset) -> None:
-        log = self._log(end.log)
-        batches = [batch for batch in log.batches() if batch <= end.batch]
-        finished = log.committed()
-        for batch in batches:
-            if batch > finished:
-                for staged in log.batch_parts(batch):
-                    log.seal_staged(staged)
-                    index.remember(log, staged, window=self._options.dedupe == "window")
-        log.write_watermark(end.batch)
-        for batch in batches:
-            log.retire(batch)
-        retention = {"unsure": self._options.dedupe_retention, "window": self._options.dedupe_window}
-        index.forget(log, retention)

@@ -39,15 +39,13 @@ def read_part(
     :raises Fenced: the batch is finished, so its rows are not needed any more
     :raises ConnectionFailed: nsqd refuses an option of the connection
     """
-    log = StagingLog(
-        open_store(options.staging_location, options.storage), base_of(options.topic, options.channel), part.log
-    )
+    log = StagingLog(open_store(options.staging_location, options.storage), base_of(*part.of), part.log)
     if not log.exists():
         raise StagingError(
             f"stagingLocation {options.staging_location} is not the driver's: on this executor, the log is missing "
             f"from it. It must be a place that the driver and all executors share"
         )
-    rows = Rows(options.columns, options.topic, options.channel, part.address)
+    rows = Rows(options.columns, *part.of, part.address)
     for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
         data = log.record(part, number)
         if data is None:

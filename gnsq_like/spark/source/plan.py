@@ -6,12 +6,25 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-from gnsq_like.spark.staging.offsets import Share
+from gnsq_like.spark.staging.offsets import Share, TopicChannel
 
 #: Batches in a row that may get nothing from an nsqd before an AvailableNow run gives up on it. Other consumers may be
 #: taking everything, but a task may also just have stood still.
 _FRUITLESS = 3
+
+
+class Queue(NamedTuple):
+    """A channel at one nsqd."""
+
+    of: TopicChannel
+    #: The nsqd's TCP address.
+    address: str
+
+
+#: The keys of a plan.
+_Key = TypeVar("_Key", str, Queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +40,7 @@ class Depth:
     in_topic: int = 0
 
 
-def apportion(amounts: Mapping[str, int], cap: int) -> dict[str, int]:
+def apportion(amounts: Mapping[_Key, int], cap: int) -> dict[_Key, int]:
     """Divide at most ``cap`` in proportion to the amounts, never more than each has; the largest rests round up."""
     total = sum(amounts.values())
     if total <= cap:
@@ -41,59 +54,67 @@ def apportion(amounts: Mapping[str, int], cap: int) -> dict[str, int]:
 
 
 def make_plan(
-    depths: Mapping[str, Depth],
+    depths: Mapping[_Key, Depth],
     *,
     max_messages: int | None,
     max_bytes: int | None,
     min_partitions: int,
     segment_messages: int,
-) -> dict[str, Share]:
+) -> dict[_Key, Share]:
     """The shares of a batch; empty if there are no messages.
 
     :param min_partitions: splits in all at least, if each of them would have a segment
     """
-    counts = {address: depth.messages for address, depth in depths.items() if depth.messages > 0}
+    counts = {key: depth.messages for key, depth in depths.items() if depth.messages > 0}
     if max_messages is not None:
         counts = apportion(counts, max_messages)
     if max_bytes is not None:
-        size = sum(count * depths[address].mean_bytes for address, count in counts.items())
+        size = sum(count * depths[key].mean_bytes for key, count in counts.items())
         if size > max_bytes:
             counts = apportion(counts, max(1, int(sum(counts.values()) * max_bytes / size)))
     total = sum(counts.values())
     return {
-        address: Share(
+        key: Share(
             count,
             max(1, min(math.ceil(min_partitions * count / total), count // segment_messages)),
             0 if max_bytes is None else max(1, max_bytes * count // total),
         )
-        for address, count in sorted(counts.items())
+        for key, count in sorted(counts.items())
     }
 
 
-class Outstanding:
+def by_log(plan: Mapping[Queue, Share]) -> dict[TopicChannel, dict[str, Share]]:
+    """A plan's shares by topic and channel, and then by the nsqds' addresses."""
+    result: dict[TopicChannel, dict[str, Share]] = {}
+    for queue, share in plan.items():
+        result.setdefault(queue.of, {})[queue.address] = share
+    return result
+
+
+class Outstanding(Generic[_Key]):
     """The messages that an AvailableNow run still has to plan. False when there are none left.
 
     :param depths: how much the nsqds have when the run begins
     """
 
-    def __init__(self, depths: Mapping[str, Depth]) -> None:
-        self._left = {address: depth.messages for address, depth in depths.items()}
+    def __init__(self, depths: Mapping[_Key, Depth]) -> None:
+        self._left: dict[_Key, int] = {key: depth.messages for key, depth in depths.items()}
         #: How many batches in a row got nothing from an nsqd that had something.
-        self._fruitless: Counter[str] = Counter()
+        self._fruitless: Counter[_Key] = Counter()
 
     def __bool__(self) -> bool:
         return any(self._left.values())
 
-    def subtract(self, taken: Mapping[str, int]) -> None:
+    def subtract(self, taken: Mapping[_Key, int]) -> None:
         """Count the messages that a batch took from each nsqd in its plan."""
-        for address, count in taken.items():
-            self._fruitless[address] = 0 if count else self._fruitless[address] + 1
-            left = max(0, self._left.get(address, 0) - count)
-            self._left[address] = left if self._fruitless[address] < _FRUITLESS else 0
+        for key, count in taken.items():
+            self._fruitless[key] = 0 if count else self._fruitless[key] + 1
+            left = max(0, self._left.get(key, 0) - count)
+            self._left[key] = left if self._fruitless[key] < _FRUITLESS else 0
 
-    def limited(self, depths: Mapping[str, Depth]) -> dict[str, Depth]:
+    def limited(self, depths: Mapping[_Key, Depth]) -> dict[_Key, Depth]:
         """The messages that the nsqds have now, up to the number that is still to be planned."""
         return {
-            address: Depth(min(depth.messages, self._left.get(address, 0)), 0, depth.mean_bytes)
-            for address, depth in depths.items()
+            key: Depth(min(depth.messages, self._left.get(key, 0)), 0, depth.mean_bytes)
+            for key, depth in depths.items()
         }

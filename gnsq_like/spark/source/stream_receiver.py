@@ -103,7 +103,7 @@ class StreamReceiver:
         )
         try:
             connection.connect()
-            connection.subscribe(self._options.topic, self._options.channel)
+            connection.subscribe(*self._part.of)
         except NSQError as exc:
             connection.close()
             if is_incurable(exc):

@@ -3,18 +3,44 @@
 NSQ has no offsets. Ours name the batch of a log of staged messages that comes next, and hold the plan of that batch:
 how many messages to take from which nsqd. So the plan is durable in Spark's own offset log, and asking for the same
 batch again gives the same parts.
+
+Each topic and channel has a log of its own. A query of one topic writes the offset of its log, version 1. A query of
+several writes the offsets of all logs that it has ever begun, version 2; a batch goes on with those that have messages,
+and the others stay as they were. So topics can be added to a query, and left out for a while. A query of several
+topics goes on from an offset of version 1, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from gnsq_like.spark.staging.errors import StagingError
 
-#: The version of this format.
+#: The versions of the format: of one log, and of several.
 VERSION = 1
+SEVERAL = 2
+
+
+class TopicChannel(NamedTuple):
+    """A topic, and the channel of it that is read."""
+
+    topic: str
+    channel: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.channel}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicChannel:
+        """The opposite of str(): names of topics and channels have no "/"."""
+        topic, _, channel = text.partition("/")
+        return cls(topic, channel)
+
+
+#: For parts in the stage, which is one topic's anyway.
+_NONE = TopicChannel("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +83,13 @@ class Offset:
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise StagingError(f"the checkpoint holds no offset of the source nsq: {value!r}") from exc
 
-    def parts(self) -> list[Part]:
-        """The batch's parts; always the same for the same plan."""
+    def parts(self, of: TopicChannel = _NONE) -> list[Part]:
+        """The batch's parts; always the same for the same plan.
+
+        :param of: the topic and channel; the stage alone needs none
+        """
         return [
-            Part(self.log, self.batch, address, split, messages, -(-share.bytes // share.splits))
+            Part(self.log, self.batch, address, split, messages, -(-share.bytes // share.splits), of)
             for address, share in self.plan.items()
             for split, messages in enumerate(_divided(share.messages, share.splits))
         ]
@@ -77,6 +106,45 @@ class Part:
     messages: int
     #: Bytes of bodies after which it takes no more; 0 for no such limit.
     bytes: int = 0
+    #: The topic and the channel.
+    of: TopicChannel = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The end of a batch of several topics: the offset of each log."""
+
+    logs: Mapping[TopicChannel, Offset] = field(default_factory=dict)
+
+    def after(self, ends: Mapping[TopicChannel, Offset]) -> Offsets:
+        """The end of the batch that consists of these batches of logs. Plans of earlier ones are left out."""
+        return Offsets({of: replace(each, plan={}) for of, each in self.logs.items()} | dict(ends))
+
+    def to_dict(self, only: TopicChannel | None) -> dict[str, Any]:
+        """For Spark, which keeps it as JSON.
+
+        :param only: the log of a query of one topic
+        """
+        if only is not None and set(self.logs) == {only}:
+            return self.logs[only].to_dict()
+        logs = {}
+        for of, offset in self.logs.items():
+            logs[str(of)] = offset.to_dict()
+            del logs[str(of)]["v"]
+        return {"v": SEVERAL, "logs": logs}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Offsets | Offset:
+        """From the value that Spark hands back: an Offset if it is that of one log, which it does not name.
+
+        :raises StagingError: this source did not write it
+        """
+        if value.get("v") != SEVERAL:
+            return Offset.from_dict(value)
+        logs = value.get("logs")
+        if not isinstance(logs, dict) or not all(isinstance(each, dict) for each in logs.values()):
+            raise StagingError(f"the checkpoint holds no offset of the source nsq: {value!r}")
+        return cls({TopicChannel.parse(of): Offset.from_dict({"v": VERSION, **each}) for of, each in logs.items()})
 
 
 def _divided(amount: int, count: int) -> list[int]:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from gnsq_like.spark.staging.errors import Fenced
-from gnsq_like.spark.staging.offsets import Offset, Part
+from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
 from gnsq_like.spark.staging.store import Store
 
 #: The beginning of an END record; Arrow data never begins like this.
@@ -263,6 +263,16 @@ def unfinished_logs(store: Store, base: str) -> list[tuple[str, int]]:
         if part.records and part.batch > StagingLog(store, base, part.log).committed():
             first.setdefault(part.log, part.batch)
     return sorted(first.items())
+
+
+def owner_of(store: Store, log_id: str) -> TopicChannel | None:
+    """The topic and the channel of a log, if the store has it. Lists everything."""
+    for name in store.list(""):
+        base, _, rest = name.removeprefix("./").partition(f"/log-{log_id}/")
+        if rest == "log.json":
+            topic, _, channel = base.partition("/")
+            return TopicChannel(unquote(topic), unquote(channel))
+    return None
 
 
 def is_end(data: memoryview) -> bool:

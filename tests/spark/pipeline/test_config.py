@@ -85,6 +85,74 @@ def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None
     assert other.sink_options.nsqd_tcp_addresses == ("h:4150",)
 
 
+SEVERAL = """
+location = "out"
+[source]
+channel = "table"
+lookupdHttpAddresses = ["127.0.0.1:4161"]
+[parse]
+schema = "user STRING"
+[topics.clicks]
+[topics."orders.new"]
+channel = "orders"
+schema = "n INT"
+timestamp_unit = "ms"
+data = "elsewhere"
+"""
+
+
+def test_topics_with_their_own_schemas_and_tables(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, SEVERAL)
+    assert [str(of) for of in pipeline.source_options.named] == ["clicks/table", "orders.new/orders"]
+    assert (pipeline.is_by_topic, pipeline.title) == (True, "clicks, orders.new")
+    clicks, orders = pipeline.for_topic("clicks"), pipeline.for_topic("orders.new")
+    assert (clicks.schema, clicks.timestamp_unit, clicks.place("data")) == (
+        "user STRING",
+        "s",
+        f"file://{tmp_path}/out/data/clicks",
+    )
+    assert (orders.schema, orders.timestamp_unit, orders.place("data")) == (
+        "n INT",
+        "ms",
+        f"file://{tmp_path}/elsewhere",
+    )
+    assert orders.source_options.only == ("orders.new", "orders")
+    for each in (clicks, orders):
+        assert each.for_topic("any") is each
+        assert {each.place(name) for name in ("rejected", "metrics", "checkpoint")} == {
+            pipeline.place(name) for name in ("rejected", "metrics", "checkpoint")
+        }
+
+
+def test_topics_of_a_pattern_have_tables_of_their_own_if_told_so() -> None:
+    source = {"topicsPattern": "orders.*", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:4161"}
+    shared = Pipeline(location="/out", source=source)
+    assert (shared.title, shared.for_topic("orders.a")) == ("orders.*", shared)
+    each = Pipeline(location="/out", source=source, table_by_topic=True, topics={"orders.b": {"schema": "n INT"}})
+    assert each.for_topic("orders.a#ephemeral").place("data") == "file:///out/data/orders.a%23ephemeral"
+    assert (each.for_topic("orders.a").schema, each.for_topic("orders.b").schema) == ("", "n INT")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("[topics.clicks]\nshema = 'x'", "topics.clicks.shema='x': there is no such key; did you mean schema?"),
+        ("[topics.orders.new]\nschema = 'x'", '[topics."orders.new"]'),
+        ("[topics.'a b']", "topics='a b'"),
+        ("[topics.clicks]\nschema = 5", "topics.clicks.schema=5: it must be text"),
+        ("[topics.clicks]\ndata = 'same'\n[topics.views]\ndata = 'same'", "that is the table of topic clicks"),
+        ("[topics.views]", "give source.topics, or only the tables [topics.NAME]"),
+        ("[topics]\nclicks = 5", "it must be a table: [topics.clicks]"),
+    ],
+)
+def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, said: str) -> None:
+    text = MINIMAL if "give source.topics" in said else MINIMAL.replace('topic = "clicks"', "")
+    with pytest.raises(UsageError) as raised:
+        load(tmp_path, text + change)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

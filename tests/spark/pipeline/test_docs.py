@@ -58,19 +58,21 @@ def test_the_figures() -> None:
     assert f"{MOST_ATTEMPTS} standing for {MOST_ATTEMPTS} or more" in PAGE
 
 
-@pytest.mark.parametrize("path", [None, DOCS.parent / "examples" / "spark_clicks" / "pipeline.toml"])
-def test_the_files_are_pipelines(tmp_path: Path, path: Path | None) -> None:
-    if path is None:
-        [example] = blocks(PAGE, "toml")
-        path = tmp_path / "pipeline.toml"
-        path.write_text(example)
+FILES = [block for block in blocks(PAGE, "toml") if "location = " in block]
+
+
+@pytest.mark.parametrize("text", [*FILES, (DOCS.parent / "examples" / "spark_clicks" / "pipeline.toml").read_text()])
+def test_the_files_are_pipelines(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(text)
     loaded = load_pipeline(path)
-    assert loaded.sink_options is not None
-    assert loaded.schema
+    assert loaded.topics or loaded.sink_options is not None
+    for each in [loaded.for_topic(topic) for topic in loaded.topics] or [loaded]:
+        assert each.schema
 
 
 def test_the_python_compiles_and_the_commands_exist() -> None:
-    assert len(blocks(PAGE)) == 2
+    assert len(blocks(PAGE)) == 3
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -49,6 +50,14 @@ def folded(messages: list[tuple[int, int, bool, int]]) -> list[MinuteMetrics]:
     return fold(groups_of(messages), batch_number=7, seen_at=SEEN_AT, written_at=written_at, depth=5)
 
 
+def test_each_topic_has_rows_of_its_own() -> None:
+    [group] = groups_of([(1000, 1, True, 10)])
+    both = [replace(group, topic="a"), replace(group, topic="b", fits=False)]
+    filtered = {("a", group.minute): 1, ("c", group.minute): 5}
+    rows = fold(both, batch_number=1, seen_at=SEEN_AT, written_at=SEEN_AT, depth=None, filtered=filtered)
+    assert [(row.topic, row.messages, row.rejected, row.filtered) for row in rows] == [("a", 1, 0, 1), ("b", 1, 1, 0)]
+
+
 @given(MESSAGES)
 def test_nothing_is_left_out(messages: list[tuple[int, int, bool, int]]) -> None:
     rows = folded(messages)
@@ -83,7 +92,7 @@ def test_classes_of_two_batches_can_be_added(
 
 
 def test_the_table_has_the_fields() -> None:
-    assert tuple(re.findall(r"(\w+) (?:TIMESTAMP|BIGINT|DOUBLE|MAP)", DDL)) == COLUMNS
+    assert tuple(re.findall(r"(\w+) (?:TIMESTAMP|BIGINT|DOUBLE|MAP|STRING)", DDL)) == COLUMNS
     [row] = folded([(1000, 1, True, 10)])
     assert row_of(row)[:3] == (datetime(2026, 11, 21, 13, 0, tzinfo=UTC), 7, SEEN_AT)
 

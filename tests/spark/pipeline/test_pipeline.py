@@ -8,6 +8,7 @@ import random
 import struct
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -237,7 +238,7 @@ def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] |
 
 
 def writer_of(pipeline: Pipeline, ddl: str, said: list[WrittenBatch]) -> BatchWriter:
-    writer = BatchWriter(pipeline, struct_type(ddl), lambda: None, said.append)
+    writer = BatchWriter(replace(pipeline, schema=ddl), lambda: None, said.append)
     writer.belongs_to("01234567-89ab-cdef")
     return writer
 
@@ -437,7 +438,7 @@ def test_a_clock_that_goes_back_ends_the_run_before_the_batch_is_done(
 ) -> None:
     clock = iter([5000.0, 4500.0, 4399.0])
     pipeline = pipeline_for(nsqd, tmp_path, "back")
-    writer = BatchWriter(pipeline, None, lambda: None, lambda _: None, clock=lambda: next(clock))
+    writer = BatchWriter(replace(pipeline, schema=""), lambda: None, lambda _: None, clock=lambda: next(clock))
     writer.belongs_to("01234567-89ab-cdef")
     for number in range(2):
         writer(batch_of(spark, [b"x"]), number)

@@ -36,6 +36,10 @@ def options_of(address: str, topic: str, **options: str) -> SourceOptions:
     return parse_options(SourceOptions, given)
 
 
+def receiver(address: str, options: SourceOptions, wanted: int, *, keep: bool) -> BatchReceiver:
+    return BatchReceiver(address, options.named[0], options, wanted, keep=keep)
+
+
 def fill(nsqd: Running, topic: str, count: int) -> NsqdHTTPClient:
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_topic(topic)
@@ -60,7 +64,7 @@ def left(client: NsqdHTTPClient, topic: str) -> list[int]:
 @pytest.mark.parametrize(("topic", "wanted", "taken"), [("some", 30, 30), ("all", 100, 100), ("more", 1000, 100)])
 def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> None:
     client = fill(nsqd, topic, 100)
-    messages = BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic), wanted, keep=False).run()
+    messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic), wanted, keep=False).run()
     assert len({message[2] for message in messages}) == taken
     assert left(client, topic) == [100 - taken, 0, 0]
 
@@ -68,7 +72,7 @@ def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> N
 def test_looked_at_and_given_back(nsqd: Running) -> None:
     client = fill(nsqd, "looked-at", 100)
     for attempts in (1, 2):
-        messages = BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "looked-at"), 100, keep=True).run()
+        messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "looked-at"), 100, keep=True).run()
         assert sorted(int(message[3]) for message in messages) == list(range(100))
         assert {message[1] for message in messages} == {attempts}
         assert left(client, "looked-at") == [100, 0, 0]
@@ -78,7 +82,7 @@ def test_bytes_are_enough(nsqd: Running) -> None:
     client = fill(nsqd, "bytes", 0)
     client.multi_publish("bytes", [b"x" * 100_000] * 40)
     options = options_of(nsqd.tcp_address, "bytes", segmentBytes="300k")
-    messages = BatchReceiver(nsqd.tcp_address, options, 40, keep=False).run()
+    messages = receiver(nsqd.tcp_address, options, 40, keep=False).run()
     assert 3 < len(messages) <= 40
     assert left(client, "bytes") == [40 - len(messages), 0, 0]
 
@@ -86,7 +90,7 @@ def test_bytes_are_enough(nsqd: Running) -> None:
 def test_nothing_there(nsqd: Running) -> None:
     client = fill(nsqd, "empty", 0)
     options = options_of(nsqd.tcp_address, "empty", fetchMaxWaitMs="20")
-    assert BatchReceiver(nsqd.tcp_address, options, 10, keep=False).run() == []
+    assert receiver(nsqd.tcp_address, options, 10, keep=False).run() == []
     assert left(client, "empty") == [0, 0, 0]
 
 
@@ -94,7 +98,7 @@ def test_an_nsqd_that_is_away() -> None:
     with running_nsqd("ours") as nsqd:
         nsqd.stop()
         with pytest.raises(ConnectionFailed, match=nsqd.tcp_address):
-            BatchReceiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10, keep=False).run()
+            receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10, keep=False).run()
 
 
 @pytest.mark.parametrize(("keep", "returned"), [(True, [b"a"]), (False, [])])
@@ -112,8 +116,8 @@ def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) 
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        receiver = BatchReceiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
-        assert [message[3] for message in receiver.run()] == returned
+        receiving = receiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
+        assert [message[3] for message in receiving.run()] == returned
         scripted.get(timeout=PATIENCE)
 
 
@@ -136,6 +140,6 @@ def test_what_comes_too_late_is_given_back() -> None:
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        messages = BatchReceiver(nsqd.address, options_of(nsqd.address, "t"), 1, keep=False).run()
+        messages = receiver(nsqd.address, options_of(nsqd.address, "t"), 1, keep=False).run()
         scripted.get(timeout=PATIENCE)
     assert [message[3] for message in messages] == [b"a"]

@@ -10,7 +10,8 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.source.plan import Depth, Queue
+from gnsq_like.spark.staging.offsets import TopicChannel
 from tests.support.daemons import running_nsqd
 
 #: Nothing listens there.
@@ -32,7 +33,7 @@ def test_one_that_is_away_is_named_once(caplog: pytest.LogCaptureFixture) -> Non
     with running_nsqd() as nsqd:
         some = daemons(f"{nsqd.tcp_address},{AWAY}", f"{nsqd.http_address},{AWAY}")
         some.prepare()
-        assert list(some.depths()) == [nsqd.tcp_address]
+        assert list(some.depths()) == [Queue(TopicChannel("t", "c"), nsqd.tcp_address)]
     [message] = caplog.messages
     assert AWAY in message and message.endswith("; this daemon is left out until it answers")
 
@@ -45,5 +46,5 @@ def test_who_was_away_is_known() -> None:
         some.depths()
         NsqdHTTPClient(nsqd.http_address).publish("t", b"x")
         some.depths()
-    assert some.last_depths == {nsqd.tcp_address: Depth(1, mean_bytes=1.0)}
+    assert some.last_depths == {Queue(TopicChannel("t", "c"), nsqd.tcp_address): Depth(1, mean_bytes=1.0)}
     assert some.away == {AWAY}

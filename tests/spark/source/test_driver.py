@@ -6,7 +6,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
+from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import PosixStore
@@ -236,6 +238,153 @@ def test_an_offset_of_another_source_is_said_to_be_one(nsqd: Running, tmp_path: 
     for foreign in ({"offset": 3}, {"v": 2, "log": "x", "batch": 1, "plan": {}}):
         with pytest.raises(StagingError, match="checkpoint"):
             driver.latest(foreign)
+
+
+# -- several topics ---------------------------------------------------------------------------------------
+
+
+def several(nsqd: Running, directory: Path, **options: Any) -> Engine:
+    given = source_options([nsqd], directory, "unused", **options)
+    del given["topic"]
+    return Engine(directory, given)
+
+
+def planned(end: Mapping[str, Any]) -> dict[str, int]:
+    """The messages of a batch, by topic/channel; without the logs that it has nothing of."""
+    logs: dict[str, Any] = end["logs"]
+    return {of: sum(share["messages"] for share in log["plan"].values()) for of, log in logs.items() if log["plan"]}
+
+
+def test_several_topics_share_the_batches(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "share.a", range(300))
+    publish(nsqd, "share.b", range(1000, 1100))
+    engine = several(nsqd, tmp_path, topics="share.a,share.b", maxMessagesPerTrigger=200)
+    start = engine.driver.initial()
+    assert (start, engine.driver.initial()) == ({"v": 2, "logs": {}}, start)
+    end = engine.driver.latest(start)
+    assert planned(end) == {"share.a/spark": 150, "share.b/spark": 50}
+    parts = engine.driver.parts(start, end)
+    assert {(part.of.topic, part.of.channel) for part in parts} == {("share.a", "spark"), ("share.b", "spark")}
+    topics: Counter[str] = Counter()
+    for part in parts:
+        for rows in read_part(part, replace(engine.options, columns=("topic", "channel", "body"))):
+            topics.update(rows.column("topic").to_pylist())
+            assert set(rows.column("channel").to_pylist()) == {"spark"}
+    assert topics == {"share.a": 150, "share.b": 50}
+
+
+def test_all_of_several_topics_once_over_restarts(nsqd: Running, tmp_path: Path) -> None:
+    for number, topic in enumerate(("over.a", "over.b", "over.c")):
+        publish(nsqd, topic, range(number * 1000, number * 1000 + 300))
+    given = source_options([nsqd], tmp_path, "unused", topics="over.a,over.b,over.c", maxMessagesPerTrigger=400)
+    del given["topic"]
+    for point in ("partitions", "after-publish:2", "after-FIN:3", "commit-middle", "commit-end"):
+        run_killed(tmp_path, given, point)
+    engine = Engine(tmp_path, given)
+    engine.run()
+    assert engine.bodies() == once(300) + once(300, 1000) + once(300, 2000)
+
+
+def test_topics_with_channels_of_their_own(nsqd: Running, tmp_path: Path) -> None:
+    driver = several(nsqd, tmp_path, topics="own.a/first,own.b").driver
+    driver.latest(driver.initial())
+    client = NsqdHTTPClient(nsqd.http_address)
+    for topic, channel in (("own.a", "first"), ("own.b", "spark")):
+        [found] = client.stats(topic)["topics"]
+        assert [each["channel_name"] for each in found["channels"]] == [channel]
+
+
+def test_an_idle_topic_keeps_its_place(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "idle.a", range(100))
+    engine = several(nsqd, tmp_path, topics="idle.a,idle.b")
+    engine.run()
+    publish(nsqd, "idle.b", range(1000, 1100))
+    engine.run()
+    publish(nsqd, "idle.a", range(100, 200))
+    again = several(nsqd, tmp_path, topics="idle.a,idle.b")
+    again.run()
+    assert again.bodies() == once(200) + once(100, 1000)
+    last = json.loads((tmp_path / "offsets" / "2").read_text())["logs"]
+    assert {of: (log["batch"], bool(log["plan"])) for of, log in last.items()} == {
+        "idle.a/spark": (2, True),
+        "idle.b/spark": (1, False),
+    }
+
+
+def test_a_pattern_finds_topics_while_the_query_runs(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "found.a", range(100))
+    publish(nsqd, "other.a", range(100))
+    engine = several(nsqd, tmp_path, topicsPattern=r"found\..*")
+    engine.run(1, available_now=False)
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic("found.b")
+    client.multi_publish("found.b", [b"%d" % number for number in range(1000, 1100)])
+    last = json.loads((tmp_path / "offsets" / "0").read_text())
+
+    def of_the_next() -> set[str]:
+        end = engine.driver.latest(last)
+        return set() if end == last else set(planned(end))
+
+    assert wait_for(of_the_next, "the new topic") == {"found.b/spark"}
+    engine.run()
+    assert engine.bodies() == once(100) + once(100, 1000)
+
+
+def test_a_checkpoint_of_one_topic_goes_on_with_several(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "grown.a", range(300))
+    options = source_options([nsqd], tmp_path, "grown.a", maxMessagesPerTrigger=100)
+    Engine(tmp_path, options).run(1)
+    # A batch that is written down, and staged in part, when the process ends.
+    assert run_killed(tmp_path, options, "after-FIN:1") == -9
+    old = json.loads((tmp_path / "offsets" / "1").read_text())
+    assert (old["v"], old["batch"], set(old)) == (1, 2, {"v", "log", "batch", "plan"})
+    publish(nsqd, "grown.b", range(1000, 1050))
+    grown = several(nsqd, tmp_path, topics="grown.a,grown.b")
+    grown.run()
+    assert grown.bodies() == once(300) + once(50, 1000)
+    # And with one alone again, which leaves the other where it is.
+    publish(nsqd, "grown.a", range(300, 400))
+    Engine(tmp_path, options).run()
+    publish(nsqd, "grown.b", range(1050, 1100))
+    pattern = several(nsqd, tmp_path, topicsPattern="grown.*")
+    pattern.run()
+    assert pattern.bodies() == once(400) + once(100, 1000)
+
+
+def test_a_checkpoint_of_one_topic_without_its_stage_is_data_loss_for_several(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "ungrown", range(100))
+    engine_of(nsqd, tmp_path, "ungrown", maxMessagesPerTrigger=50).run(1)
+    shutil.rmtree(tmp_path / "stage")
+    with pytest.raises(DataLost, match="not at stagingLocation"):
+        several(nsqd, tmp_path, topics="ungrown,more").run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pattern_finds_topics_by_lookup(kind: Any, tmp_path: Path) -> None:
+    with running_nsqlookupd(kind) as lookupd:
+        options = {"broadcast_address": "127.0.0.1", "lookupd_tcp_addresses": [lookupd.tcp_address]}
+        with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
+            publish(one, "looked.a", range(100))
+            publish(two, "looked.b", range(100, 200))
+            publish(two, "unlooked", range(100))
+            lookup = LookupdClient(lookupd.http_address)
+            wait_for(
+                lambda: (
+                    sorted(topic for node in lookup.nodes() for topic in node.topics)
+                    == ["looked.a", "looked.b", "unlooked"]
+                ),
+                "all topics are known",
+            )
+            given = source_options(
+                [], tmp_path, "", topicsPattern="looked.*", lookupdHttpAddresses=lookupd.http_address
+            )
+            for name in ("topic", "nsqdTcpAddresses", "nsqdHttpAddresses"):
+                del given[name]
+            engine = Engine(tmp_path, given)
+            engine.run()
+            assert engine.bodies() == once(200)
+            assert set(lookup.channels("looked.b")) == {"spark"}
+            assert NsqdHTTPClient(two.http_address).stats("looked.a")["topics"] == []
 
 
 # -- nsqds that come and go -------------------------------------------------------------------------------

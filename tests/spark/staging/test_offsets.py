@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.spark.staging.errors import StagingError
-from gnsq_like.spark.staging.offsets import Offset, Part, Share
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
 
 shares = st.integers(1, 8).flatmap(
     lambda splits: st.builds(Share, st.integers(splits, 10**6), st.just(splits), st.integers(0, 10**9))
@@ -38,6 +38,49 @@ def test_a_part_knows_its_batch() -> None:
 def test_spark_hands_back_the_same(plan: dict[str, Share]) -> None:
     offset = Offset("log", 1, plan)
     assert Offset.from_dict(json.loads(json.dumps(offset.to_dict()))) == offset
+
+
+names = st.sampled_from(["clicks", "orders.new", "a#ephemeral", "x_y-z"])
+topic_channels = st.builds(TopicChannel, names, names)
+offsets = st.builds(
+    Offset, st.sampled_from(["one", "two"]), st.integers(0, 10**9), st.just({"a:1": Share(5, 2)}) | st.just({})
+)
+
+
+@given(st.dictionaries(topic_channels, offsets, max_size=4), st.none() | topic_channels)
+def test_spark_hands_back_the_same_of_several_topics(
+    logs: dict[TopicChannel, Offset], only: TopicChannel | None
+) -> None:
+    found = Offsets.from_dict(json.loads(json.dumps(Offsets(logs).to_dict(only))))
+    if only is not None and set(logs) == {only}:
+        assert found == logs[only]
+    else:
+        assert found == Offsets(logs)
+
+
+@given(st.dictionaries(topic_channels, offsets, max_size=4), st.dictionaries(topic_channels, offsets, max_size=4))
+def test_a_batch_goes_on_with_its_logs_and_leaves_the_others(
+    before: dict[TopicChannel, Offset], ends: dict[TopicChannel, Offset]
+) -> None:
+    after = Offsets(before).after(ends).logs
+    assert set(after) == {*before, *ends}
+    for of, offset in after.items():
+        assert offset == ends[of] if of in ends else (offset.batch, offset.plan) == (before[of].batch, {})
+
+
+def test_the_offset_of_one_topic_is_written_as_ever() -> None:
+    of = TopicChannel("clicks", "table")
+    written = {"v": 1, "log": "x", "batch": 2, "plan": {"a:1": {"messages": 3, "splits": 1, "bytes": 0}}}
+    logs = {of: Offset("x", 2, {"a:1": Share(3)})}
+    assert Offsets(logs).to_dict(of) == written
+    several = Offsets(logs).to_dict(None)
+    assert several == {"v": 2, "logs": {"clicks/table": {key: each for key, each in written.items() if key != "v"}}}
+
+
+@pytest.mark.parametrize("value", [{"v": 2}, {"v": 2, "logs": []}, {"v": 2, "logs": {"a/b": 3}}, {"v": 3}, {}])
+def test_anything_else_of_several_topics_is_refused(value: dict[str, object]) -> None:
+    with pytest.raises(StagingError, match="checkpoint"):
+        Offsets.from_dict(value)
 
 
 @pytest.mark.parametrize("value", [{}, {"v": 1}, {"v": 2, "log": "x"}, {"v": 1, "log": "x", "batch": 1, "plan": [3]}])

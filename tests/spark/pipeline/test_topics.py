@@ -1,0 +1,110 @@
+"""A pipeline of several topics on Spark: their tables, and what they share."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
+from gnsq_like.spark.pipeline.report import read_metrics
+from tests.support.daemons import Running, running_nsqd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as running:
+        yield running
+
+
+def pipeline_for(nsqd: Running, directory: Path, source: dict[str, str], **fields: Any) -> Pipeline:
+    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address, "channel": "table"}
+    return Pipeline(location=str(directory / "out"), source={**nsqds, **source}, **fields)
+
+
+def publish(nsqd: Running, topic: str, bodies: list[bytes], channel: str = "table") -> None:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic(topic)
+    client.create_channel(topic, channel)
+    client.multi_publish(topic, bodies)
+
+
+def numbers(name: str, found: range) -> list[bytes]:
+    return [json.dumps({name: number}).encode() for number in found]
+
+
+def table(spark: SparkSession, pipeline: Pipeline, topic: str) -> list[Any]:
+    return spark.read.parquet(pipeline.for_topic(topic).place("data")).collect()
+
+
+def test_each_topic_has_its_schema_and_its_table(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "each.a", [*numbers("n", range(50)), b"nope"])
+    publish(nsqd, "each.b", [*numbers("m", range(100, 130)), b'{"n": 5}'], "other")
+    publish(nsqd, "each.c", [b"any", b"bytes"])
+    pipeline = pipeline_for(
+        nsqd,
+        tmp_path,
+        {"topicsPattern": r"each\..*", "maxMessagesPerTrigger": "70"},
+        topics={"each.a": {"schema": "n INT NOT NULL"}, "each.b": {"schema": "m BIGINT NOT NULL", "channel": "other"}},
+    )
+    last = run_pipeline(pipeline, spark=spark, available_now=True)
+    assert (last.messages, last.rejected) == (84, 2)
+    assert Counter(row.body.n for row in table(spark, pipeline, "each.a")) == Counter(range(50))
+    assert Counter(row.body.m for row in table(spark, pipeline, "each.b")) == Counter(range(100, 130))
+    assert {bytes(row.body) for row in table(spark, pipeline, "each.c")} == {b"any", b"bytes"}
+    assert {(row.topic, row.channel) for row in table(spark, pipeline, "each.b")} == {("each.b", "other")}
+    rejected = spark.read.parquet(pipeline.place("rejected")).collect()
+    assert {(row.topic, row.reason) for row in rejected} == {
+        ("each.a", "it is not JSON: expecting value"),
+        ("each.b", "field m is missing"),
+    }
+    counted: Counter[str] = Counter()
+    for row in read_metrics(pipeline):
+        counted[row.topic] += row.messages - row.rejected
+    assert counted == {"each.a": 50, "each.b": 30, "each.c": 2}
+    # A topic that comes later, in the same checkpoint.
+    publish(nsqd, "each.d", [b"new"])
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 1
+    assert [bytes(row.body) for row in table(spark, pipeline, "each.d")] == [b"new"]
+
+
+def test_one_table_for_all(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "all.a", numbers("n", range(20)))
+    publish(nsqd, "all.b", numbers("n", range(20, 50)))
+    pipeline = pipeline_for(nsqd, tmp_path, {"topics": "all.a,all.b"}, schema="n INT NOT NULL", dedupe_within=0)
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 50
+    rows = spark.read.parquet(pipeline.place("data")).collect()
+    assert {row.body.n: row.topic for row in rows} == {n: "all.a" if n < 20 else "all.b" for n in range(50)}
+
+
+def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_table_is_written(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    publish(nsqd, "wrong.a", numbers("n", range(300)))
+    publish(nsqd, "wrong.b", numbers("n", range(100)))
+    topics = {"wrong.a": {"schema": "n INT"}, "wrong.b": {"schema": "n INT, m INT NOT NULL"}}
+    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    with pytest.raises(
+        PipelineFailed, match=r"100 of 100 messages of topic wrong\.b in a batch .* correct topics\.wrong\.b\.schema"
+    ):
+        run_pipeline(pipeline, spark=spark, available_now=True)
+    assert not Path(pipeline.place("data").removeprefix("file://")).exists()
+    topics["wrong.b"] = {"schema": "n INT"}
+    right = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    assert run_pipeline(right, spark=spark, available_now=True).messages == 400
+    assert [len(table(spark, right, topic)) for topic in topics] == [300, 100]
+    topics["wrong.a"] = {"schema": "n BIGINT"}
+    with pytest.raises(InvalidOption, match="field n is INT in the table, and would be BIGINT"):
+        run_pipeline(pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0), spark=spark, available_now=True)
