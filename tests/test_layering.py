@@ -272,6 +272,7 @@ watched = {
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
 extras |= {"pytest", "textual", "jinja2", "cryptography", "matplotlib", "werkzeug"}
+extras |= {"opentelemetry", "health_check"}
 import gnsq_like
 names = [module.name for module in pkgutil.walk_packages(gnsq_like.__path__, "gnsq_like.")]
 report["imported"] = ["gnsq_like"]

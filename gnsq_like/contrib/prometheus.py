@@ -153,6 +153,9 @@ class Metrics:
         """Include the counts of ``reader`` as long as it exists."""
         with self._lock:
             self._readers.setdefault(reader, {})
+        for counter in self._counters.values():
+            _begin(counter, reader.topic, reader.channel)
+        _begin(self._seconds, reader.topic, reader.channel)
         self.keep_writing()
 
     def watch_producer(self, producer: Producer, name: str = "default") -> None:
@@ -162,6 +165,9 @@ class Metrics:
         """
         with self._lock:
             self._producers.setdefault(producer, (name, {}))
+        for outcome in _OUTCOMES:
+            _begin(self._published, name, outcome)
+        _begin(self._retried, name)
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
@@ -281,6 +287,15 @@ class _Exposition:
             registry.register(self._metrics)
         answer: Iterable[bytes] = make_wsgi_app(registry)(environ, start_response)
         return answer
+
+
+def _begin(metric: Counter | Histogram, *labels: str) -> None:
+    """Have a line begin now, not at the first scrape: its ``_created`` is the time at which it was 0.
+
+    In multiprocess mode there is no ``_created``, and a process that only forks others must write no files.
+    """
+    if not is_multiprocess():
+        metric.labels(*labels)
 
 
 def _set_gauges(gauges: Mapping[str, Gauge], totals: Mapping[tuple[str, ...], Mapping[str, int]]) -> None:

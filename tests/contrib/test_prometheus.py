@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from functools import partial
 
 import pytest
@@ -234,3 +235,27 @@ def test_two_workers_count_together(tmp_path, kind, preload):
         assert found[f"nsq_reader_finished_messages_total{labels}"] == count
         assert found['nsq_producer_messages_total{outcome="confirmed",producer="clicks"}'] == count
         assert server.end() == 0
+
+
+def created(registry, name):
+    """The time at which a line was 0, by OpenMetrics."""
+    [found] = [
+        sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == f"{name}_created" and sample.labels.get("outcome") in (None, "confirmed")
+    ]
+    return found
+
+
+def test_a_line_begins_when_it_is_watched_and_not_at_the_first_scrape(registry, metrics):
+    began = time.time()
+    reader = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
+    metrics.watch_reader(reader)
+    with Producer("127.0.0.1:1") as producer:
+        metrics.watch_producer(producer)
+        watched = time.time()
+        names = ["nsq_reader_received_messages", "nsq_reader_handler_seconds"]
+        names += ["nsq_producer_messages", "nsq_producer_retried_messages"]
+        for name in names:
+            assert began <= created(registry, name) <= watched

@@ -14,6 +14,7 @@ from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
 from gnsq_like.contrib.reader_process import served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
+from gnsq_like.contrib.shared.standard_input import publish_input
 from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import supervise
@@ -37,6 +38,8 @@ class Extension(Protocol):
     def make_readers(self, names: Iterable[str] = ()) -> list[Reader]: ...
 
     def publish(self, topic: str, body: Any, *, defer: float | None = None) -> None: ...
+
+    def multi_publish(self, topic: str, bodies: Iterable[Any]) -> None: ...
 
 
 def make_commands(nsq: Extension) -> AppGroup:
@@ -80,11 +83,21 @@ def make_commands(nsq: Extension) -> AppGroup:
     @click.argument("topic")
     @click.argument("body", default="-")
     @click.option("--defer", type=click.FloatRange(0), metavar="SECONDS", help="Deliver it later.")
-    def publish(topic: str, body: str, defer: float | None) -> None:
-        """Publish BODY to TOPIC unchanged, as UTF-8; without a BODY, or with -, publish standard input."""
-        data = sys.stdin.buffer.read() if body == "-" else body.encode()
+    @click.option("--null", is_flag=True, help="Messages of standard input end with a NUL byte.")
+    @click.option("--whole", is_flag=True, help="All of standard input is one message.")
+    def publish(topic: str, body: str, defer: float | None, null: bool, whole: bool) -> None:
+        """Publish BODY to TOPIC unchanged, as UTF-8.
+
+        Without a BODY, or with -, publish standard input: each line is a message, empty ones are left out. Lines are
+        published as they come. If one cannot be published, those before it have been, and the command ends.
+        """
+        if (null or whole) and body != "-":
+            raise click.UsageError("--null and --whole are for standard input, and there is a BODY")
         with _nsq_errors():
-            nsq.publish(topic, data, defer=defer)
+            if body == "-":
+                publish_input(sys.stdin.buffer, nsq, topic, defer=defer, null=null, whole=whole)
+            else:
+                nsq.publish(topic, body.encode(), defer=defer)
 
     @group.command("list")
     def show() -> None:

@@ -29,14 +29,16 @@ def publish(nsqd, topic, *bodies):
 
 def test_publish_and_run(project, nsqd):
     environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
-    for arguments, stdin in [(["one"], b""), ([], b"two"), (["-", "--defer", "0.1"], b"three")]:
+    for arguments, stdin in [(["one"], b""), ([], b"two\n\nthree"), (["-", "--defer", "0.1", "--null"], b"four\0")]:
         done = project.manage("nsq_publish", "orders", *arguments, stdin=stdin, **environment)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with project.running("nsq_run", "book", "work", **environment) as server:
-        wait_for(lambda: len(server.noted("booked")) == 3, "the messages")
+        wait_for(lambda: len(server.noted("booked")) == 4, "the messages")
         assert server.end() == 0
-    assert sorted(project.lines("book")) == ["one", "three", "two"]
-    assert sorted(server.noted("signal_handled")) == [f"book/book/{name}/None" for name in ("one", "three", "two")]
+    assert sorted(project.lines("book")) == ["four", "one", "three", "two"]
+    assert sorted(server.noted("signal_handled")) == [
+        f"book/book/{name}/None" for name in ("four", "one", "three", "two")
+    ]
     assert server.log.splitlines()[:2] == ["Reading orders/book: book", "Reading work/workers: work"]
 
 
@@ -47,6 +49,8 @@ def test_publish_says_what_is_wrong(project):
     assert "CommandError: every nsqd is away: no connection to 127.0.0.1:1" in done.stderr
     done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     assert (done.returncode, "invalid topic name" in done.stderr) == (1, True)
+    done = project.manage("nsq_publish", "orders", "x", "--whole", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
+    assert (done.returncode, "--null and --whole are for standard input" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

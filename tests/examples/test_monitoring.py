@@ -1,0 +1,117 @@
+"""examples/deploy: the dashboard and the alerts name metrics and labels that exist; promtool accepts the rules."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from gnsq_like import Producer, Reader
+from gnsq_like.contrib.prometheus import Metrics
+from gnsq_like.tools.supervisor.figures import Figures
+
+DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
+RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
+
+STATUS = {
+    "wanted": 1,
+    "restarts": {},
+    "workers": [{"number": 1, "state": "running", "memory_bytes": 1, "started_at": 1.0, "heartbeat_age": 0.1}],
+}
+#: Labels that Prometheus adds.
+ADDED = {"job", "instance", "le"}
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The labels of each sample that there is."""
+    metrics = Metrics(registry := CollectorRegistry())
+    reader = Reader("t", "c", metrics.timed(print), nsqd_tcp_addresses="127.0.0.1:1")
+    producer = Producer("127.0.0.1:1")
+    metrics.watch_reader(reader)
+    metrics.watch_producer(producer)
+    page = Figures(str(tmp_path_factory.mktemp("metrics"))).page(STATUS).decode()
+    families = [*registry.collect(), *text_string_to_metric_families(page)]
+    return {sample.name: set(sample.labels) for family in families for sample in family.samples}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """The name of each panel and rule, with an expression."""
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+
+
+@pytest.mark.parametrize(("name", "expression"), list(expressions()))
+def test_it_names_only_metrics_and_labels_that_exist(name: str, expression: str, labels: dict[str, set[str]]) -> None:
+    used = set(re.findall(r"\b(nsq_\w+)", expression))
+    assert used
+    assert used <= set(labels)
+    have = ADDED.union(*(labels[each] for each in used))
+    by = {label.strip() for group in re.findall(r"by \((.*?)\)", expression) for label in group.split(",")}
+    selected = set(re.findall(r"(\w+)(?:=~|!=|=)\"", expression))
+    assert by | selected <= have
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for group in RULES["groups"] for rule in group["rules"]], ids=lambda r: r["alert"]
+)
+def test_the_text_of_a_rule_names_only_labels_that_it_has(rule: dict[str, Any]) -> None:
+    used = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+    by = {label.strip() for group in re.findall(r"by \((.*?)\)", rule["expr"]) for label in group.split(",")}
+    assert used <= (by - {"le"} or ADDED)
+
+
+def test_legends_name_only_labels_that_are_left() -> None:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            used = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            by = {label.strip() for group in re.findall(r"by \((.*?)\)", target["expr"]) for label in group.split(",")}
+            assert used <= (by or {"instance", "worker"}), panel["title"]
+
+
+def test_every_metric_is_in_the_dashboard(labels: dict[str, set[str]]) -> None:
+    shown = {used for _, expression in expressions() for used in re.findall(r"\b(nsq_\w+)", expression)}
+    counted = {name for name in labels if not name.endswith(("_created", "_sum", "_count"))}
+    assert counted <= shown
+
+
+def test_the_dashboard_is_one_that_grafana_can_import() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    places = [tuple(panel["gridPos"].values()) for panel in DASHBOARD["panels"]]
+    assert len(set(places)) == len(places)
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "job", "topic"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"} == {
+        "datasource",
+        "job",
+        "topic",
+    }
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not installed"
+)
+def test_promtool_accepts_the_rules() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(DEPLOY / "alerts.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{sum(len(group['rules']) for group in RULES['groups'])} rules found" in done.stdout
