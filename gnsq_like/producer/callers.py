@@ -18,7 +18,7 @@ from gevent import getcurrent
 
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.publish_result import GRACE, withdraw
+from gnsq_like.producer.result import GRACE, withdraw
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
 
 
