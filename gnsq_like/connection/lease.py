@@ -171,8 +171,8 @@ class Lease:
                     trip.extend(map(_step, (slot.pop, self._receive, give_back)))
                     if trip.received == OK_FRAME:
                         connection.last_received_at = time.monotonic()
-                        reply.settle()
                         trip.extend(map(_step, (slot.pop, self._become_idle)))
+                        reply.settle()  # now that the owner cannot do it, too
         except IndexError:
             pass  # the owner has taken the connection, and the trip with it
         except OSError:

@@ -2,8 +2,8 @@
 
 Only a thread without a hub, because it has no greenlets that would wait meanwhile. Only with one nsqd, and without
 replicas and batches, so that the next publish can use the same connection. A thread qualifies by a row of publishes
-that follow each other quickly, without one of another thread in between. So threads that take turns hand their
-publishes over, and so does a thread whose nsqd answers slowly.
+that follow each other quickly, without one of another thread in between: threads that take turns hand their publishes
+over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 
-#: How many publishes in a row qualify a thread, and the most seconds from one to the next.
+#: How many publishes in a row qualify a thread, and the most seconds from the end of one to the next.
 _ROW = 8
 _PAUSE = 0.010
 #: A publish with fewer seconds left is handed over, because the hub watches deadlines.
@@ -49,10 +49,13 @@ class LoneCaller:
         #: None while the connection is the hub's.
         self._lease: Lease | None = None
         self._address = ""
-        #: The thread of the last publishes, how many it has made in a row, and the monotonic time of the last one.
+        #: Leases so far.
+        self.count = 0
+        #: The thread of the last publishes, and how many it has made in a row.
         self._thread = 0
         self._row = 0
-        self._last = 0.0
+        #: Monotonic time when the last publish that was handed over ended; its caller sets it.
+        self.ended_at = 0.0
 
     # -- in callers' threads ------------------------------------------------------------------------
 
@@ -75,11 +78,10 @@ class LoneCaller:
         return False
 
     def _note(self, thread: int, now: float) -> None:
-        if thread != self._thread or now - self._last > _PAUSE:
+        if thread != self._thread or now - self.ended_at > _PAUSE:
             self._thread = thread
             self._row = 0
         self._row += 1
-        self._last = now
 
     def disturbed(self) -> None:
         """Something else is published: what this thread publishes next must come after it. Never switches."""
@@ -101,6 +103,7 @@ class LoneCaller:
             lease.over.link(partial(self._over, lease))
             self._address = connection.address
             self._lease = lease
+            self.count += 1
 
     def _over(self, lease: Lease) -> None:
         if self._lease is lease:

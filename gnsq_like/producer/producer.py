@@ -397,6 +397,7 @@ class Producer(KnownAttributes):
                 wait = CrossThreadWait(publish)
                 hub_handle.call(running.begin, publish, now)
                 answered = wait.wait(limit)
+                running.pool.lone_caller.ended_at = monotonic()
         except BaseException:
             publish.forget()  # now: its thread may have what it waits for before the call
             hub_handle.call(publish.abandon)

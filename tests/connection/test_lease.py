@@ -115,6 +115,8 @@ def test_anything_else_than_one_ok_ends_it_and_nothing_is_lost(lent: Make, piece
     confirmed(borrowed.reply)
     if HEARTBEAT in b"".join(pieces):
         assert peer.line() == b"NOP"
+    else:
+        borrowed.lease.recall()  # the halves may have come together
     goes_on(borrowed, peer)
 
 
@@ -274,19 +276,16 @@ def test_a_connection_with_a_codec_is_not_lent(kind: Kind, codec: dict[str, Any]
 
 
 def test_an_interrupted_publish_is_given_back(lent: Make) -> None:
-    """An exception of a signal handler, here of the reply itself, must not keep the connection from its owner."""
+    """An exception of a signal handler, here in the reply itself, must not keep the connection from its owner."""
 
     class Interrupting(PendingReply):
-        """Raises when it is settled by the borrower, after nsqd's answer was read."""
+        """Raises when the borrower settles it."""
 
         __slots__ = ()
 
         def settle(self, error: Exception | None = None) -> None:
-            if not handle.here:
-                raise KeyboardInterrupt
-            super().settle(error)
+            raise KeyboardInterrupt
 
-    handle = handle_here()
     borrowed, peer = lent()
     reply = Interrupting()
 
@@ -300,6 +299,4 @@ def test_an_interrupted_publish_is_given_back(lent: Make) -> None:
     done = borrowed.thread.spawn(publish)
     answer_one(peer, b"body")
     assert done.get(timeout=PATIENCE) == "interrupted"
-    assert reply.wait(PATIENCE)
-    assert reply.error is None
     goes_on(borrowed, peer)
