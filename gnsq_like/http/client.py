@@ -185,8 +185,8 @@ class HTTPClient:
             return call_blocking(ask, self._timeout + GRACE_SECONDS)
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc
-        except OSError as exc:  # requests cannot be loaded: no file descriptors are left
-            raise HTTPRequestFailed(url, exc.strerror or str(exc)) from exc
+        except (OSError, ImportError) as exc:  # requests cannot be loaded: no file descriptors are left
+            raise HTTPRequestFailed(url, getattr(exc, "strerror", None) or str(exc)) from exc
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
         headers = {

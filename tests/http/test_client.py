@@ -44,6 +44,29 @@ def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
     assert lines == ["Too many open files", "Connection refused"]
 
 
+def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_path: Path) -> None:
+    """As without descriptors, where that is an ImportError: here a part of requests is an empty file."""
+    (tmp_path / "requests.so").touch()
+    lines = run_script(
+        """
+        import sys
+        from gnsq_like import NsqdHTTPClient
+        from gnsq_like.errors import HTTPRequestFailed
+
+        sys.path.insert(0, sys.argv[1])
+        with NsqdHTTPClient("127.0.0.1:1") as client:
+            for _ in range(2):
+                try:
+                    client.ping()
+                except HTTPRequestFailed as exc:
+                    print(exc.reason)
+                sys.path[:] = [each for each in sys.path if each != sys.argv[1]]
+        """,
+        str(tmp_path),
+    )
+    assert lines == [f"{tmp_path}/requests.so: file too short", "Connection refused"]
+
+
 # --- arguments ---
 
 

@@ -7,6 +7,7 @@ thorough  fifty times as many examples, other ones in each run, and the rare cas
 """
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,10 +19,13 @@ LONG = pytest.mark.timeout(900)
 #: For tests without hypothesis that use `share_of`: so that they, too, are run in full by ``make test-properties``.
 scaled = pytest.mark.scaled
 
-# The first two repeat the same examples in every run, so that a red run is red again; the last one searches.
-settings.register_profile("quick", deadline=None, derandomize=True)
-settings.register_profile("full", deadline=None, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=5000)
+# The first two repeat the same examples in every run, so that a red run is red again; the last one searches. None
+# fails because it is slow: the first text alone, for which hypothesis computes tables, takes a minute on a machine that
+# does much else.
+_SLOW: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", derandomize=True, **_SLOW)
+settings.register_profile("full", derandomize=True, **_SLOW)
+settings.register_profile("thorough", max_examples=5000, **_SLOW)
 settings.load_profile(PROFILE)
 
 
@@ -35,7 +39,4 @@ def examples(times: float) -> settings:
     profile = settings.default
     assert profile is not None
     count = int(profile.max_examples * times)
-    return settings(
-        max_examples=max(1, count // 10 if PROFILE == "quick" and times > 1 else count),
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    return settings(max_examples=max(1, count // 10 if PROFILE == "quick" and times > 1 else count))
