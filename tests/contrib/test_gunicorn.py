@@ -90,18 +90,20 @@ def test_a_worker_without_readers_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "factory"),
     [
-        pytest.param("tests.support.clicks_app:nsq", marks=pytest.mark.sample),
-        "tests.support.clicks_app:readers_of_one_channel",
+        pytest.param("tests.support.clicks_app:nsq", "create_app()", marks=pytest.mark.sample),
+        ("tests.support.clicks_app:nsq", "create_wrapped()"),
+        ("tests.support.clicks_app:readers_of_one_channel", "create_app()"),
     ],
 )
-def test_readers_from_a_place_of_their_own(tmp_path: Path, source: str) -> None:
+def test_readers_from_a_place_of_their_own(tmp_path: Path, source: str, factory: str) -> None:
     conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
+    app = f"tests.support.clicks_app:{factory}"
     with (
         running_nsqd("process") as nsqd,
         Producer(nsqd.tcp_address) as producer,
-        gunicorn(tmp_path, "-k", "gthread", conf=conf, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
+        gunicorn(tmp_path, "-k", "gthread", conf=conf, app=app, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):
         producer.publish("work", b"0-x")
         wait_for(lambda: server.noted("handled"), "the message")

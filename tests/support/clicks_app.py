@@ -5,6 +5,7 @@ import time
 
 from flask import Flask, request
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from gnsq_like import Message, Reader
 from gnsq_like.contrib.flask import NSQ
@@ -38,6 +39,11 @@ def create_app() -> Flask:
         return "a page that publishes nothing"
 
     return app
+
+
+def create_wrapped() -> ProxyFix:
+    """The application with middleware around it."""
+    return ProxyFix(create_app())
 
 
 @nsq.reader("work", "workers", max_in_flight=int(os.environ.get("WORK_MAX_IN_FLIGHT", "50")))

@@ -212,7 +212,7 @@ class Answers:
             self.broken.append((name, f"{exc!r} after {answer!r}"))
             return
         head, end, body = answer.partition(b"\r\n\r\n")
-        if not end or b"Content-Length: %d\r\n" % len(body) not in head + b"\r\n":
+        if not end or b"content-length: %d\r\n" % len(body) not in head.lower() + b"\r\n":
             self.broken.append((name, f"answered {answer!r}"))
         elif head.split()[1] == b"200":
             self.ok.append(name)

@@ -17,10 +17,10 @@ publish, Readers when they are run.
 from gnsq_like.contrib.shared.extras import missing
 
 try:
-    from gnsq_like.contrib.django.publishing import multi_publish, producer, publish
+    from gnsq_like.contrib.django.publishing import apublish, multi_publish, producer, publish
     from gnsq_like.contrib.django.readers import make_readers, reader
     from gnsq_like.contrib.django.views import healthz
 except ModuleNotFoundError as exc:
     raise missing(exc, "django") from exc
 
-__all__ = ["healthz", "make_readers", "multi_publish", "producer", "publish", "reader"]
+__all__ = ["apublish", "healthz", "make_readers", "multi_publish", "producer", "publish", "reader"]

@@ -53,6 +53,9 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     if settings.own["METRICS"] and find_spec("prometheus_client") is None:
         text = f"{conf.LABEL.format('METRICS')} needs prometheus-client, which is not installed."
         return [Error(text, hint="Install gnsq-like[prometheus].", id="gnsq_like.E002")]
+    if settings.own["TRACING"] and find_spec("opentelemetry") is None:
+        text = f"{conf.LABEL.format('TRACING')} needs opentelemetry-api, which is not installed."
+        return [Error(text, hint="Install gnsq-like[otel].", id="gnsq_like.E002")]
     if not (settings.has_producer_address or conf.has_address(settings.reader)):
         return [
             Error(

@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
 
@@ -29,6 +30,10 @@ OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     "RECORD": (False, (bool,)),
     # Whether the readers and the Producer have Prometheus metrics; needs gnsq-like[prometheus].
     "METRICS": (False, (bool,)),
+    # Whether publishes and calls of handlers are spans of OpenTelemetry; needs gnsq-like[otel].
+    "TRACING": (False, (bool,)),
+    # Topics whose messages are CloudEvents, which carry the trace: a list, names with commas, or True for all.
+    "CLOUD_EVENTS": ((), (bool, str, list, tuple)),
     # Seconds for running handlers to end when the readers stop.
     "STOP_TIMEOUT": (30.0, (float,)),
 }
@@ -55,6 +60,8 @@ def settings() -> Settings:
 
     try:
         found = make_settings(given(), own=OWN, label=LABEL)
+        if found.own["CLOUD_EVENTS"] and not found.own["TRACING"]:
+            raise InvalidOption(LABEL.format("CLOUD_EVENTS"), found.own["CLOUD_EVENTS"], "it needs TRACING")
         if found.own["RECORD"] and not has_address(found.reader):
             # Tests need no address, but the system checks construct Readers, which do.
             found = replace(found, reader={**found.reader, "nsqd_tcp_addresses": ["127.0.0.1:4150"]})
@@ -71,6 +78,22 @@ def has_address(options: Mapping[str, Any]) -> bool:
 def metrics() -> Metrics | None:
     """The metrics of this process, in prometheus-client's default registry; None without the setting METRICS."""
     return _metrics() if settings().own["METRICS"] else None
+
+
+def tracing() -> Tracing | None:
+    """The tracing of this process, by OpenTelemetry's global providers; None without the setting TRACING."""
+    own = settings().own
+    topics = own["CLOUD_EVENTS"]
+    if isinstance(topics, str):
+        topics = [topic.strip() for topic in topics.split(",") if topic.strip()]
+    return _tracing(topics if isinstance(topics, bool) else frozenset(topics)) if own["TRACING"] else None
+
+
+@lru_cache(maxsize=8)
+def _tracing(topics: bool | frozenset[str]) -> Tracing:
+    from gnsq_like.contrib.opentelemetry import Tracing
+
+    return Tracing(cloud_events=topics)
 
 
 @lru_cache(maxsize=1)

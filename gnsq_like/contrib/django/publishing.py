@@ -63,6 +63,15 @@ def publish(
     _when(on_commit, using, partial(_send, topic, encoded, defer, timeout))
 
 
+async def apublish(topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+    """Publish one message from an asynchronous view, and wait for nsqd's OK without blocking the event loop.
+
+    Otherwise like :func:`publish`; but asynchronous code has no transactions, so nothing waits for a commit. See
+    :meth:`gnsq_like.Producer.apublish` for what a cancelled task means.
+    """
+    await producer().apublish(topic, body, defer=defer, timeout=timeout)
+
+
 def multi_publish(
     topic: str,
     bodies: Iterable[Any],
@@ -106,7 +115,8 @@ def make_producer() -> Producer:
     settings = conf.settings()
     try:
         if not (_outboxes or settings.own["RECORD"]):
-            return settings.make_producer(_json)
+            tracing = conf.tracing()
+            return settings.make_producer(_json) if tracing is None else settings.make_producer(_json, tracing.producer)
         from gnsq_like.testing import RecordingProducer
 
         recorder = settings.make_producer(_json, RecordingProducer)

@@ -11,6 +11,7 @@ transaction with it. Handlers in greenlets of one unpatched thread would share b
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,12 +27,16 @@ from gnsq_like.contrib.shared.declared import Topic
 
 if TYPE_CHECKING:
     from gnsq_like import Message, Reader, ReaderArguments
+    from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 #: The module of each app that declares readers.
 MODULE = "nsq_readers"
+
+#: Sent where a Reader calls these functions instead of the handler.
+_SIGNALS = {"on_giving_up": signals.message_given_up, "on_expired": signals.message_expired}
 
 
 class Declared(DeclaredReader):
@@ -42,15 +47,16 @@ class Declared(DeclaredReader):
         """The function's full name."""
         return f"{self.function.__module__}.{getattr(self.function, '__qualname__', self.function)}"
 
-    def make(self, metrics: Metrics | None = None) -> Reader:
-        """The Reader, not started; watched by ``metrics``.
+    def make(self, metrics: Metrics | None = None, tracing: Tracing | None = None) -> Reader:
+        """The Reader, not started; watched by ``metrics``, and traced.
 
         :raises UsageError: for wrong settings or arguments
         """
         handler = self.handle if self.batch is None else self.handle_many
-        sent = {"on_giving_up": signals.message_given_up, "on_expired": signals.message_expired}
-        hooks = {name: partial(self._call_hook, signal, self.hooks.get(name)) for name, signal in sent.items()}
-        return self.make_reader(conf.settings(), handler, hooks, metrics)
+        hooks: dict[str, Callable[..., object]] = {name: _with_database(hook) for name, hook in self.hooks.items()}
+        for name, signal in _SIGNALS.items():
+            hooks[name] = partial(self._call_instead, signal, self.hooks.get(name))
+        return self.make_reader(conf.settings(), handler, hooks, metrics, tracing)
 
     # -- handling messages --------------------------------------------------------------------------
 
@@ -81,7 +87,7 @@ class Declared(DeclaredReader):
         finally:
             db.close_old_connections()
 
-    def _call_hook(self, signal: Signal, hook: Callable[[Message], object] | None, message: Message) -> object:
+    def _call_instead(self, signal: Signal, hook: Callable[[Message], object] | None, message: Message) -> object:
         """Call one that a Reader calls instead of the handler. May block, or switch."""
         _begin_database()
         try:
@@ -100,6 +106,18 @@ def _begin_database() -> None:
     """As Django does at the beginning of a request."""
     db.reset_queries()
     db.close_old_connections()
+
+
+def _with_database(hook: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(hook)
+    def with_database(*given: Any) -> object:
+        _begin_database()
+        try:
+            return hook(*given)
+        finally:
+            db.close_old_connections()
+
+    return with_database
 
 
 #: The Readers that were made last in this process, for ``healthz``.
@@ -150,7 +168,7 @@ def make_readers(*names: str) -> list[Reader]:
     :raises LookupError: for an unknown name
     :raises UsageError, ImproperlyConfigured: for wrong options and settings
     """
-    made[:] = [each.make(conf.metrics()) for each in chosen(names)]
+    made[:] = [each.make(conf.metrics(), conf.tracing()) for each in chosen(names)]
     return list(made)
 
 

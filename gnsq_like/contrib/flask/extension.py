@@ -49,6 +49,7 @@ from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
     from gnsq_like import ReaderArguments
+    from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.testing import Published, RunningNsqd
 
@@ -85,7 +86,15 @@ class _State:
             return self.settings.make_producer(self.encode, RecordingProducer)
         if not self.settings.has_producer_address:
             return None
-        return self.settings.make_producer(self.encode)
+        return self.make_sending_producer()
+
+    def make_sending_producer(self) -> Producer:
+        """One that connects.
+
+        :raises InvalidOption: when no address is set
+        """
+        tracing = self.nsq.tracing
+        return self.settings.make_producer(self.encode, Producer if tracing is None else tracing.producer)
 
     def make_readers(self) -> list[Reader]:
         """All Readers of this application, for ``gnsq_like.contrib.gunicorn``."""
@@ -100,10 +109,14 @@ class NSQ:
     """The extension: ``NSQ(app)``, or ``NSQ()`` and :meth:`init_app`, also for several applications.
 
     :param metrics: counts the messages of the readers and Producers of all these applications
+    :param tracing: makes their publishes and the calls of their handlers spans
     """
 
-    def __init__(self, app: Flask | None = None, *, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, app: Flask | None = None, *, metrics: Metrics | None = None, tracing: Tracing | None = None
+    ) -> None:
         self._metrics = metrics
+        self._tracing = tracing
         self._declared: dict[str, Declared] = {}
         #: Its applications, the newest last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
@@ -154,7 +167,7 @@ class NSQ:
         """
         state = self._state()
         if state.producer is None:
-            return state.settings.make_producer(state.encode)  # raises, and names the missing setting
+            return state.make_sending_producer()  # raises, and names the missing setting
         if self._metrics is not None:
             self._metrics.keep_writing()
         return state.producer
@@ -170,6 +183,12 @@ class NSQ:
             request that does not catch it answers 500, as it should
         """
         self.producer.publish(topic, body, defer=defer, timeout=timeout)
+
+    async def apublish(
+        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+    ) -> None:
+        """As :meth:`publish`, in an ``async def`` view: does not block its event loop. See Producer.apublish."""
+        await self.producer.apublish(topic, body, defer=defer, timeout=timeout)
 
     def multi_publish(
         self, topic: str, bodies: Iterable[Any], *, atomic: bool = False, timeout: float | None = None
@@ -209,8 +228,8 @@ class NSQ:
         :param topic: topic name; or several, or a compiled pattern that follows nsqlookupd, as of :class:`Reader`
         :param name: for ``flask nsq run``; the function's name if not given
         :param batch: for a function that takes lists: the arguments of :class:`Batch`, ``{"size": 100}``
-        :param options: arguments of :class:`Reader`, which override settings. ``on_giving_up`` and ``on_expired`` also
-            run in a context of the application
+        :param options: arguments of :class:`Reader`, which override settings. Its hooks, such as ``on_giving_up`` and
+            ``on_failure``, run in a context of the application, too
         :raises InvalidName, InvalidOption: at once, for wrong arguments
         """
 
@@ -253,7 +272,8 @@ class NSQ:
 
     def _make_reader(self, state: _State, declared: Declared) -> Reader:
         hooks = {name: _in_context(state.app, hook) for name, hook in declared.hooks.items()}
-        return declared.make_reader(state.settings, _in_context(state.app, declared.function), hooks, self._metrics)
+        handler = _in_context(state.app, declared.function)
+        return declared.make_reader(state.settings, handler, hooks, self._metrics, self._tracing)
 
     @contextmanager
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
@@ -284,7 +304,7 @@ class NSQ:
         settings, producer = state.settings, state.producer
         with running_nsqd() as nsqd:
             state.settings = settings.at(nsqd.tcp_address)
-            state.producer = state.settings.make_producer(state.encode)
+            state.producer = state.make_sending_producer()
             try:
                 with self.consuming(state.app, *names):
                     yield nsqd
@@ -298,6 +318,11 @@ class NSQ:
     def metrics(self) -> Metrics | None:
         """The metrics that it was made with."""
         return self._metrics
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """The tracing that it was made with."""
+        return self._tracing
 
     @property
     def metrics_app(self) -> Callable[..., Iterable[bytes]] | None:
@@ -322,10 +347,10 @@ class NSQ:
         return blueprint
 
 
-def _in_context(app: Flask, function: Callable[[Any], object]) -> Callable[[Any], object]:
+def _in_context(app: Flask, function: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(function)
-    def in_context(given: Any) -> object:
+    def in_context(*given: Any) -> object:
         with app.app_context():
-            return function(given)
+            return function(*given)
 
     return in_context

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnsq_like import Reader
+    from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
 
 #: As a Reader takes them: a name, several, or a pattern.
 Topic = str | Iterable[str] | re.Pattern[str]
 
-#: Options of a Reader that are called with a message instead of the handler.
-_HOOKS = ("on_giving_up", "on_expired")
+#: Options of a Reader that are functions of the application, and run in its context as the handler does.
+_HOOKS = (
+    *("on_giving_up", "on_expired", "on_finish", "on_requeue", "on_failure", "on_timeout"),
+    *("on_connect", "on_disconnect", "on_error", "on_auth", "on_backoff"),
+)
 
 
 @dataclass(frozen=True)
@@ -55,29 +59,40 @@ class Declared:
         return topic == self.topic if isinstance(self.topic, str) else topic in self.topic
 
     @property
-    def hooks(self) -> dict[str, Callable[[Any], object]]:
-        """Those functions that a Reader calls instead of the handler and that are given, by option."""
+    def hooks(self) -> dict[str, Callable[..., object]]:
+        """Those functions that a Reader calls beside or instead of the handler and that are given, by option."""
         return {name: hook for name in _HOOKS if (hook := self.options.get(name)) is not None}
 
     def make_reader(
         self,
         settings: Settings,
         handler: Callable[[Any], object],
-        hooks: Mapping[str, Callable[[Any], object]],
+        hooks: Mapping[str, Callable[..., object]],
         metrics: Metrics | None,
+        tracing: Tracing | None,
     ) -> Reader:
-        """The Reader, not started; watched by ``metrics``.
+        """The Reader, not started; watched by ``metrics``, and traced.
 
         :param handler: the function, wrapped by the framework
         :param hooks: :attr:`hooks`, likewise wrapped
         :raises UsageError: for wrong settings or arguments
         """
-        called: Any = handler if metrics is None else metrics.timed(handler)
-        if self.batch is not None:
-            from gnsq_like import Batch
-
-            called = Batch(called, **self.batch)
-        reader = settings.make_reader(self.topic, self.channel, called, {**self.options, **hooks})
+        # The wrappers take any arguments; the functions themselves may not.
+        settings.make_reader(self.topic, self.channel, self._batched(self.function), self.options)
+        called = handler if metrics is None else metrics.timed(handler)
+        options = {**self.options, **hooks}
+        if tracing is not None:
+            called = tracing.traced(called)
+            options = tracing.reader_arguments({"decoder": settings.reader.get("decoder"), **options})
+        reader = settings.make_reader(self.topic, self.channel, self._batched(called), options)
         if metrics is not None:
             metrics.watch_reader(reader)
         return reader
+
+    def _batched(self, handler: Callable[[Any], object]) -> Any:
+        """A Reader's handler."""
+        if self.batch is None:
+            return handler
+        from gnsq_like import Batch
+
+        return Batch(handler, **self.batch)

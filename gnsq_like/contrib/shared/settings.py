@@ -107,11 +107,11 @@ class Settings:
         """Whether an address to publish to is set."""
         return any(self.producer.get(name) for name in _ADDRESSES)
 
-    def make_producer(self, encode: Callable[[Any], bytes], kind: type[_P] = Producer) -> _P:  # type: ignore[assignment]
+    def make_producer(self, encode: Callable[[Any], bytes], kind: Callable[..., _P] = Producer) -> _P:  # type: ignore[assignment]
         """A Producer with these settings. It sends bytes unchanged, and encodes anything else by the setting ENCODER.
 
         :param encode: the framework's JSON encoder, for "json", which is also the default
-        :param kind: the class to make
+        :param kind: makes it of a Producer's arguments
         :raises InvalidOption: when no address is set, or for a wrong combination of settings
         """
         options = {**_PRODUCER_DEFAULTS, **self.producer}

@@ -126,6 +126,7 @@ def test_a_failing_handler_is_given_up_in_a_thread_and_its_connections_are_close
         assert server.end() == 0
     # CONN_MAX_AGE is 0: each handler finds no connection of the one before.
     assert server.noted("failing") == ["True", "True"]
+    assert server.noted("hook") == ["True", "True"]
     assert server.noted("signal_failed") == ["fail/fail/x/ValueError('meant')"] * 2
     assert server.noted("signal_given_up") == ["fail/fail/x/None"]
     assert server.log.count("WARNING:gnsq_like.reader.handlers:the handler of bad/failing failed with message") == 2

@@ -28,4 +28,8 @@ DATABASES = {
         "OPTIONS": {"timeout": 60},
     }
 }
+if os.environ.get("NSQ_TRACING"):
+    from tests.support import traced
+
+    traced.install()
 NSQ = {"MAX_IN_FLIGHT": 8, "DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0}

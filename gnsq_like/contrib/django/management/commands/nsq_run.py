@@ -115,7 +115,8 @@ class Command(BaseCommand):
                     f"Handlers of {', '.join(counts)} would share one database connection and its transaction: run "
                     'each in an nsq_run of its own, or with spawn="thread".'
                 )
-            self._group = ReaderGroup(*(each.make(conf.metrics()) for each in wanted), own_thread=own_thread)
+            readers = [each.make(conf.metrics(), conf.tracing()) for each in wanted]
+            self._group = ReaderGroup(*readers, own_thread=own_thread)
         except (LookupError, NSQError, ImproperlyConfigured) as exc:
             raise CommandError(str(exc)) from exc
         if options["verbosity"]:

@@ -53,7 +53,12 @@ def on_giving_up(message):
     note("gave_up", threading.get_ident())
 
 
-@reader("bad", "failing", max_attempts=2, on_giving_up=on_giving_up)
+def on_failure(message, exception):
+    note("hook", connection.connection is None)
+    Line.objects.count()
+
+
+@reader("bad", "failing", max_attempts=2, on_giving_up=on_giving_up, on_failure=on_failure)
 def fail(message):
     note("failing", connection.connection is None)
     Line.objects.count()

@@ -2,16 +2,19 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
+from opentelemetry import trace
 
-from gnsq_like.contrib.django import healthz, publish
+from gnsq_like.contrib.django import apublish, healthz, publish
 from ledger.models import Line
+
+tracer = trace.get_tracer("tests")
 
 
 @csrf_exempt
 def order(request, topic, name):
     """A row and a message about it; names with "bad" in them are rolled back after the publish."""
     try:
-        with transaction.atomic():
+        with tracer.start_as_current_span("request"), transaction.atomic():
             Line.objects.create(writer="request", name=name)
             publish(topic, name.encode())
             if "bad" in name:
@@ -26,4 +29,23 @@ def plain(request):
     return HttpResponse("plain")
 
 
-urlpatterns = [path("publish/<topic>/<name>", order), path("healthz", healthz), path("plain", plain)]
+async def published(request, topic, name):
+    """A message from an asynchronous view."""
+    await apublish(topic, name.encode())
+    return HttpResponse("ok")
+
+
+def spans(request):
+    """What OpenTelemetry has seen in this process."""
+    from tests.support import traced
+
+    return HttpResponse(traced.page())
+
+
+urlpatterns = [
+    path("publish/<topic>/<name>", order),
+    path("apublish/<topic>/<name>", published),
+    path("healthz", healthz),
+    path("plain", plain),
+    path("spans", spans),
+]
