@@ -103,7 +103,7 @@ def test_what_is_no_lifespan_is_the_applications() -> None:
 def test_what_is_no_reader() -> None:
     async def main() -> None:
         with pytest.raises(InvalidOption, match="readers"):
-            async with consuming(lambda: [print]):  # type: ignore[list-item, return-value]
+            async with consuming(lambda: [print]):  # type: ignore[list-item]
                 raise AssertionError
 
     in_loop(main)
