@@ -90,6 +90,8 @@ _NOT_READ: tuple[str, PublishVerdict] = (r"[MD]?PUB failed to read ", "not taken
 _OTHER_COMMAND: tuple[str, PublishVerdict] = (r"(cannot )?(RDY|FIN|REQ|TOUCH) |invalid message ID", "not taken")
 
 #: nsqd's error codes (docs/internals 1). An unknown one counts as ``ErrorCode()``.
+#:
+#: :meta hide-value:
 ERROR_CODES: dict[str, ErrorCode] = {
     "E_INVALID": ErrorCode(texts=(_OTHER_COMMAND,), incurable=True),
     "E_BAD_PROTOCOL": ErrorCode(),
