@@ -225,7 +225,6 @@ def run_python(code: str) -> dict[str, list[str]]:
         [sys.executable, "-c", f"report = {{}}\n{code}\nimport json\nprint(json.dumps(report))"],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
         cwd=ROOT.parent,
     )

@@ -200,6 +200,10 @@ class Process(Daemon):
     :param program: the path of NSQ's own; empty for ours
     """
 
+    #: Seconds until it must listen, and until it must have ended.
+    start_timeout = START_TIMEOUT
+    stop_timeout = STOP_TIMEOUT
+
     def __init__(self, name: str, options: Mapping[str, Any], has_data_path: bool, program: str = "") -> None:
         super().__init__(has_data_path)
         self.name = name
@@ -217,11 +221,7 @@ class Process(Daemon):
         """What it has logged since its last start."""
         return "" if self.process is None else self.process.log
 
-    def start(self, timeout: float = START_TIMEOUT) -> None:
-        """Start it; it listens when this returns. May switch.
-
-        :param timeout: seconds until it must listen
-        """
+    def start(self) -> None:
         if self._has_data_path:
             self._options["data_path"] = str(self._make_directory())
         self._options |= self._reserve(self._options)
@@ -232,7 +232,7 @@ class Process(Daemon):
         self.process = DaemonProcess(self.name, arguments, program=program, listens=listens)
         self.process.start()
         try:
-            self.process.wait_until_listening(timeout)
+            self.process.wait_until_listening(self.start_timeout)
         except BaseException as exc:
             exc.add_note(self.log)
             self.kill()
@@ -249,8 +249,8 @@ class Process(Daemon):
     def _end(self, number: int) -> None:
         if self.process is not None:
             self.process.signal(number)
-            if not self.process.end(STOP_TIMEOUT):
-                raise AssertionError(f"{self.name} did not end within {STOP_TIMEOUT:g} s: {self.log}")
+            if not self.process.end(self.stop_timeout):
+                raise AssertionError(f"{self.name} did not end within {self.stop_timeout:g} s: {self.log}")
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:

@@ -45,7 +45,6 @@ def test_each_block_is_whole(name: str) -> None:
         input="\n".join(PAGES[name]),
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     undefined = {re.findall("`(.*?)`", fault["message"])[0] for fault in json.loads(done.stdout)}

@@ -28,7 +28,7 @@ def test_the_ported_program_runs_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "ported.py"
     path.write_text(program)
     with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
-        done = run_beside([sys.executable, "-W", "error", str(path), nsqd.tcp_address], cwd=ROOT, timeout=60)
+        done = run_beside([sys.executable, "-W", "error", str(path), nsqd.tcp_address], cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'/home'\n", "")
 
 

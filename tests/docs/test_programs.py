@@ -33,7 +33,7 @@ class Steps:
     nsqd: RunningNsqd
 
     def run(self, *command: str) -> str:
-        done = run_beside([sys.executable, *command], cwd=self.directory, env=ENVIRONMENT, timeout=100)
+        done = run_beside([sys.executable, *command], cwd=self.directory, env=ENVIRONMENT)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 

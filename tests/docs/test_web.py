@@ -52,7 +52,6 @@ def test_the_application_and_its_tests_run():
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
         cwd=ROOT,
     )

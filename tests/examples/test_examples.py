@@ -60,7 +60,7 @@ def test_several_readers_run_as_one() -> None:
                 lines = sorted(process.stdout.readline() for _ in range(2))
                 health, metrics = get(pages, "/healthz"), get(pages, "/metrics")
                 process.send_signal(signal.SIGINT)
-                assert process.wait(timeout=30) == 0
+                assert process.wait() == 0
             finally:
                 process.kill()
     # The first channel of a topic gets what waits there; the other one begins empty.
@@ -80,7 +80,6 @@ def test_the_reader_prints_the_published_messages(kind: Kind) -> None:
             command("producer.py", nsqd.tcp_address),
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
             env=ENVIRONMENT,
         )
@@ -94,7 +93,7 @@ def test_the_reader_prints_the_published_messages(kind: Kind) -> None:
                 assert reader.stdout is not None
                 lines = [reader.stdout.readline() for _ in range(10)]
                 reader.send_signal(signal.SIGINT)
-                rest, _ = reader.communicate(timeout=30)
+                rest, _ = reader.communicate()
             finally:
                 reader.kill()
         assert sorted(line.split(maxsplit=2)[2] for line in lines) == [

@@ -133,7 +133,8 @@ class Stage:
         nsqd = make_daemon("process" if self._nsq == "ours" else "real", Nsqd, NsqdOptions, options)
         assert isinstance(nsqd, Process)
         cleanup.callback(nsqd.close)
-        nsqd.start(_START_TIMEOUT)
+        nsqd.start_timeout = _START_TIMEOUT
+        nsqd.start()
         link.target = nsqd.tcp_address
         with NsqdHTTPClient(nsqd.http_address) as http:
             http.create_topic(TOPIC)
@@ -206,7 +207,7 @@ class Stage:
                 self._terminate(nsqd)
             self.look_at_log(nsqd)
             yield
-            nsqd.start(_START_TIMEOUT)
+            nsqd.start()
         elif fault.kind == "stop":
             with stopped(_pid(nsqd)):
                 yield

@@ -39,7 +39,6 @@ def run_script(code: str, *arguments: str) -> Any:
         [sys.executable, "-W", "error", "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
         cwd=ROOT,
     )
@@ -304,7 +303,6 @@ def test_a_forked_child_opens_its_own_connections(first: str) -> None:
             [sys.executable, "-c", FORKING, server.address, first],
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
             cwd=ROOT,
         )

@@ -41,7 +41,7 @@ def check(path: Path) -> str:
     """The errors that mypy finds in a program."""
     # With the configuration and the cache of make lint, which is strict for a program outside tests/.
     command = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
-    return run_beside(command, cwd=ROOT, timeout=110).stdout
+    return run_beside(command, cwd=ROOT).stdout
 
 
 def test_mypy_knows_every_option(tmp_path: Path) -> None:

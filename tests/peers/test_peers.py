@@ -128,14 +128,13 @@ def test_a_peer_publishes_consumes_and_requeues(
     arguments = [nsqd.tcp_address, topic, features, certificate.ca, str(COUNT)]
     command = command_of(peer)
 
-    done = subprocess.run([*command, "publish", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, "publish", *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "published\n"), done.stderr
 
     with consuming([*command, "consume", *arguments], tmp_path) as (process, output):
         wait_for(
             lambda: len(lines_of(output)) > COUNT or process.poll() is not None,
             f"{COUNT} messages and one again",
-            timeout=30,
         )
         assert process.poll() is None, "the client ended"
         channel = wait_for(lambda: channel_without_messages(nsqd, topic), "all finished", timeout=10)

@@ -132,7 +132,7 @@ def test_run_stops_cleanly_on_a_signal(number, tmp_path):
             assert process.stdout is not None
             assert process.stdout.readline() == "began\n"
             process.send_signal(number)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
         finally:
             process.kill()
         assert output.splitlines() == ["ended", "stopped"]
@@ -168,7 +168,7 @@ def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
             assert process.stdout is not None
             assert process.stdout.readline() == "began\n"
             process.terminate()
-            assert process.communicate(timeout=60)[0] == "stopped\n"
+            assert process.communicate()[0] == "stopped\n"
         finally:
             process.kill()
         channel = channel_stats(nsqd)
@@ -204,7 +204,7 @@ def test_a_second_sigint_waits_for_handlers_no_longer(tmp_path):
             # 4: nsqd has heard CLS, so the first signal has been met.
             wait_for(lambda: channel_stats(nsqd)["clients"][0]["state"] == 4, "the stop")
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60)[0] == "stopped\n"
+            assert process.communicate()[0] == "stopped\n"
         finally:
             process.kill()
         channel = channel_stats(nsqd)

@@ -18,6 +18,7 @@ This is a thin layer over gnsq_like.testing, whose own tests use that as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar
@@ -46,6 +47,8 @@ def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 30.0) 
 @contextmanager
 def _running(kind: Kind, daemon: Any, options_class: Any, options: dict[str, Any]) -> Iterator[Running]:
     running = make_daemon("hub" if kind == "ours" else kind, daemon, options_class, options)
+    if isinstance(running, Process):  # one that hangs is found by the limit of the test
+        running.start_timeout = running.stop_timeout = math.inf
     try:
         running.start()
         yield running

@@ -62,7 +62,6 @@ class Project:
             env=self.environment(**environment),
             input=stdin,
             capture_output=True,
-            timeout=60,
             check=False,
         )
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -52,7 +52,6 @@ def run_tool(
         [*command, *arguments],
         input=data,
         capture_output=True,
-        timeout=PATIENCE,
         check=False,
         env=clean_environment(**environment),
     )

@@ -460,9 +460,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
 
 
 def test_it_serves_a_patched_process():
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("reset after 3\n", "")
 
 

@@ -191,7 +191,6 @@ def test_a_taken_port_is_one_sentence_and_status_1(process: Process, tmp_path: P
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=20,
         check=False,
     )
     assert done.returncode == 1
@@ -222,7 +221,7 @@ def test_options_as_flags() -> None:
 )
 def test_a_wrong_flag_is_one_sentence(arguments: list[str], complaint: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gnsq_like", "nsqd", *arguments], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-m", "gnsq_like", "nsqd", *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode in (1, 2)
     assert complaint in done.stderr
@@ -267,9 +266,7 @@ print("fine")
 
 
 def test_they_run_where_everything_is_patched() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", PATCHED], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stderr
 
 
@@ -300,7 +297,7 @@ def test_without_descriptors_clients_wait_and_the_log_says_so_in_a_line_each() -
 def test_what_passes_errors_on_is_imported_while_there_are_descriptors() -> None:
     """gevent imports pickle for the first error of its thread pool; that failed, and whoever waited did so for ever."""
     source = "import sys; from gnsq_like.server import Nsqd, Nsqlookupd; print('pickle' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
 

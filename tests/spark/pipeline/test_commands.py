@@ -34,7 +34,6 @@ def gnsq_like(directory: Path, *arguments: str, **environ: str) -> subprocess.Co
         [sys.executable, "-m", "gnsq_like", "pipeline", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin", **environ},
         cwd=directory,

@@ -113,7 +113,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
             process.send_signal(number)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
         assert process.returncode == 130
         assert f"Ended by {number.name}." in output and "Traceback" not in output
         assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
@@ -135,7 +135,7 @@ def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: i
                 120,
             )
             process.send_signal(signal.SIGINT)
-            output, _ = process.communicate(timeout=120)
+            output, _ = process.communicate()
         assert process.returncode == 130, output
         assert "Ended by SIGINT." in output and "Traceback" not in output
 
@@ -149,7 +149,7 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
             wait_for(lambda: any(metrics.rglob("*.parquet")), "the first batch", 120)
             second = run(sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), cwd=tmp_path)
             os.kill(java_of(process.pid), signal.SIGKILL)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
         assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
         assert process.returncode == 1, output
         assert "Error: Spark's Java ended in the middle of the run" in output

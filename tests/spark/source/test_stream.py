@@ -48,7 +48,7 @@ def run(frame: DataFrame, directory: Path, sink: Any) -> None:
     writer = frame.writeStream.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
     query = writer.foreachBatch(lambda batch, number: sink(number, batch)).start()
     try:
-        assert query.awaitTermination(60)
+        query.awaitTermination()
     finally:
         query.stop()
 
