@@ -20,7 +20,8 @@
 #   make dist       the wheel and the sdist, into dist/
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
 #   make audit      pip-audit: known vulnerabilities of what the package needs
-#   make coverage   lines and branches of the client's rooms that their tests run
+#   make coverage   lines and branches of the client's rooms that their tests run; fails below 95 %
+#   make mutation   small changes of the client's core, each of which a test has to find, MUTANTS="gnsq_like.wire*"
 #   make test-libuv the client's tests on libuv, gevent's other event loop
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
@@ -44,6 +45,7 @@ NSQ ?= ours
 SEED ?=
 RUNS ?= 1000000
 TARGETS ?=
+MUTANTS ?=
 
 # Tests start hundreds of processes: without bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,7 +63,8 @@ JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	faults soak fuzz test-commands test-spark test-peers test-browser \
-	differential docs test-package dist release-check api-check test-lowest audit coverage test-libuv test-all bench \
+	differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
+	test-all bench \
 	bench-compare format clean
 
 help:
@@ -195,8 +198,10 @@ release-check:
 api-check: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/griffe check gnsq_like --against $(AGAINST)
 
+# A package that the database does not know, or a database that does not answer, is a failure: nothing was audited.
 audit: $(TEST_VENV)/$(RELEASE_STAMP)
-	$(BIN)/python -m pip_audit --skip-editable
+	$(BIN)/python -m pip freeze --exclude-editable >$(TEST_VENV)/audited.txt
+	$(BIN)/python -m pip_audit --strict --disable-pip --no-deps --requirement $(TEST_VENV)/audited.txt
 
 # The site imports the whole package; DOCS_STAMP adds Sphinx to what the tests need.
 DOCS_STAMP = .docs$(STAMP)
@@ -208,8 +213,8 @@ docs: $(TEST_VENV)/$(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python -m pytest tests/docs -m site $(PYTEST_ARGS)
 
-CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/transport tests/http tests/connection tests/discovery \
-	tests/reader tests/producer $(wildcard tests/test_*.py)
+CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/options tests/transport tests/http tests/connection \
+	tests/discovery tests/reader tests/producer tests/security $(wildcard tests/test_*.py)
 
 # Each direct requirement of any extra in the oldest version that its bound allows, all in one environment.
 LOWEST_VENV = .venv/lowest
@@ -222,11 +227,23 @@ test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
 		tests/testing -m 'servers or not servers' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
-# Threads and greenlets both: gevent's switches would hide lines otherwise.
+# Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m coverage run -m pytest $(CLIENT_TESTS) --timeout 900 \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
+
+# mutmut keeps what it has found in mutants/, and goes on there.
+MUTATION_STAMP = .mutation$(STAMP)
+$(TEST_VENV)/$(MUTATION_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutation]'
+	@touch $@
+
+mutation: $(TEST_VENV)/$(MUTATION_STAMP)
+	$(BIN)/mutmut run --max-children $(PROCESSES) $(MUTANTS)
+	$(BIN)/mutmut results
 
 # All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
 # mostly wait; what they print comes last.
@@ -279,5 +296,5 @@ format: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv build dist docs/_build .coverage* *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build mutants .coverage* *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -257,7 +257,7 @@ def _wait_until_taken(sock: Any) -> None:
     while time.monotonic() < deadline:
         try:
             [unsent] = struct.unpack("i", ioctl(sock.fileno(), _SIOCOUTQ, b"\0\0\0\0"))
-        except OSError:
+        except (OSError, ValueError):  # closed meanwhile
             return
         if not unsent:
             return

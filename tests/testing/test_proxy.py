@@ -15,6 +15,7 @@ from gevent import socket as gevent_socket
 
 from gnsq_like import Producer
 from gnsq_like.testing import FaultProxy, running_nsqd, wait_until
+from gnsq_like.testing.proxy import _wait_until_taken
 from tests.support.peer import PATIENCE, scripted_nsqd
 
 #: Seconds in which nothing arrives.
@@ -293,6 +294,13 @@ def test_reset_at_a_byte_lets_exactly_those_before_it_through(ends, offset):
     client, server = ends.connect()
     server.sendall(bytes(200))
     assert take(client, 200) == bytes(200)
+
+
+def test_a_reset_does_not_wait_for_a_connection_that_was_closed_meanwhile():
+    sock = socket.socket()
+    sock.close()
+    _wait_until_taken(sock)
+    assert sock.fileno() == -1
 
 
 def test_reset_before_the_first_byte_meets_the_client_as_it_connects(ends):
