@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from gnsq_like.errors import InvalidBody, InvalidOption
@@ -93,10 +94,18 @@ class Encoder:
 
     def mpub(self, topic: str, bodies: list[bytes]) -> bytes:
         """MPUB of checked bodies. Raises InvalidName."""
-        parts = [part for body in bodies for part in (_pack_size(len(body)), body)]
-        content = b"".join(parts)
+        content = b"".join(chain.from_iterable(zip(map(_pack_size, map(len, bodies)), bodies, strict=True)))
         line = b"MPUB %b\n" % encode_topic(topic)
         return b"%b%b%b%b" % (line, _pack_size(len(content) + COUNT_BYTES), _pack_size(len(bodies)), content)
+
+    def _fit(self, bodies: Sequence[Any]) -> bool:
+        """Whether all are bodies as they stand, and one MPUB takes them: a tenth of the cost of a look at each."""
+        if self._encode is not None or set(map(type, bodies)) != {bytes}:
+            return False
+        sizes = list(map(len, bodies))
+        if not 0 < min(sizes) <= max(sizes) <= self._limit:
+            return False
+        return COUNT_BYTES + SIZE_BYTES * len(sizes) + sum(sizes) <= self._body_limit
 
     def chunks(self, bodies: Iterable[Any], atomic: bool) -> Iterator[list[bytes]]:
         """Check bodies, and split them into lists for one MPUB each. Reads the iterable lazily.
@@ -105,6 +114,9 @@ class Encoder:
         """
         if isinstance(bodies, str | bytes | bytearray | memoryview) or not isinstance(bodies, Iterable):
             raise InvalidBody(f"multi_publish takes an iterable of bodies, not one of type {type(bodies).__name__}")
+        if isinstance(bodies, list | tuple) and self._fit(bodies):
+            yield list(bodies)
+            return
         limit = self._body_limit
         chunk: list[bytes] = []
         size = COUNT_BYTES

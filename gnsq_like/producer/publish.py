@@ -57,7 +57,10 @@ class Publish(PendingReply):
     is_copy = False
 
     def __init__(self, owner: PublishOwner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
-        super().__init__()
+        # As PendingReply's, and in complete() as its settle(), but a call costs time here.
+        self.done = False
+        self.error = None
+        self._links = None
         self.owner = owner
         self.topic = topic
         self.command = command
@@ -105,7 +108,10 @@ class Publish(PendingReply):
             owner.counts.confirmed += self.count
         else:
             owner.counts.failed(error, self.count)
-        super().settle(error)
+        self.done = True
+        self.error = error
+        if self._links is not None:
+            self._call_links()
         if self.greenlet is not None:
             owner.waker.wake(self)
 

@@ -1,8 +1,8 @@
 """Handlers that take many messages at a time.
 
 A ``Batch`` is made by the user: a handler and its limits, without running parts. A started Reader makes a
-``BatchCollector`` of it. Messages reach it one by one (those to be given up are already sorted out) and stay *pending*
-until a batch is due:
+``BatchCollector`` of it. Messages reach it as lists, those of one read together, or one by one where each is looked at
+first (to be decoded, or given up). They stay *pending* until a batch is due:
 
 - ``size`` are pending;
 - the oldest has waited ``interval``, or half of the time left until its deadline;
@@ -21,7 +21,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import attrgetter
 
 from gevent import get_hub
 
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 #: The part of the time until its deadline that a message may wait for its batch; the rest is for the handler.
 _WAITING_SHARE = 0.5
+
+_source_of = attrgetter("_source")
 
 Handler = Callable[[list[Message]], object]
 
@@ -81,11 +84,12 @@ class Batch:
 
 
 class BatchCollector:
-    """Collects the messages of a started Reader for its Batch; called with each message.
+    """Collects the messages of a started Reader for its Batch; :meth:`add` them, or call it with each.
 
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
-    :param has_expired: whether a message is too old to be handled, and has been finished; may switch
+    :param has_expired: whether a message is too old to be handled, and has been finished; may switch. None if messages
+        do not expire
     :param log_tracebacks: the option of this name
     """
 
@@ -95,7 +99,7 @@ class BatchCollector:
         concurrency: int,
         is_starved: Callable[[], bool],
         call: Callable[[Handler, list[Message]], object],
-        has_expired: Callable[[Message], bool] = lambda message: False,
+        has_expired: Callable[[Message], bool] | None = None,
         *,
         log_tracebacks: bool = False,
     ) -> None:
@@ -147,12 +151,17 @@ class BatchCollector:
     # -- collecting ---------------------------------------------------------------------------------
 
     def __call__(self, message: Message) -> None:
-        """Add a message. Never switches."""
+        """Add a message that a worker of the Reader has looked at. Never switches."""
         message.is_async = True  # keeps Handlers from finishing it when this returns
-        self._pending.append(message)
-        left = (message.timeout_at - message._received_at) * _WAITING_SHARE
-        self._patience = min(self._patience, left)
-        self._check_soon()
+        self.add([message])
+
+    def add(self, messages: list[Message]) -> None:
+        """Add messages of one read. Never switches."""
+        if messages:
+            first = messages[0]
+            self._pending.extend(messages)
+            self._patience = min(self._patience, (first.timeout_at - first._received_at) * _WAITING_SHARE)
+            self._check_soon()
 
     def _check_soon(self) -> None:
         if not self._check_due:
@@ -181,14 +190,16 @@ class BatchCollector:
 
     def _take(self) -> list[Message]:
         messages: list[Message] = []
-        while self._pending and len(messages) < self._batch.size:
-            message = self._pending.popleft()
-            if not message._source.alive or message._is_overdue:
+        pending = self._pending
+        while pending and len(messages) < self._batch.size:
+            message = pending.popleft()
+            if message._is_overdue or not message._source.alive:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
-                message.is_async = message._is_left = False
+                if message.is_async:
+                    message.is_async = message._is_left = False
                 messages.append(message)
-        if self._pending:
+        if pending:
             self._check_soon()
         return messages
 
@@ -196,9 +207,10 @@ class BatchCollector:
         """Call the handler and answer its messages."""
         handler = self._batch.handler
         try:
-            messages = [message for message in messages if not self._has_expired(message)]
-            if not messages:
-                return
+            if self._has_expired is not None:
+                messages = [message for message in messages if not self._has_expired(message)]
+                if not messages:
+                    return
             result = self._call(handler, list(messages))
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
@@ -211,11 +223,7 @@ class BatchCollector:
                 text = "%r returned False: %d messages requeued"
                 logger.error(text, handler, len(messages), extra=_fields(messages))
                 return
-            for message in messages:
-                if message.answer is None and message.is_async:
-                    message._leave()
-                elif message.answer is None:
-                    message.finish()
+            _finish(messages)
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
@@ -227,6 +235,20 @@ class BatchCollector:
             text = f"{handler!r} failed with a batch of {len(messages)}"
             traceback, extra = self._log_tracebacks, _fields(messages)
             log_raised(logger, logging.WARNING, text, exc, traceback=traceback, extra=extra)
+
+
+def _finish(messages: list[Message]) -> None:
+    """Finish messages whose handler has returned. Never switches."""
+    done: list[Message] = []
+    for message in messages:
+        if message.answer is None:
+            if message.is_async:
+                message._leave()
+            else:
+                message.answer = "FIN"
+                done.append(message)
+    for source, group in groupby(done, _source_of):
+        source.finish_all(list(group))
 
 
 def _fields(messages: list[Message]) -> dict[str, object]:

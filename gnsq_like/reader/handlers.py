@@ -100,7 +100,7 @@ class Handlers:
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
-                self._has_expired,
+                None if options.max_age is None else self._has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
             self._handle = self._collector if self.decode is None else _decoding(self._collector)
@@ -137,11 +137,20 @@ class Handlers:
         if self._closed:
             for message in messages:
                 message.requeue(0, backoff=False)
+        elif self._collector is not None and self._need_no_look(messages):
+            self._collector.add(messages)
         elif self._handle is not None:
             self._workers.put(messages)
         else:
             self._pulled.extend(messages)
             self.wake()
+
+    def _need_no_look(self, messages: list[Message]) -> bool:
+        """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""
+        if self.decode is not None or self._workers.waiting:
+            return False
+        limit = self._max_attempts
+        return not limit or max([message.attempts for message in messages], default=0) <= limit
 
     def loop(self) -> Iterator[Message]:
         """For iteration: messages as they arrive, until :meth:`close`. May switch."""
@@ -252,7 +261,7 @@ class Handlers:
             if self._max_attempts and message.attempts > self._max_attempts:
                 self._give_up(message)
                 return
-            if self._has_expired(message):
+            if self._max_age is not None and self._has_expired(message):
                 return
             result = self._handle(message)  # type: ignore[misc]
             if result is not None and (fault := undone(result)) is not None:
@@ -270,8 +279,9 @@ class Handlers:
             elif message.answer is None:
                 if message.is_async:
                     message._leave()
-                else:
-                    message.finish()
+                else:  # as message.finish(), but a call costs time here
+                    message.answer = "FIN"
+                    message._source.finish(message)
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             message._requeue_for(exc)

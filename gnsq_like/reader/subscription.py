@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any, Literal, Protocol
 
 from gnsq_like.addresses import Address
@@ -208,7 +209,7 @@ class Subscription:
         now = connection.last_received_at
         count = len(raw_messages)
         stamps = self._flow.stamps(self, count)
-        messages = [Message(raw, self, now, stamp) for raw, stamp in zip(raw_messages, stamps, strict=False)]
+        messages = list(map(Message, raw_messages, repeat(self), repeat(now), stamps))
         self.in_flight.update(dict.fromkeys(messages))
         wants_plan = self.charge.received(count, now)
         if self.adaptive_rdy is not None:
@@ -288,6 +289,13 @@ class Subscription:
             self._flow.hub_handle.call(self.finish, message)
             return
         self._finished.append(message)
+        if not self._write_due:
+            self._write_due = True
+            self._run_callback(self._write_finished)
+
+    def finish_all(self, messages: list[Message]) -> None:
+        """As :meth:`finish`, for several messages of this subscription, in its thread. Never switches."""
+        self._finished += messages
         if not self._write_due:
             self._write_due = True
             self._run_callback(self._write_finished)

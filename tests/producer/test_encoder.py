@@ -4,8 +4,11 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gnsq_like import Producer, Reader
 from gnsq_like.errors import InvalidAddress, InvalidBody, InvalidName, InvalidOption, NotRunning
@@ -182,3 +185,26 @@ def test_nothing_after_close():
     with pytest.raises(NotRunning):
         producer.multi_publish("t", [b"x"])
     assert repr(producer) == "<Producer 127.0.0.1:4150 closed>"
+
+
+@given(
+    bodies=st.lists(st.one_of(st.binary(max_size=12), st.just(bytearray(b"x")), st.just("text")), max_size=12),
+    max_msg_bytes=st.integers(1, 10),
+    max_body_bytes=st.integers(20, 60),
+    atomic=st.booleans(),
+)
+def test_a_list_is_checked_and_split_like_any_iterable(
+    bodies: list[Any], max_msg_bytes: int, max_body_bytes: int, atomic: bool
+) -> None:
+    """There is a shorter way for a list that fits."""
+    it = encoder(max_msg_bytes=max_msg_bytes, max_body_bytes=max_body_bytes)
+
+    def chunks(of: Any) -> list[list[bytes]] | str:
+        try:
+            return list(it.chunks(of, atomic))
+        except InvalidBody as exc:
+            return str(exc)
+
+    expected = chunks(iter(bodies))
+    assert chunks(bodies) == expected
+    assert chunks(tuple(bodies)) == expected

@@ -390,8 +390,9 @@ def test_wrong_arguments_are_refused(arguments, option):
     ends=st.lists(st.sampled_from(["return", "raise", "False", "block"]), max_size=10),
     starved=st.lists(st.booleans(), min_size=1, max_size=10),
     overdue=st.sets(st.integers(0, 60), max_size=5),
+    together=st.booleans(),
 )
-def test_every_message_is_answered_once_whatever_happens(size, concurrency, passes, ends, starved, overdue):
+def test_every_message_is_answered_once_whatever_happens(size, concurrency, passes, ends, starved, overdue, together):
     source = Source()
     handled: list[str] = []
     sizes: list[int] = []
@@ -413,11 +414,17 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
     collector = BatchCollector(batch, concurrency, lambda: next(coming_starved, False), lambda f, x: f(x))
     number = 0
     for count in passes:
+        messages = []
         for _ in range(count):
             message = make_message(message_id=b"%016d" % number, source=source)
             message._is_overdue = number in overdue
-            collector(message)
+            messages.append(message)
             number += 1
+        if together:
+            collector.add(messages)
+        else:
+            for message in messages:
+                collector(message)
         settle()
         assert collector.busy <= concurrency
         assert collector.waiting < size or collector.busy == concurrency

@@ -34,6 +34,10 @@ class Source:
     def finish(self, message: Message) -> None:
         self.answers.append(("finish", message.id))
 
+    def finish_all(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.finish(message)
+
     def give_up(self, message: Message) -> None:
         self.answers.append(("give_up", message.id))
 
