@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
@@ -115,13 +116,15 @@ def run_pipeline(
 
 
 def check_settings(pipeline: Pipeline) -> None:
-    """Raise InvalidOption for schemas and functions that cannot be used; does not need Spark."""
+    """Raise InvalidOption for schemas, functions and tables that cannot be used; does not need Spark."""
     from gnsq_like.spark.pipeline.ddl import schema_of
 
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
-        if each.schema:
-            schema_of(each.schema)
+        schema = schema_of(each.schema) if each.schema else None
         load_function(each.transform, "transform")
+        # The schema that a transformation makes is only known to Spark.
+        if not each.is_by_topic and not each.transform:
+            check_table(each, schema)
 
 
 @contextmanager
@@ -179,11 +182,7 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter
-        from gnsq_like.spark.pipeline.table_writer import has_delta
 
-        if self._pipeline.format == "delta" and not has_delta(self._spark):
-            reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
-            raise InvalidOption("format", "delta", reason)
         writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append)
         writer.check(self._spark)
         register(self._spark)
