@@ -29,7 +29,7 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "table", "spark")
+_TABLES = ("source", "transform", "dead_letters", "table", "maintain", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
@@ -69,6 +69,8 @@ class Pipeline:
     format: str = "parquet"
     #: Options of the format, by the names of its library: of Delta's object store, or of Iceberg's catalog.
     table: Mapping[str, str] = field(default_factory=dict)
+    #: What is done for the tables, and how often (``maintenance``).
+    maintain: Mapping[str, str] = field(default_factory=dict)
     #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
     dedupe_within: float = 600.0
     #: Seconds between the starts of two batches; 0 to start one when the last one is done.

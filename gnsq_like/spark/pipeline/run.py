@@ -24,6 +24,8 @@ from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.pipeline.leisure import Leisure
+from gnsq_like.spark.pipeline.maintenance import maintain_options
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.daemons import Daemons
@@ -97,6 +99,7 @@ def run_pipeline(
     stop = stop or (lambda: False)
     # All of this before Spark is started, which takes a while.
     check_settings(pipeline)
+    maintain_options(pipeline)
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
@@ -167,6 +170,7 @@ class _Run:
         self._daemons = daemons
         self._places = ", ".join(dict.fromkeys(pipeline.place(each) for each in ("data", "metrics", "checkpoint")))
         self._writer: BatchWriter | None = None
+        self._leisure = Leisure(pipeline)
         self._query: StreamingQuery | None = None
         self._snapshot = Snapshot()
         #: Monotonic times of the start, and of the last check of nsqd's depth.
@@ -216,6 +220,7 @@ class _Run:
         try:
             while query.isActive and not stop():
                 self._check()
+                self._leisure.check()
                 watch(self._snapshot)
                 # Not awaitTermination, which would block the caller's other greenlets.
                 gevent.sleep(_CHECK_INTERVAL)
@@ -240,7 +245,8 @@ class _Run:
         return last
 
     def end(self) -> None:
-        """Stop the query, unless it has ended."""
+        """Stop the query, unless it has ended, and the care of the tables."""
+        self._leisure.stop()
         if self._query is not None:
             with suppress(*spark_errors()):  # its Java may be gone
                 self._query.stop()

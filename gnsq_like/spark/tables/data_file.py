@@ -66,3 +66,10 @@ def file_system(url: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), url.removeprefix("file://")
     system, path = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
     return system, path
+
+
+def directories(url: str) -> list[str]:
+    """The names of the directories in a directory; empty if there is no such directory."""
+    system, path = file_system(url)
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return [each.base_name for each in found if each.type == fs.FileType.Directory]

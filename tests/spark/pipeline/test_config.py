@@ -63,6 +63,8 @@ retries = 5
 [table]
 AWS_REGION = "eu-central-1"
 "some.thing" = true
+[maintain]
+every = "1h"
 [spark]
 spark.executor.memory = "2g"
 "spark.executor.cores" = 2
@@ -78,6 +80,7 @@ spark.executor.memory = "2g"
     assert (pipeline.sink_options.nsqd_tcp_addresses, pipeline.sink_options.retries) == (("127.0.0.1:4150",), 5)
     assert pipeline.spark == {"spark.executor.memory": "2g", "spark.executor.cores": "2"}
     assert pipeline.table == {"AWS_REGION": "eu-central-1", "some.thing": "true"}
+    assert pipeline.maintain == {"every": "1h"}
     assert pipeline.title == "all"
 
 
