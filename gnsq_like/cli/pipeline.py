@@ -129,6 +129,32 @@ def report(path: str, output: str, last: str) -> None:
         click.echo(f"Report: {write_report(load_pipeline(path), output, last=seconds)}")
 
 
+@pipeline.command(short_help="Compact tables, and delete what is older than wanted.")
+@_CONFIG
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def maintain(path: str, quiet: bool) -> None:
+    """Care for the tables of a pipeline, which may be running: compact small files, delete old rows, and remove files
+    that no table has, as [maintain] in the file says. Does not need Java.
+
+    \b
+    Exit status:
+      0    it is done
+      1    a table could not be maintained; the others were
+      2    wrong configuration, or another process maintains the tables
+      130  ended by Ctrl-C or SIGTERM; nothing is half done
+    """
+    with _sentences(), _stop_signals() as stopped:
+        from gnsq_like.spark.pipeline import load_pipeline
+        from gnsq_like.spark.pipeline.maintenance import maintain_tables
+
+        for line in maintain_tables(load_pipeline(path), stop=lambda: bool(stopped)):
+            if not quiet:
+                click.echo(line)
+    if stopped:
+        click.echo(f"Ended by {stopped[0]}.", err=True)
+        raise SystemExit(INTERRUPTED_STATUS)
+
+
 def _seconds(text: str) -> float:
     try:
         return min(parse_duration(text), _EVER)
@@ -187,10 +213,11 @@ def _sentences() -> Iterator[None]:
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
+        from gnsq_like.spark.tables.errors import TableError
 
         try:
             yield
-        except PipelineFailed as exc:
+        except (PipelineFailed, TableError) as exc:
             raise Failed(str(exc)) from exc
         except UsageError as exc:
             raise CannotRun(str(exc)) from exc

@@ -76,5 +76,7 @@ ROOMS = {
     "spark": room(only=PUBLIC | {"options", "wire.names", "deadletter"}),
     # Below the source, which stages its messages there.
     "spark.staging": room(only=LEAVES),
+    # Below the pipeline, which says what is written and when the tables are cared for.
+    "spark.tables": room(only=LEAVES),
     "__main__": room(only={"cli"}),
 }

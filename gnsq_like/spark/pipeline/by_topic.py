@@ -7,6 +7,7 @@ pipeline of that topic alone (``Pipeline.for_topic``), so nothing else has to kn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -73,6 +74,20 @@ def of_one(source: Mapping[str, str], options: SourceOptions, topic: str) -> dic
 def place_of(data: str, topic: str) -> str:
     """The place of a topic's table below that of all."""
     return f"{data.rstrip('/')}/{quote(topic, safe='')}"
+
+
+def options_of(table: Mapping[str, str], kind: str, title: str, topic: str) -> dict[str, str]:
+    """The options of a topic's table, from those of all: in a catalog, each has a name of its own.
+
+    :param kind: the format of the tables
+    :param title: the pipeline's
+    """
+    if kind != "iceberg":
+        return dict(table)
+    whole = table.get("identifier") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
+    # Topics may have characters that names in catalogs may not.
+    own = re.sub("[^0-9A-Za-z_]", lambda found: f"_x{ord(found[0]):02x}", topic)
+    return {**table, "identifier": f"{whole}_{own}"}
 
 
 def _words(value: str) -> list[str]:

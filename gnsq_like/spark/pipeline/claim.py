@@ -22,10 +22,28 @@ def claimed(checkpoint: str) -> Iterator[None]:
 
     :raises NotBegun: another run holds it, or its directory cannot be made
     """
-    if not checkpoint.startswith("file://"):
+    said = "another run uses the checkpoint {}: two runs cannot share one; wait until it ends"
+    with _held(checkpoint, said):
+        yield
+
+
+@contextmanager
+def care_claimed(table: str) -> Iterator[None]:
+    """Be the only one to maintain a pipeline's tables during the block, if its own table is a ``file://`` URL.
+
+    :raises NotBegun: somebody else does it, or the directory around the table cannot be made
+    """
+    with _held(f"{table}-care", "the tables are being maintained already, by the holder of {}.lock"):
+        yield
+
+
+@contextmanager
+def _held(url: str, said: str) -> Iterator[None]:
+    """Hold the lock beside a directory; if another process holds it, raise NotBegun with this text."""
+    if not url.startswith("file://"):
         yield
         return
-    directory = Path(checkpoint.removeprefix("file://"))
+    directory = Path(url.removeprefix("file://"))
     path = directory.with_name(f"{directory.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,9 +54,7 @@ def claimed(checkpoint: str) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NotBegun(
-                f"another run uses the checkpoint {directory}: two runs cannot share one; wait until it ends"
-            ) from None
+            raise NotBegun(said.format(directory)) from None
         except OSError:
             pass  # a file system without locks
         yield

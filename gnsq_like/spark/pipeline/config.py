@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
-from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, place_of, with_topics
+from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
 
 #: The possible formats of the table.
-FORMATS = ("parquet", "delta")
+FORMATS = ("parquet", "delta", "iceberg")
 
 #: The units of a TIMESTAMP that is a number.
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
@@ -29,7 +29,7 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "spark")
+_TABLES = ("source", "transform", "dead_letters", "table", "maintain", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
@@ -65,8 +65,12 @@ class Pipeline:
     stop_above: float = 0.9
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
     timestamp_unit: str = "s"
-    #: The format of the table: "parquet" or "delta".
+    #: The format of the table: "parquet", "delta" or "iceberg".
     format: str = "parquet"
+    #: Options of the format, by the names of its library: of Delta's object store, or of Iceberg's catalog.
+    table: Mapping[str, str] = field(default_factory=dict)
+    #: What is done for the tables, and how often (``maintenance``).
+    maintain: Mapping[str, str] = field(default_factory=dict)
     #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
     dedupe_within: float = 600.0
     #: Seconds between the starts of two batches; 0 to start one when the last one is done.
@@ -96,6 +100,8 @@ class Pipeline:
         if self.timestamp_unit not in TIMESTAMP_UNITS:
             reason = f"it must be one of {', '.join(TIMESTAMP_UNITS)}"
             raise InvalidOption("parse.timestamp_unit", self.timestamp_unit, reason)
+        if self.table and self.format == "parquet":
+            raise InvalidOption("table", ", ".join(self.table), "only the formats delta and iceberg have options")
         for name in ("dedupe_within", "trigger"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
@@ -138,6 +144,7 @@ class Pipeline:
                 "topics": {},
                 "table_by_topic": False,
                 "name": self.title,
+                "table": options_of(self.table, self.format, self.title, topic),
                 "data": place_of(self.place("data"), topic),
                 **given,
             },

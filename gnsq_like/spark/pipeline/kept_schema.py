@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DIRECTORY = "_schema"
-_BODY = "body"
+#: The column of the schema's fields.
+BODY = "body"
 
 
 def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: str) -> None:
@@ -35,7 +36,12 @@ def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: 
     old = _kept(spark, table) or _written(spark, table)
     if old is None:
         return
-    found = change(old, schema or BinaryType())
+    refuse_change(old, schema or BinaryType(), table, ddl)
+
+
+def refuse_change(old: DataType, new: DataType, table: str, ddl: str) -> None:
+    """Raise InvalidOption if readers could not read bodies of the new type beside those of the old one."""
+    found = change(old, new)
     if found is not None:
         raise InvalidOption(
             "parse.schema",
@@ -51,7 +57,7 @@ def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
     if _kept(spark, table) == kind:
         return
     number = max(_numbers(spark, table), default=0) + 1
-    content = StructType([StructField(_BODY, kind)]).jsonValue()
+    content = StructType([StructField(BODY, kind)]).jsonValue()
     paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 
@@ -105,7 +111,7 @@ def _kept(spark: SparkSession, table: str) -> DataType | None:
     for number in reversed(_numbers(spark, table)):
         try:
             found: dict[str, Any] = json.loads(paths.read_text(spark, _file(table, number)))
-            return StructType.fromJson(found["schema"])[_BODY].dataType
+            return StructType.fromJson(found["schema"])[BODY].dataType
         except (ValueError, KeyError):
             continue  # a process was killed while it wrote
     return None
@@ -116,6 +122,6 @@ def _written(spark: SparkSession, table: str) -> DataType | None:
     if not any(name.startswith("date=") for name in paths.list_names(spark, table)):
         return None
     try:
-        return spark.read.parquet(table).schema[_BODY].dataType
+        return spark.read.parquet(table).schema[BODY].dataType
     except (AnalysisException, KeyError):
         return None

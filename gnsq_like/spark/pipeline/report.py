@@ -79,14 +79,21 @@ def read_metrics(pipeline: Pipeline, *, last: float | None = None) -> list[Minut
     place = pipeline.place("metrics")
     since = None
     if last is not None:
-        # The last batch is one of the last day's.
-        newest = _read(place, ["seen_at"], since=datetime.max.replace(tzinfo=UTC))
-        if newest.num_rows:
-            since = max(newest["seen_at"].to_pylist()) - timedelta(seconds=last)
+        newest = newest_batch(pipeline)
+        if newest is not None:
+            since = newest - timedelta(seconds=last)
     rows = [_metrics_of(row) for row in _read(place, list(COLUMNS), since).to_pylist()]
     return sorted(
         (row for row in rows if since is None or row.seen_at >= since), key=lambda row: (row.seen_at, row.minute)
     )
+
+
+def newest_batch(pipeline: Pipeline) -> datetime | None:
+    """When the last batch began; None if there is none. Raises PipelineFailed."""
+    # It is one of the last day's.
+    found = _read(pipeline.place("metrics"), ["seen_at"], since=datetime.max.replace(tzinfo=UTC))
+    newest: datetime | None = max(found["seen_at"].to_pylist(), default=None)
+    return newest
 
 
 def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.pipeline.leisure import Leisure
+from gnsq_like.spark.pipeline.maintenance import maintain_options
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.daemons import Daemons
@@ -96,6 +99,7 @@ def run_pipeline(
     stop = stop or (lambda: False)
     # All of this before Spark is started, which takes a while.
     check_settings(pipeline)
+    maintain_options(pipeline)
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
@@ -115,13 +119,15 @@ def run_pipeline(
 
 
 def check_settings(pipeline: Pipeline) -> None:
-    """Raise InvalidOption for schemas and functions that cannot be used; does not need Spark."""
+    """Raise InvalidOption for schemas, functions and tables that cannot be used; does not need Spark."""
     from gnsq_like.spark.pipeline.ddl import schema_of
 
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
-        if each.schema:
-            schema_of(each.schema)
+        schema = schema_of(each.schema) if each.schema else None
         load_function(each.transform, "transform")
+        # The schema that a transformation makes is only known to Spark.
+        if not each.is_by_topic and not each.transform:
+            check_table(each, schema)
 
 
 @contextmanager
@@ -164,6 +170,7 @@ class _Run:
         self._daemons = daemons
         self._places = ", ".join(dict.fromkeys(pipeline.place(each) for each in ("data", "metrics", "checkpoint")))
         self._writer: BatchWriter | None = None
+        self._leisure = Leisure(pipeline)
         self._query: StreamingQuery | None = None
         self._snapshot = Snapshot()
         #: Monotonic times of the start, and of the last check of nsqd's depth.
@@ -179,11 +186,7 @@ class _Run:
     def start(self, available_now: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter
-        from gnsq_like.spark.pipeline.table_writer import has_delta
 
-        if self._pipeline.format == "delta" and not has_delta(self._spark):
-            reason = "this Spark has no Delta: install delta-spark, and add its package and extension to [spark]"
-            raise InvalidOption("format", "delta", reason)
         writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append)
         writer.check(self._spark)
         register(self._spark)
@@ -217,6 +220,7 @@ class _Run:
         try:
             while query.isActive and not stop():
                 self._check()
+                self._leisure.check()
                 watch(self._snapshot)
                 # Not awaitTermination, which would block the caller's other greenlets.
                 gevent.sleep(_CHECK_INTERVAL)
@@ -241,7 +245,8 @@ class _Run:
         return last
 
     def end(self) -> None:
-        """Stop the query, unless it has ended."""
+        """Stop the query, unless it has ended, and the care of the tables."""
+        self._leisure.stop()
         if self._query is not None:
             with suppress(*spark_errors()):  # its Java may be gone
                 self._query.stop()

@@ -6,13 +6,14 @@ them knows by itself which batches it has.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from gnsq_like.spark.pipeline import kept_schema, paths
 from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.destinations import check_table, table_of
+from gnsq_like.spark.tables import parquet_files
+from gnsq_like.spark.tables.committed_table import append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,25 +30,34 @@ class TableWriter:
         self._pipeline = pipeline
         self._schema = schema
         self._place = pipeline.place("data")
+        self._table = table_of(pipeline)
         #: Whether the table can be written with this schema, and whether it has it beside it.
         self._is_checked = self._is_schema_kept = False
 
     def check(self, spark: SparkSession) -> None:
         """Raise InvalidOption if readers could not read the table once it has these rows."""
-        if not self._is_checked and self._pipeline.format == "parquet":
+        if self._is_checked:
+            return
+        if self._table is None:
             kept_schema.check_kept(spark, self._place, self._schema, self._pipeline.schema)
+        else:
+            check_table(self._pipeline, self._schema)
+            parquet_files.prepare(spark)
         self._is_checked = True
 
     def write(self, rows: DataFrame, query_id: str, number: int, seen_at: datetime, count: int) -> None:
-        """Write a batch, in place of what an earlier attempt has written of it.
+        """Write a batch, in place of what an earlier attempt has written of it, or not again if it is committed.
 
         :param query_id: the id of the query, whose batches are numbered
         :param count: the number of rows
         """
         if count:
             self.check(rows.sparkSession)
-        if self._pipeline.format == "delta":
-            self._append_delta(rows, query_id, number, seen_at)
+        if self._table is not None:
+            if count:
+                # The columns that readers look for come first: only so many have statistics.
+                columns = [name for name in rows.columns if name != kept_schema.BODY]
+                append(self._table, rows.select(*columns, kept_schema.BODY), f"{query_id}/data", number, seen_at)
             return
         path = paths.batch_path(self._place, seen_at, paths.batch_name(query_id, number))
         if not count:
@@ -57,24 +67,3 @@ class TableWriter:
             kept_schema.keep(rows.sparkSession, self._place, self._schema)
             self._is_schema_kept = True
         paths.write_parquet(rows, path)
-
-    def _append_delta(self, table: DataFrame, query_id: str, number: int, seen_at: datetime) -> None:
-        at = seen_at.astimezone(UTC)
-        dated = table.withColumn("date", F.lit(at.date())).withColumn("hour", F.lit(at.hour))
-        # Delta remembers the numbers that each application has written, and leaves out a repeated one.
-        writer = dated.write.format("delta").mode("append").partitionBy("date", "hour")
-        writer.option("txnAppId", query_id).option("txnVersion", number).save(self._place)
-
-
-def has_delta(spark: SparkSession) -> bool:
-    """Whether Spark can write Delta tables."""
-    loader: Any = spark.sparkContext._jvm
-    try:
-        loader.java.lang.Class.forName(
-            "io.delta.sql.DeltaSparkSessionExtension",
-            False,
-            loader.java.lang.Thread.currentThread().getContextClassLoader(),
-        )
-    except Exception:  # py4j's, for a class that does not exist
-        return False
-    return True

@@ -88,6 +88,18 @@ def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:
     assert "it must be a duration such as" in done.stderr
 
 
+def test_maintain_reports_in_a_line_what_it_has_done(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[maintain]\nkeep_rejected = "1d"\n')
+    (tmp_path / "out" / "rejected" / "date=2020-01-01" / "hour=7").mkdir(parents=True)
+    for said in ("rejected: 1 hours before ", ""):
+        done = gnsq_like(tmp_path, "maintain", "--config", "pipeline.toml")
+        assert (done.returncode, done.stderr, done.stdout.startswith(said)) == (0, "", True)
+    assert done.stdout == ""
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[maintain]\nevry = "1d"\n')
+    done = gnsq_like(tmp_path, "maintain", "--config", "pipeline.toml")
+    assert (done.returncode, "there is no such option; did you mean every?" in done.stderr) == (2, True)
+
+
 def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     done = gnsq_like(tmp_path, "demo", "--location", str(tmp_path))

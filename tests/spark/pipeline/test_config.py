@@ -60,6 +60,11 @@ stop_above = 1
 [dead_letters]
 topic = "clicks.dead"
 retries = 5
+[table]
+AWS_REGION = "eu-central-1"
+"some.thing" = true
+[maintain]
+every = "1h"
 [spark]
 spark.executor.memory = "2g"
 "spark.executor.cores" = 2
@@ -74,6 +79,8 @@ spark.executor.memory = "2g"
     assert pipeline.sink_options is not None
     assert (pipeline.sink_options.nsqd_tcp_addresses, pipeline.sink_options.retries) == (("127.0.0.1:4150",), 5)
     assert pipeline.spark == {"spark.executor.memory": "2g", "spark.executor.cores": "2"}
+    assert pipeline.table == {"AWS_REGION": "eu-central-1", "some.thing": "true"}
+    assert pipeline.maintain == {"every": "1h"}
     assert pipeline.title == "all"
 
 
@@ -157,7 +164,8 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
     ("change", "said"),
     [
         ("locatoin = 'x'", "there is no locatoin; did you mean location?"),
-        ("format = 'csv'", "it must be one of parquet, delta"),
+        ("format = 'csv'", "it must be one of parquet, delta, iceberg"),
+        ("table.uri = 'x'", "table='uri': only the formats delta and iceberg have options"),
         ("format = 5", "it must be text"),
         ("trigger = 'often'", "trigger='often': it must be a duration such as"),
         ("trigger = -1", "it cannot be negative"),

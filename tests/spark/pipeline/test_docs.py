@@ -17,6 +17,7 @@ from gnsq_like.cli.pipeline import pipeline as command
 from gnsq_like.spark.options import duration
 from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import KEPT, LEAST_TO_JUDGE
+from gnsq_like.spark.pipeline.maintenance import MaintainOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
 
 PAGE = page("pipeline.rst")
@@ -88,3 +89,8 @@ def test_the_statuses_are_the_command_s() -> None:
     written = " ".join(section(PAGE, "When something is wrong").split())
     for status in ("0 all", "1 it failed under way", "2 it could not begin", "130"):
         assert status in told and status in written, status
+
+
+def test_the_keys_of_the_care_of_tables() -> None:
+    named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Care of the tables"), re.MULTILINE))
+    assert named == {each.name for each in fields(MaintainOptions)}

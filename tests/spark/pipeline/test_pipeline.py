@@ -402,8 +402,6 @@ def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path:
     away = {"nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": "127.0.0.1:1"}
     with pytest.raises(HTTPError, match=r"127\.0\.0\.1:1"):
         run_pipeline(pipeline_for(nsqd, tmp_path, "begin", source=away), spark=spark)
-    with pytest.raises(InvalidOption, match="this Spark has no Delta"):
-        run_pipeline(pipeline_for(nsqd, tmp_path, "begin", format="delta"), spark=spark)
     (tmp_path / "file").write_text("")
     nowhere = pipeline_for(nsqd, tmp_path, "begin", checkpoint=str(tmp_path / "file" / "checkpoint"))
     with pytest.raises(NotBegun, match=r"cannot write to .*/file: (Not a directory|File exists)"):

@@ -1,0 +1,75 @@
+"""The tables of a pipeline that have atomic commits, and what must be so before a run writes to them.
+
+None of this needs Spark to run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnsq_like.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from gnsq_like.spark.pipeline.config import Pipeline
+    from gnsq_like.spark.tables.committed_table import CommittedTable
+
+#: What lies in the place of a table of each format.
+_SIGNS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg": "metadata/*.metadata.json"}
+
+
+def table_of(pipeline: Pipeline) -> CommittedTable | None:
+    """The pipeline's table; None for one of plain Parquet files. Raises InvalidOption."""
+    if pipeline.format == "parquet":
+        return None
+    from gnsq_like.spark.tables.committed_table import open_table
+
+    home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
+    return open_table(
+        pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=dict(pipeline.table)
+    )
+
+
+def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
+    """Raise InvalidOption if the table has another format, or readers could not read it once it has this schema.
+
+    For a table of plain Parquet files, ``kept_schema.check_kept`` does the second, in Spark's file systems.
+
+    :raises TableError: it cannot be read
+    """
+    _check_format(pipeline)
+    table = table_of(pipeline)
+    columns = table.columns() if table is not None else None
+    if columns is None:
+        return
+    from pyspark.sql.types import BinaryType
+
+    from gnsq_like.spark.pipeline.kept_schema import BODY, refuse_change
+    from gnsq_like.spark.tables.columns import added_in_map
+
+    if BODY not in columns.names:
+        raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
+    old, new = columns[BODY].dataType, schema or BinaryType()
+    refuse_change(old, new, pipeline.place("data"), pipeline.schema)
+    added = added_in_map(old, new) if pipeline.format == "delta" else None
+    if added is not None:
+        raise InvalidOption(
+            "parse.schema",
+            pipeline.schema,
+            f"a field is added to the values of the MAP {added.removesuffix('{}')}, and readers by deltalake could not "
+            f"read the table's older rows then. Add the field elsewhere, or begin a new table: give data another place",
+        )
+
+
+def _check_format(pipeline: Pipeline) -> None:
+    place = pipeline.place("data")
+    if not place.startswith("file://"):
+        return
+    directory = Path(place.removeprefix("file://"))
+    for kind, sign in _SIGNS.items():
+        if kind != pipeline.format and next(directory.glob(sign), None) is not None:
+            raise InvalidOption(
+                "format", pipeline.format, f"{directory} holds a table of the format {kind}: give data another place"
+            )

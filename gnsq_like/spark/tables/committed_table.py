@@ -1,0 +1,130 @@
+"""Adding a batch to a table once, whatever is repeated, killed, or run twice.
+
+A table remembers the last batch of each **application**: a query that writes to it. Spark repeats at most the last
+batch of a query, so the numbers that are committed only grow.
+
+1. The table has the batch already: nothing is written.
+2. Tasks write new files. A process that is killed now leaves orphans, and the batch is written again.
+3. ``commit`` reads the table's state, looks for the batch again, and adds the files together with the number. The
+   commit fails if the table has changed since it was read; then it begins anew. So of two drivers with the same batch,
+   one commits it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.tables.data_file import DataFile, file_system
+from gnsq_like.spark.tables.errors import BatchOutOfOrder, TableError
+from gnsq_like.spark.tables.parquet_files import write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+#: How often a commit is tried that others overtake, and the seconds between the first two; the pauses double.
+_TRIES, _PAUSE = 12, 0.02
+
+
+class CommittedTable(Protocol):
+    """A table of one format at one place."""
+
+    #: Where its files are.
+    url: str
+
+    def columns(self) -> StructType | None:
+        """Its columns; None if there is no table yet. Raises TableError."""
+
+    def prepare(self, columns: StructType) -> None:
+        """Create the table, or add the columns and fields that it lacks. Raises TableError."""
+
+    def stored(self, columns: StructType) -> StructType:
+        """The types in which the table has these columns."""
+
+    def last_batch(self, application: str) -> int | None:
+        """The last batch of an application that is committed; None if there is none. Raises TableError."""
+
+    def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
+        """Add a batch; False if another process has done so. Raises TableError."""
+
+
+def append(table: CommittedTable, rows: DataFrame, application: str, number: int, at: datetime) -> bool:
+    """Add the rows of a batch, all of which are of one hour; False if the table has the batch already.
+
+    :param application: the query and the table
+    :param number: the batch's number in the query
+    :param at: a time in the hour
+    :raises TableError: it cannot be written, or has a later batch
+    """
+    if is_committed(table.url, table.last_batch(application), number):
+        return False
+    table.prepare(rows.schema)
+    from pyspark.sql import functions as F
+
+    stored = table.stored(rows.schema)
+    files = write_files(rows.select(*[F.col(each.name).cast(each.dataType) for each in stored]), table.url, at)
+    check_files(table.url, files)
+    return table.commit(application, number, files) if files else True
+
+
+def is_committed(url: str, last: int | None, number: int) -> bool:
+    """Whether the batch is the last one that the table has; raises BatchOutOfOrder if it has later ones."""
+    if last is None or last < number:
+        return False
+    if last > number:
+        raise BatchOutOfOrder(
+            f"{url} has batch {last} of this query, and batch {number} was to be written: another run uses the "
+            f"checkpoint, or an older copy of the checkpoint was put back"
+        )
+    return True
+
+
+def check_files(url: str, files: Sequence[DataFile]) -> None:
+    """Raise TableError if a file is not there in full: a table that lists it could not be read."""
+    system, root = file_system(url)
+    found = system.get_file_info([f"{root}/{each.path}" for each in files])
+    for info, file in zip(found, files, strict=True):
+        if info.size != file.size:
+            raise TableError(
+                f"the file {url}/{file.path} was written by a task and is not here in full: {url} must be a place "
+                f"that all machines share"
+            )
+
+
+def keep_trying(attempt: Callable[[], bool], conflicts: tuple[type[Exception], ...], url: str) -> bool:
+    """Try a commit until no other one overtakes it; returns its result. Raises TableError."""
+    for number in range(_TRIES):
+        try:
+            return attempt()
+        except conflicts as exc:
+            last = exc
+            time.sleep(_PAUSE * 2**number * random.random())
+    raise TableError(f"{url} cannot be changed: others change it all the time: {last}")
+
+
+def open_table(kind: str, url: str, *, title: str, home: str, options: dict[str, str] | None = None) -> CommittedTable:
+    """The table of a format at a place, which need not exist.
+
+    :param kind: "delta" or "iceberg"
+    :param title: the table's name in a catalog, unless the options give one
+    :param home: the URL of the directory where a catalog may be made
+    :param options: for delta the options of the object store, for iceberg the catalog's, both by their libraries' names
+    :raises InvalidOption: a package is missing, or an option
+    """
+    try:
+        if kind == "delta":
+            from gnsq_like.spark.tables.delta import DeltaLakeTable
+
+            return DeltaLakeTable(url, options or {})
+        from gnsq_like.spark.tables.iceberg import open_iceberg
+
+        return open_iceberg(url, title=title, home=home, options=options or {})
+    except ModuleNotFoundError as exc:
+        raise InvalidOption(
+            "format", kind, f'{exc.name} is not installed; the format needs it: pip install "gnsq-like[{kind}]"'
+        ) from exc

@@ -1,0 +1,75 @@
+"""Data files: their names, the hour that each belongs to, and the file systems they are in.
+
+::
+
+    <table>/date=2026-11-21/hour=13/part-<uuid>.parquet
+
+Directories help people who look at them, and the care of tables; readers go by the table's own log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from pyarrow import fs
+
+#: The relative path of a data file.
+_PATH = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})/part-[0-9a-f]{32}\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file with rows of one hour."""
+
+    #: Relative to the table.
+    path: str
+    #: Bytes.
+    size: int
+    rows: int
+    #: The smallest and greatest values and the number of nulls, as Delta has them.
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """Date and hour, as text."""
+        found = _PATH.fullmatch(self.path)
+        assert found is not None
+        return {"date": found[1], "hour": found[2]}
+
+
+def hour_directory(at: datetime) -> str:
+    """The directory of an hour, relative to its table."""
+    utc = at.astimezone(UTC)
+    return f"date={utc:%Y-%m-%d}/hour={utc.hour}"
+
+
+def new_path(at: datetime) -> str:
+    """A path for a new file, relative to its table."""
+    return f"{hour_directory(at)}/part-{uuid4().hex}.parquet"
+
+
+def is_data_file(path: str) -> bool:
+    """Whether a relative path is one of :func:`new_path`."""
+    return _PATH.fullmatch(path) is not None
+
+
+def file_system(url: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URL, and its path there. Credentials are those of the environment."""
+    if urlsplit(url).scheme == "file":
+        # Not from_uri: Spark does not decode the characters of a path.
+        return fs.LocalFileSystem(), url.removeprefix("file://")
+    system, path = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
+    return system, path
+
+
+def directories(url: str) -> list[str]:
+    """The names of the directories in a directory; empty if there is no such directory."""
+    system, path = file_system(url)
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return [each.base_name for each in found if each.type == fs.FileType.Directory]

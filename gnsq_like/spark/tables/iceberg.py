@@ -1,0 +1,218 @@
+"""Apache Iceberg by the package pyiceberg, with any catalog that pyiceberg has.
+
+The batch's number is a property of the table, set in the transaction that adds the files; it outlives the snapshots.
+pyiceberg's own retries are off: they repeat a transaction on a new state without a look at what that has, and so
+committed a batch twice. (docs/internals S10)
+
+A table's schema in Spark's types is a property, too: Iceberg has no TINYINT and SMALLINT.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.tables.columns import lacks, storable
+from gnsq_like.spark.tables.committed_table import is_committed, keep_trying
+from gnsq_like.spark.tables.data_file import DataFile
+from gnsq_like.spark.tables.errors import TableError
+
+#: The column by whose hour the table is partitioned.
+PARTITION = "seen_at"
+#: The options for the table's name in the catalog, and for the catalog's own name, which a SQL catalog keeps with its
+#: tables. The other options are the catalog's.
+IDENTIFIER, CATALOG = "identifier", "catalog"
+
+_SCHEMA = "gnsq-like.schema"
+_BATCH = "gnsq-like.batch."
+_PROPERTIES = {
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    # One metadata file a commit: old ones go, so that they do not pile up.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "write.parquet.compression-codec": "snappy",
+}
+
+
+def conflicts() -> tuple[type[Exception], ...]:
+    """What a commit that another one has overtaken raises, or one whose outcome is unknown."""
+    conflicts: tuple[type[Exception], ...] = (CommitFailedException, CommitStateUnknownException)
+    try:
+        from sqlalchemy.exc import OperationalError  # SQLite's file is locked for a moment
+    except ModuleNotFoundError:
+        return conflicts
+    return (*conflicts, OperationalError)
+
+
+def open_iceberg(url: str, *, title: str, home: str, options: Mapping[str, str]) -> IcebergTable:
+    """The table of a catalog: the one of the options, or else SQLite's file ``catalog.db`` in ``home``.
+
+    :raises InvalidOption: there is no catalog
+    """
+    if urlsplit(url).scheme == "file" and re.search("[#?%]", url):
+        raise InvalidOption("format", "iceberg", f"its place cannot have the characters # ? % in its name: {url}")
+    given = dict(options)
+    identifier = given.pop(IDENTIFIER, "") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
+    if not re.fullmatch(r"[^.]+(\.[^.]+)+", identifier):
+        raise InvalidOption(f"table.{IDENTIFIER}", identifier, "it must be a namespace and a name, such as nsq.clicks")
+    file = None
+    if not {"uri", "type", "py-catalog-impl"} & given.keys():
+        if urlsplit(home).scheme != "file":
+            raise InvalidOption("table.uri", None, "it must be given: the catalog, such as https://host/catalog")
+        file = Path(home.removeprefix("file://"), "catalog.db")
+        given |= {"type": "sql", "uri": f"sqlite:///{file}"}
+    return IcebergTable(url, identifier, given.pop(CATALOG, "nsq"), given, file)
+
+
+class IcebergTable:
+    """An Iceberg table.
+
+    :param url: the directory of its data and its metadata
+    :param identifier: its name in the catalog
+    :param catalog_name: the catalog's name
+    :param properties: the catalog's
+    :param file: the catalog's file, if that is made when the table is
+    """
+
+    def __init__(
+        self, url: str, identifier: str, catalog_name: str, properties: Mapping[str, str], file: Path | None = None
+    ) -> None:
+        self.url = url
+        self.identifier = identifier
+        self._catalog_name = catalog_name
+        self._properties = dict(properties)
+        self._file = file
+        self._catalog: Catalog | None = None
+        #: The columns that the table is known to have.
+        self._prepared: StructType | None = None
+
+    def catalog(self) -> Catalog:
+        """The catalog; raises TableError."""
+        if self._catalog is None:
+            try:
+                if self._file is not None:
+                    self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._catalog = load_catalog(self._catalog_name, **self._properties)
+            except Exception as exc:  # of whatever the catalog is made of
+                raise self._unusable(exc) from exc
+        return self._catalog
+
+    def _unusable(self, exc: Exception) -> TableError:
+        text = str(exc).strip().partition("\n")[0]
+        return TableError(f"the Iceberg table {self.identifier} at {self.url} cannot be used: {text}")
+
+    def load(self) -> Table | None:
+        """The table's present state; None if there is no table. Raises TableError."""
+        if self._file is not None and not self._file.exists():
+            return None
+        catalog = self.catalog()
+        try:
+            return catalog.load_table(self.identifier)
+        except NoSuchTableError:
+            return None
+        except Exception as exc:
+            raise self._unusable(exc) from exc
+
+    def columns(self) -> StructType | None:
+        table = self.load()
+        if table is None:
+            return None
+        kept = table.properties.get(_SCHEMA)
+        if kept is None:
+            raise TableError(f"the Iceberg table {self.identifier} was not made by a pipeline: take another name")
+        return StructType.fromJson(json.loads(kept))
+
+    def stored(self, columns: StructType) -> StructType:
+        found = storable(columns, without_small=True)
+        assert isinstance(found, StructType)
+        return found
+
+    def prepare(self, columns: StructType) -> None:
+        wanted = storable(columns)
+        assert isinstance(wanted, StructType)
+        if self._prepared == wanted:
+            return
+        found = self.columns()
+        schema = to_arrow_schema(self.stored(columns), timezone="UTC")
+        try:
+            if found is None:
+                self._create(schema, wanted)
+            elif lacks(found, wanted):
+                keep_trying(lambda: self._add(schema, wanted), conflicts(), self.url)
+        except TableError:
+            raise
+        except Exception as exc:
+            raise self._unusable(exc) from exc
+        self._prepared = wanted
+
+    def _create(self, schema: pa.Schema, columns: StructType) -> None:
+        catalog = self.catalog()
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(self.identifier.rpartition(".")[0])
+        properties = {**_PROPERTIES, _SCHEMA: columns.json()}
+        create = catalog.create_table_transaction
+        with (
+            suppress(TableAlreadyExistsError),  # another process did the same
+            create(self.identifier, schema, location=self.url, properties=properties) as transaction,
+            transaction.update_spec() as spec,
+        ):
+            spec.add_field(PARTITION, HourTransform(), f"{PARTITION}_hour")
+
+    def _add(self, schema: pa.Schema, columns: StructType) -> bool:
+        table = self.load()
+        assert table is not None
+        with table.transaction() as transaction:
+            with transaction.update_schema() as update:
+                update.union_by_name(schema)
+            transaction.set_properties({_SCHEMA: columns.json()})
+        return True
+
+    def last_batch(self, application: str) -> int | None:
+        table = self.load()
+        return None if table is None else _last_batch(table, application)
+
+    def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
+        paths = [f"{self.url}/{each.path}" for each in files]
+
+        def attempt() -> bool:
+            table = self.load()
+            assert table is not None
+            if is_committed(self.url, _last_batch(table, application), number):
+                return False
+            with table.transaction() as transaction:
+                transaction.add_files(paths, check_duplicate_files=False)
+                transaction.set_properties({_BATCH + application: str(number)})
+            return True
+
+        try:
+            return keep_trying(attempt, conflicts(), self.url)
+        except TableError:
+            raise
+        except Exception as exc:
+            raise self._unusable(exc) from exc
+
+
+def _last_batch(table: Any, application: str) -> int | None:
+    found = table.properties.get(_BATCH + application)
+    return None if found is None else int(found)

@@ -1,0 +1,45 @@
+"""Files that no table has are removed once they are old, and no others."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from gnsq_like.spark.tables.cleaning import UNTRACKED_AGE, clean
+from gnsq_like.spark.tables.data_file import DataFile, is_data_file, new_path
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def make(table: Path, path: str, age: timedelta) -> str:
+    file = table / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    written = (NOW - age).timestamp()
+    os.utime(file, (written, written))
+    return path
+
+
+def test_only_old_files_of_ours_that_nobody_tracks_are_removed(tmp_path: Path) -> None:
+    at, hour = datetime(2026, 11, 21, 13, 59, tzinfo=UTC), timedelta(hours=1)
+    orphan, other = (make(tmp_path, new_path(at), UNTRACKED_AGE + hour) for _ in range(2))
+    young = make(tmp_path, new_path(at), UNTRACKED_AGE - hour)
+    foreign = make(tmp_path, "date=2026-11-21/hour=13/batch=0-000001/part-0.parquet", UNTRACKED_AGE + hour)
+    tracked: list[str] = []
+
+    def known() -> set[str]:
+        # What is committed while the files are listed counts.
+        tracked.append(other)
+        return set(tracked)
+
+    assert clean(f"file://{tmp_path}", is_data_file, known, NOW) == [orphan]
+    assert [(tmp_path / each).exists() for each in (orphan, other, young, foreign)] == [False, True, True, True]
+    assert clean(f"file://{tmp_path}/none", is_data_file, known, NOW) == []
+
+
+def test_the_name_of_a_file_has_its_hour_in_utc() -> None:
+    path = new_path(datetime.fromisoformat("2026-11-22T00:30:00+01:00"))
+    assert path.startswith("date=2026-11-21/hour=23/part-") and is_data_file(path)
+    assert DataFile(path, 1, 1).partition == {"date": "2026-11-21", "hour": "23"}
+    assert not is_data_file(path + "x") and not is_data_file("x" + path)

@@ -1,0 +1,89 @@
+"""Tables with atomic commits, written without Spark, and read by what others wrote: deltalake, pyiceberg and DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from gnsq_like.spark.pipeline.ddl import schema_of
+from gnsq_like.spark.tables.committed_table import CommittedTable, open_table
+from gnsq_like.spark.tables.data_file import DataFile
+from gnsq_like.spark.tables.parquet_files import write_file
+
+Kind = Literal["delta", "iceberg"]
+KINDS: tuple[Kind, ...] = ("delta", "iceberg")
+
+AT = datetime(2026, 11, 21, 13, 59, 50, 123456, UTC)
+APPLICATION = "0b0e/data"
+
+
+def columns(body: str = "number BIGINT") -> StructType:
+    """The columns of a small table."""
+    return schema_of(f"id STRING, seen_at TIMESTAMP, body STRUCT<{body}>")
+
+
+def open_at(kind: Kind, directory: Path) -> CommittedTable:
+    """The table in a directory, with its catalog if it has one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return open_table(kind, f"file://{directory}/data", title="clicks", home=f"file://{directory}")
+
+
+def rows_of(numbers: Sequence[int], at: datetime = AT) -> list[dict[str, Any]]:
+    """Rows of the small table."""
+    return [{"id": f"{number:016x}", "seen_at": at, "body": {"number": number}} for number in numbers]
+
+
+def write(table: CommittedTable, rows: list[dict[str, Any]], kind: StructType, at: datetime = AT) -> list[DataFile]:
+    """Write a file, which no commit has yet."""
+    schema = to_arrow_schema(table.stored(kind), timezone="UTC")
+    file = write_file(iter([pa.RecordBatch.from_pylist(rows, schema)]), table.url, at)
+    assert file is not None
+    return [file]
+
+
+def add(table: CommittedTable, number: int, numbers: Sequence[int], at: datetime = AT) -> bool:
+    """Write and commit a batch of the small table."""
+    return table.commit(APPLICATION, number, write(table, rows_of(numbers, at), columns(), at))
+
+
+def read(kind: Kind, directory: Path) -> list[dict[str, Any]]:
+    """All rows, by the library of the format."""
+    if kind == "delta":
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(directory / "data")).execute("SELECT * FROM t")
+        rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+        return [{name: value for name, value in row.items() if name not in {"date", "hour"}} for row in rows]
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db")
+    rows = catalog.load_table("nsq.clicks").scan().to_arrow().to_pylist()
+    return rows
+
+
+def duckdb_rows(kind: Kind, directory: Path, query: str = "SELECT * FROM {table}") -> list[tuple[Any, ...]]:
+    """The rows of a query, by DuckDB."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        for name in ("avro", kind):
+            package = Path(import_module(f"duckdb_extension_{name}").__path__[0])
+            [extension] = package.rglob(f"{name}.duckdb_extension")
+            connection.load_extension(str(extension))
+        place = f"{directory}/data" if kind == "delta" else metadata_of(directory)
+        return connection.sql(query.format(table=f"{kind}_scan('{place}')")).fetchall()
+
+
+def metadata_of(directory: Path) -> str:
+    """Where an Iceberg table's present metadata is."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db")
+    return catalog.load_table("nsq.clicks").metadata_location
