@@ -24,7 +24,7 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
     """The pipeline's table; None for one of plain Parquet files. Raises InvalidOption."""
     if pipeline.format == "parquet":
         return None
-    from gnsq_like.spark.tables.committed_table import open_table
+    from gnsq_like.spark.tables.opening import open_table
 
     home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
     return open_table(

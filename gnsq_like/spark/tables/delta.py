@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
@@ -107,7 +108,7 @@ class DeltaLakeTable:
 
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         now = int(time.time() * 1000)
-        actions = [
+        actions: list[Any] = [
             AddAction(each.path, each.size, each.partition, now, True, json.dumps(dict(each.stats))) for each in files
         ]
         properties = CommitProperties(app_transactions=[Transaction(application, number, now)])

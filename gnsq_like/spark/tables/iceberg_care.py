@@ -68,7 +68,7 @@ def _load(table: IcebergTable) -> Table:
 def _drop(table: IcebergTable, first: datetime) -> Iterator[str]:
     """Delete earlier rows: whole files, since each has one hour."""
     utc = first.astimezone(UTC)
-    earlier = LessThan(PARTITION, utc.isoformat())
+    earlier = LessThan(PARTITION, utc.isoformat())  # type: ignore[call-arg, arg-type]
 
     def delete() -> bool:
         loaded = _load(table)

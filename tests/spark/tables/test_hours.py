@@ -29,7 +29,9 @@ def write(table: Path, batch: int, rows: pa.Table, hour: Hour = HOUR, **options:
     directory = table / hour.path / f"batch=0123-{batch:06d}"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"part-{len(list(directory.iterdir()))}.parquet"
-    parquet.write_table(rows, path, **options)
+    unfinished = table / "unfinished"  # as Spark's committer does, so that readers see whole files
+    parquet.write_table(rows, unfinished, **options)
+    unfinished.rename(path)
     return path
 
 
