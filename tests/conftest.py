@@ -9,11 +9,17 @@ import pytest
 
 from tests.support import scale
 from tests.support.summary import leave_out, pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
-from tests.support.time_limit import pytest_configure, pytest_runtest_protocol, pytest_timeout_set_timer
+from tests.support.time_limit import (
+    pytest_configure,
+    pytest_runtest_makereport,
+    pytest_runtest_protocol,
+    pytest_timeout_set_timer,
+)
 
 #: Hooks that pytest takes from here; scale has the hypothesis profiles.
 __all__ = [
     "pytest_configure",
+    "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_sessionfinish",
     "pytest_terminal_summary",

@@ -45,6 +45,14 @@ def test_that_fails(hangs_as_it_cleans_up):
     raise AssertionError
 """
 
+FAILING_AT_LENGTH = """
+import time
+
+def test_that_fails():
+    __tracebackhide__ = lambda excinfo: time.sleep(1.5)  # asked when the failure is reported
+    raise AssertionError("at length")
+"""
+
 
 def run(directory: Path, *modules: str) -> str:
     """The output of pytest in two processes, with our settings and a limit of a second."""
@@ -72,6 +80,12 @@ def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
     assert "2 failed, 1 passed" in output, output
     for place in (">       gevent.sleep(3600)", ">       while True:"):
         assert place in output, f"nothing says where they hung:\n{output}"
+
+
+def test_a_failure_that_takes_long_to_put_into_words_does_not_end_the_run(tmp_path: Path) -> None:
+    output = run(tmp_path, FAILING_AT_LENGTH)
+    assert "AssertionError: at length" in output, output
+    assert "1 failed" in output, output
 
 
 def test_what_hangs_in_spite_of_its_failure_is_named_and_the_run_ends(tmp_path: Path) -> None:

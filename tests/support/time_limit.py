@@ -79,6 +79,19 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure is the end of the limit; pytest-timeout's cancelling comes only when pytest has put it into words.
+
+    That takes a while on a busy machine, and an exception in it would end the whole run.
+    """
+    if call.excinfo is not None and (cancel := getattr(item, "cancel_timeout", None)) is not None:
+        cancel()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     # Not with pytest-timeout's cancelling: that comes with the first failure, before fixtures clean up.
     try:
