@@ -56,17 +56,21 @@ def add(table: CommittedTable, number: int, numbers: Sequence[int], at: datetime
 
 def read(kind: Kind, directory: Path) -> list[dict[str, Any]]:
     """All rows, by the library of the format."""
+    rows: list[dict[str, Any]] = read_columns(kind, directory, "*").to_pylist()
+    return [{name: value for name, value in row.items() if name not in {"date", "hour"}} for row in rows]
+
+
+def read_columns(kind: Kind, directory: Path, *columns: str) -> pa.Table:
+    """These columns, by the library of the format."""
     if kind == "delta":
         from deltalake import DeltaTable, QueryBuilder
 
-        found = QueryBuilder().register("t", DeltaTable(directory / "data")).execute("SELECT * FROM t")
-        rows: list[dict[str, Any]] = pa.table(found).to_pylist()
-        return [{name: value for name, value in row.items() if name not in {"date", "hour"}} for row in rows]
+        query = f"SELECT {', '.join(columns)} FROM t"
+        return pa.table(QueryBuilder().register("t", DeltaTable(directory / "data")).execute(query))
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db")
-    rows = catalog.load_table("nsq.clicks").scan().to_arrow().to_pylist()
-    return rows
+    return catalog.load_table("nsq.clicks").scan(selected_fields=columns).to_arrow()
 
 
 def duckdb_rows(kind: Kind, directory: Path, query: str = "SELECT * FROM {table}") -> list[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """The whole command, killed with SIGKILL again and again, and the content of its tables in the end.
 
-``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [real]`` does it by hand and prints figures.
+``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [FORMAT] [real]`` does it by hand, with figures.
+Tables of Delta and Iceberg are maintained and read all the while (``Beside``).
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnsq_like import NsqdHTTPClient
+from gnsq_like.spark.pipeline import load_pipeline
+from gnsq_like.spark.pipeline.maintenance import maintain_tables
+from tests.support.committed_tables import KINDS, Kind, read_columns
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.progress import wait_for_changes
 from tests.support.spark_sessions import ROOT, environment
@@ -66,12 +73,13 @@ def fill(nsqd: Running, count: int) -> None:
         client.multi_publish("clicks", [click(number) for number in range(start, min(start + _CHUNK, count))])
 
 
-def write_config(nsqd: Running, directory: Path, most: int) -> Path:
+def write_config(nsqd: Running, directory: Path, most: int, format: str = "parquet") -> Path:
     """Configure a pipeline for these clicks; nsqd soon delivers the messages of a killed run again."""
     path = directory / "pipeline.toml"
     path.write_text(
         f"""
 location = "out"
+format = "{format}"
 [source]
 topic = "clicks"
 channel = "table"
@@ -158,7 +166,62 @@ def _batches(checkpoint: Path) -> int:
     return sum(path.name.isdigit() for path in offsets.iterdir()) if offsets.exists() else 0
 
 
-def read(nsqd: Running, directory: Path) -> Outcome:
+class Beside:
+    """Maintains a table of Delta or Iceberg, and reads it, in threads beside all runs.
+
+    All rows of a batch have the same ``seen_at``: so a reader that has seen a part of a batch sees more of it later.
+    """
+
+    def __init__(self, config: Path, kind: Kind) -> None:
+        self._pipeline = replace(load_pipeline(config), maintain={"compact_after": "0", "keep_versions": "1h"})
+        self._kind = kind
+        self._directory = config.parent / "out"
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(each,)) for each in (self._maintain, self._look)]
+        self.reads = 0
+        self.maintained: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self._seen: dict[Any, int] = {}
+
+    def __enter__(self) -> Beside:
+        for each in self._threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for each in self._threads:
+            each.join()
+
+    def _run(self, step: Callable[[], None]) -> None:
+        while not self._is_over.wait(0.2):
+            try:
+                step()
+            except Exception as exc:
+                self.errors.append(repr(exc))
+
+    def _maintain(self) -> None:
+        # As if the present hour were over.
+        now = datetime.now(UTC) + timedelta(hours=2)
+        for line in maintain_tables(self._pipeline, now=now):
+            self.maintained.update({" ".join(word for word in line.split() if word.isalpha()): 1})
+
+    def _look(self) -> None:
+        sign = "data/_delta_log" if self._kind == "delta" else "data/metadata"
+        if not (self._directory / sign).exists():
+            return
+        found = read_columns(self._kind, self._directory, "seen_at", "id")
+        batches = Counter(found["seen_at"].to_pylist())
+        for seen_at, count in self._seen.items():
+            if batches[seen_at] != count:
+                self.errors.append(f"{batches[seen_at]} rows of {seen_at}, and {count} before")
+        if len(set(found["id"].to_pylist())) != len(found):
+            self.errors.append("rows are there twice")
+        self._seen = dict(batches)
+        self.reads += bool(batches)
+
+
+def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
     """Read the tables, without Spark."""
     from pyarrow import dataset
 
@@ -167,7 +230,9 @@ def read(nsqd: Running, directory: Path) -> Outcome:
         rows: list[dict[str, Any]] = found.to_table(columns=columns).to_pylist()
         return rows
 
-    data = table("data", ["body", "id", "nsqd_address", "topic"])
+    columns = ["body", "id", "nsqd_address", "topic"]
+    kind = next((each for each in KINDS if each == format), None)
+    data = read_columns(kind, directory / "out", *columns).to_pylist() if kind else table("data", columns)
     metrics = table("metrics", ["messages", "rejected", "attempts", "latencies", "minute", "batch"])
     rejected = table("rejected", ["body"])
     client = NsqdHTTPClient(nsqd.http_address)
@@ -201,14 +266,19 @@ def main() -> None:
     """Fill an nsqd, kill runs, and print figures."""
     count, kills, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     directory.mkdir(parents=True)
-    with running_nsqd("real" if sys.argv[4:] else "process") as nsqd:
+    kind = next((each for each in KINDS if each in sys.argv), None)
+    with running_nsqd("real" if "real" in sys.argv else "process") as nsqd:
         fill(nsqd, count)
-        config = write_config(nsqd, directory, max(1000, count // 20))
+        config = write_config(nsqd, directory, max(1000, count // 20), kind or "parquet")
         began = time.monotonic()
-        for line in run_killed(config, kills, random.Random(), 1800):
-            print(line, flush=True)
+        with Beside(config, kind) if kind else nullcontext() as beside:
+            for line in run_killed(config, kills, random.Random(), 1800):
+                print(line, flush=True)
         print(f"{time.monotonic() - began:.1f} s in all")
-        outcome = read(nsqd, directory)
+        if beside is not None:
+            print(f"{beside.reads} reads, maintained: {dict(beside.maintained)}, errors: {beside.errors}")
+            assert not beside.errors
+        outcome = read(nsqd, directory, kind or "parquet")
         print(f"table {outcome.data.total()}, different {len(outcome.data)}, identities {outcome.identities}")
         print(f"rejected {outcome.rejected.total()}, dead letters {outcome.letters}, metrics {outcome.messages}")
         check(outcome, count)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 #: How often a commit is tried that others overtake, and the seconds between the first two; the pauses double.
-_TRIES, _PAUSE = 12, 0.02
+_TRIES, _PAUSE = 10, 0.02
 
 
 class CommittedTable(Protocol):

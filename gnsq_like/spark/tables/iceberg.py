@@ -70,7 +70,7 @@ def open_iceberg(url: str, *, title: str, home: str, options: Mapping[str, str])
 
     :raises InvalidOption: there is no catalog
     """
-    if urlsplit(url).scheme == "file" and re.search("[#?%]", url):
+    if urlsplit(url).scheme == "file" and re.search("[#?%]", url + home):
         raise InvalidOption("format", "iceberg", f"its place cannot have the characters # ? % in its name: {url}")
     given = dict(options)
     identifier = given.pop(IDENTIFIER, "") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
@@ -81,7 +81,7 @@ def open_iceberg(url: str, *, title: str, home: str, options: Mapping[str, str])
         if urlsplit(home).scheme != "file":
             raise InvalidOption("table.uri", None, "it must be given: the catalog, such as https://host/catalog")
         file = Path(home.removeprefix("file://"), "catalog.db")
-        given |= {"type": "sql", "uri": f"sqlite:///{file}"}
+        given |= {"type": "sql", "uri": f"sqlite:///{file}?timeout=60"}
     return IcebergTable(url, identifier, given.pop(CATALOG, "nsq"), given, file)
 
 

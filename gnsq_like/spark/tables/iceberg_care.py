@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from gnsq_like.spark.tables.cleaning import clean
@@ -68,7 +67,7 @@ def _load(table: IcebergTable) -> Table:
 def _drop(table: IcebergTable, first: datetime) -> Iterator[str]:
     """Delete earlier rows: whole files, since each has one hour."""
     utc = first.astimezone(UTC)
-    earlier = LessThan(PARTITION, utc.isoformat())  # type: ignore[call-arg, arg-type]
+    earlier = f"{PARTITION} < '{utc.isoformat()}'"
 
     def delete() -> bool:
         loaded = _load(table)

@@ -15,8 +15,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.committed_tables import KINDS
+from tests.support.committed_tables import Kind as CommittedKind
 from tests.support.daemons import Kind, running_nsqd, wait_for
-from tests.support.pipeline_killing import check, fill, read, run_killed, running, running_pipeline, write_config
+from tests.support.pipeline_killing import (
+    Beside,
+    check,
+    fill,
+    read,
+    run_killed,
+    running,
+    running_pipeline,
+    write_config,
+)
 from tests.support.spark_sessions import ROOT
 
 pytest.importorskip("pyspark")
@@ -42,6 +53,20 @@ def test_killed_five_times_everything_is_there_once(tmp_path: Path, kind: Kind) 
         outcome = read(nsqd, tmp_path)
     assert len(said) == 6
     check(outcome, COUNT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_beside_compaction_and_a_reader_no_batch_is_seen_in_part(tmp_path: Path, kind: CommittedKind) -> None:
+    pytest.importorskip("deltalake")
+    pytest.importorskip("pyiceberg")
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, 20_000)
+        config = write_config(nsqd, tmp_path, 2_000, kind)
+        with Beside(config, kind) as beside:
+            run_killed(config, 3, random.Random(), 300)
+        check(read(nsqd, tmp_path, kind), 20_000)
+    assert beside.errors == []
+    assert beside.reads
 
 
 SUBMIT = """
