@@ -1,5 +1,7 @@
 """A RecordingProducer is used like a Producer, and keeps the published messages."""
 
+import asyncio
+
 import pytest
 
 from gnsq_like import Producer
@@ -56,3 +58,11 @@ def test_after_close_it_takes_nothing():
     with pytest.raises(NotRunning):
         producer.multi_publish("t", [b"x"])
     assert producer.outbox == []
+
+
+def test_publishes_from_asyncio_are_recorded_too():
+    producer = RecordingProducer()
+    asyncio.run(producer.apublish("t", b"x", defer=1.5))
+    assert producer.outbox == [Published("t", b"x", 1.5)]
+    with pytest.raises(InvalidBody):
+        asyncio.run(producer.apublish("t", b""))

@@ -1,10 +1,12 @@
 """The Flask extension in one process: settings, publishing, recording, handlers, the embedded nsqd."""
 
+import asyncio
 import json
 import re
 import threading
 import uuid
 
+import gevent
 import pytest
 from flask import Flask, current_app
 
@@ -75,6 +77,16 @@ def test_there_is_no_outbox_if_messages_are_sent():
     make_app(nsq, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     with pytest.raises(RuntimeError, match="NSQ_RECORD"):
         nsq.outbox  # noqa: B018
+
+
+def test_asynchronous_views_publish():
+    nsq = NSQ()
+    app = make_app(nsq)
+    with nsq.embedded(app) as nsqd:
+        call = gevent.get_hub().threadpool.spawn(lambda: asyncio.run(nsq.apublish("clicks", {"button": "red"})))
+        call.get(timeout=60)
+        [message] = nsqd.messages("clicks", "look", count=1)
+    assert message.body == b'{"button": "red"}'
 
 
 # -- bodies -----------------------------------------------------------------------------------------
