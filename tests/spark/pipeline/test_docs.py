@@ -19,6 +19,8 @@ from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import KEPT, LEAST_TO_JUDGE
 from gnsq_like.spark.pipeline.maintenance import MaintainOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
+from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.watch.run_metrics import PROBLEMS
 
 PAGE = page("pipeline.rst")
 PLACES = {"data", "rejected", "metrics", "checkpoint"}
@@ -87,10 +89,19 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
 def test_the_statuses_are_the_command_s() -> None:
     told = " ".join(CliRunner().invoke(command, ["run", "--help"]).output.split())
     written = " ".join(section(PAGE, "When something is wrong").split())
-    for status in ("0 all", "1 it failed under way", "2 it could not begin", "130"):
+    for status in ("0 all", "1 it failed under way", "2 it could not begin", "3 all", "130"):
         assert status in told and status in written, status
 
 
 def test_the_keys_of_the_care_of_tables() -> None:
     named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Care of the tables"), re.MULTILINE))
     assert named == {each.name for each in fields(MaintainOptions)}
+
+
+def test_every_key_and_alert_of_watch_is_there() -> None:
+    watching = section(PAGE, "Watching a run")
+    assert set(re.findall(r"^``(\w+)``  ", watching, re.MULTILINE)) == {
+        each.metadata["name"] for each in fields(WatchOptions)
+    }
+    for name in PROBLEMS:
+        assert f"``{name}``" in watching, name
