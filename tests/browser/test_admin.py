@@ -154,7 +154,7 @@ def test_pipelines_and_one_that_is_away(browser: Any, cluster: RunningCluster, t
             visitor.until(lambda: "running" in visitor.find("#p-1").text)
             visitor.until(lambda: "no answer" in visitor.find("#p-2").text)
             visitor.look("topics-with-pipelines")
-            visitor.find("#p-1").click()
+            browsing.load_by(browser, lambda: browsing.click(visitor.find("#p-1")))
             visitor.says("away since")
             visitor.look("pipelines-watched")
             run.look(30, {"nsqd-1.example.com:4150": 150_000, long_name: None}, times=2)

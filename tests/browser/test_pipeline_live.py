@@ -13,8 +13,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from selenium.webdriver.support.wait import WebDriverWait
-
+from tests.support import browsing
 from tests.support.run_states import Run, running_status
 
 pytestmark = pytest.mark.browser
@@ -55,7 +54,7 @@ def look(browser: Any, name: str) -> None:
 
 
 def says(browser: Any, text: str) -> None:
-    WebDriverWait(browser, 20).until(lambda _: text in browser.find_element("css selector", "body").text)
+    browsing.until(browser, lambda: text in browser.find_element("css selector", "body").text)
 
 
 def test_the_page_follows_the_run(browser: Any, run: Run, address: str) -> None:
