@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,7 +54,7 @@ def wait_until(made: Site, is_so: Callable[[Any], bool], name: str = "clicks") -
     """Ask until the pipeline is so."""
 
     def asked() -> bool:
-        made.run(made.pipelines.ask, 0.0)
+        made.run(made.pipelines.ask, time.time())
         return is_so(made.pipelines.present[name])
 
     wait_for(asked, "the pipeline")
@@ -107,7 +108,7 @@ def test_one_that_is_away_keeps_its_figures_and_is_an_alert(nsqd: Running, run: 
             wait_until(made, lambda found: found.is_well)
             server.close()
             wait_until(made, lambda found: bool(found.problem))
-            made.run(made.pipelines.ask, 0.0)
+            made.run(made.pipelines.ask, time.time())
             assert "clicks no answer since" in text_of(client, "/topics")
             assert "lag 10s" in text_of(client, "/topics")
             page = text_of(client, "/pipelines")

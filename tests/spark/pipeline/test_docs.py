@@ -61,7 +61,7 @@ def test_the_figures() -> None:
     assert f"{MOST_ATTEMPTS} standing for {MOST_ATTEMPTS} or more" in PAGE
 
 
-FILES = [block for block in blocks(PAGE, "toml") if "location = " in block]
+FILES = [block for block in blocks(PAGE, "toml") if "[source]" in block]
 
 
 @pytest.mark.parametrize("text", [*FILES, (DOCS.parent / "examples" / "spark_clicks" / "pipeline.toml").read_text()])
@@ -75,11 +75,11 @@ def test_the_files_are_pipelines(tmp_path: Path, text: str) -> None:
 
 
 def test_the_python_compiles_and_the_commands_exist() -> None:
-    assert len(blocks(PAGE)) == 3
+    assert len(blocks(PAGE)) == 4
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
-    assert {name for name, _ in called} == {"run", "report", "demo"}
+    assert {name for name, _ in called} == {"run", "report", "maintain", "demo"}
     for name, arguments in called:
         told = CliRunner().invoke(command, [name, "--help"]).output
         for option in re.findall(r"--[a-z-]+", arguments):
