@@ -1,7 +1,7 @@
 """Directives that write parts of the reference from the code, so that it cannot differ.
 
 ``.. options:: module:Class``  the options of a class: name, type, default, bounds, and the ``#:`` comment above each
-``.. metrics::``               the metrics of Readers, Producers and the supervisor
+``.. metrics::``               the metrics of Readers, Producers, the supervisor, and pipelines
 ``.. client-flags::``          the flags that the tools share, which their ``--help`` does not list
 
 An option becomes a ``setting``, a metric a ``metric``: objects of Sphinx, with an anchor, in the index and the search.
@@ -124,6 +124,11 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     from gnsq_like import Producer, Reader
     from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.spark.source.plan import Depth
+    from gnsq_like.spark.staging.offsets import TopicChannel
+    from gnsq_like.spark.watch.options import WatchOptions
+    from gnsq_like.spark.watch.run_metrics import StatusCollector
+    from gnsq_like.spark.watch.run_status import RunStatus
     from gnsq_like.tools.supervisor import figures
 
     registry = CollectorRegistry()
@@ -132,7 +137,12 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     collected.watch_producer(Producer("127.0.0.1:4150"))
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = figures._Collector({"workers": [worker], "wanted": 1, "restarts": {}})
-    for family in [*registry.collect(), *supervisor.collect()]:
+    pipeline = RunStatus("pipeline", WatchOptions(), now=0.0)
+    pipeline.look(
+        {TopicChannel("topic", "channel"): {"127.0.0.1:4150": Depth(0)}}, (), is_busy=False, duplicates=0, now=1.0
+    )
+    run = StatusCollector(pipeline.current)
+    for family in [*registry.collect(), *supervisor.collect(), *run.collect()]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
         yield name, family.type, family.documentation, ", ".join(labels)

@@ -41,6 +41,9 @@ class AdminOptions:
     #: Further clusters by name: addresses of nsqlookupds, or of nsqds after "nsqd:".
     clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    #: Spark pipelines whose status is shown, by name: the address of each one's ``http_address``.
+    pipelines: Mapping[str, str] = field(default_factory=dict)
+
     #: Users that may change something; empty: everybody may.
     admin_users: tuple[str, ...] = ()
     #: The header that names the user, believed from trusted_proxies only.
@@ -139,6 +142,10 @@ class AdminOptions:
             if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
                 raise InvalidOption("clusters", name, "a name consists of letters, digits, - and _")
             check_addresses(split_kind(addresses)[1])
+        for name, address in self.pipelines.items():
+            if not (name.isprintable() and name.strip() == name != "" and len(name) <= 64):
+                raise InvalidOption("pipelines", name, "a name is printable and has at most 64 characters")
+            check_addresses(address)
         self._check_pair("http_client_tls")
         self._check_pair("nsqd_tls")
         self._check_pair("tls")

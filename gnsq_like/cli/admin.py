@@ -34,6 +34,7 @@ HELP = {
     "lookupd_http_addresses": "HTTP address of a nsqlookupd; may be given several times",
     "nsqd_http_addresses": "HTTP address of an nsqd, instead of nsqlookupds; may be given several times",
     "clusters": "a further cluster: NAME=<nsqlookupd>,... or NAME=nsqd:<nsqd>,...; may be given several times",
+    "pipelines": "a Spark pipeline whose status is shown: NAME=ADDRESS, its http_address; may be given several times",
     "admin_users": "user that may change something; may be given several times; default: everybody",
     "acl_http_header": "header that names the user, believed from --trusted-proxy only",
     "trusted_proxies": "address or network whose acl-http-header is believed, or unix; may be given several times",
@@ -75,7 +76,7 @@ HELP = {
 
 #: Options that repeat, whose flags are no plain singular; and those that are tables.
 _FLAGS = {"trusted_proxies": "trusted-proxy", "dead_letter_suffixes": "dead-letter-suffix"}
-_TABLES = ("clusters",)
+_TABLES = ("clusters", "pipelines")
 #: Flags and names of nsqadmin without an effect here.
 _IGNORED = frozenset({"verbose", "dev_static_dir"})
 
@@ -94,11 +95,23 @@ def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[s
     return found
 
 
+def _pipelines(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """NAME=ADDRESS as a mapping."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, address = each.partition("=")
+        if not (name and equals and address):
+            raise click.BadParameter(f"{each!r} is not NAME=ADDRESS")
+        found[name] = address
+    return found
+
+
 def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     name, default, text = field.name, field.default, HELP[field.name]
     flag = _FLAGS.get(name, name.replace("_", "-"))
     if name in _TABLES:
-        return click.option(f"--{flag.removesuffix('s')}", name, multiple=True, callback=_clusters, help=text)
+        read: Any = _clusters if name == "clusters" else _pipelines
+        return click.option(f"--{flag.removesuffix('s')}", name, multiple=True, callback=read, help=text)
     shown: dict[str, Any] = {"default": default, "show_default": default not in ("", ()), "help": text}
     if isinstance(default, tuple):
         if name not in _FLAGS:

@@ -9,7 +9,8 @@ import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +18,14 @@ from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
 
+if TYPE_CHECKING:
+    from gnsq_like.spark.pipeline import Snapshot
+
 #: Modules that the commands need besides those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
+
+#: The exit status of a run that has written everything and passed a threshold of [watch].
+THRESHOLD_STATUS = 3
 
 #: Seconds: a century, more than any pipeline has run.
 _EVER = 100 * 366 * 86400
@@ -58,8 +65,21 @@ _CONFIG = click.option(
     show_default=True,
     help="The level of Spark's own log on stderr.",
 )
+@click.option(
+    "--http-address",
+    metavar="ADDRESS",
+    help="Serve a live page, /metrics, /healthz and /status here, as 127.0.0.1:9160; instead of [watch] http_address.",
+)
 @click.option("--quiet", is_flag=True, help="Print the result only.")
-def run(path: str, available_now: bool, master: str | None, report: str | None, spark_log: str, quiet: bool) -> None:
+def run(
+    path: str,
+    available_now: bool,
+    master: str | None,
+    report: str | None,
+    spark_log: str,
+    http_address: str | None,
+    quiet: bool,
+) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, or, with --available-now, until all is written.
 
     \b
@@ -67,6 +87,7 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
       0    all messages are written
       1    it failed under way; nothing is lost, start it again
       2    it could not begin: wrong configuration, no nsqd, no Java
+      3    all messages are written, and at the end a threshold of [watch] was passed
       130  ended by Ctrl-C or SIGTERM; nothing is lost
     """
     from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
@@ -80,15 +101,25 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
             # It reports the end of Java at length; the user gets our sentence.
             logging.getLogger("py4j").setLevel(logging.CRITICAL)
         loaded = load_pipeline(path)
+        if http_address is not None:
+            loaded = replace(loaded, watch={**loaded.watch, "http_address": http_address})
         if report is not None:
             check_report(report)
+        shown: list[str] = []
+
+        def update(snapshot: Snapshot) -> None:
+            if snapshot.http_address and not shown:
+                shown.append(snapshot.http_address)
+                view.say(f"Watch it at http://{snapshot.http_address}/")
+            view.update(snapshot)
+
         with make_view(PipelineLayout(), quiet=quiet) as view:
             view.say(f"Rows of {loaded.title} go to {loaded.place('data')}; Spark takes some seconds to start.")
             last = run_pipeline(
                 loaded,
                 master=master,
                 available_now=available_now or None,
-                watch=view.update,
+                watch=update,
                 stop=lambda: bool(stopped),
                 log_level=spark_log,
             )
@@ -101,6 +132,10 @@ def run(path: str, available_now: bool, master: str | None, report: str | None, 
     if stopped:
         click.echo(f"Ended by {stopped[0]}.", err=True)
         raise SystemExit(INTERRUPTED_STATUS)
+    if last.problems:
+        for problem in last.problems:
+            click.echo(f"Threshold passed: {problem}.", err=True)
+        raise SystemExit(THRESHOLD_STATUS)
 
 
 @pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")

@@ -74,6 +74,8 @@ ROOMS = {
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.
     # deadletter: what a pipeline rejects has the envelope that all dead letters have.
     "spark": room(only=PUBLIC | {"options", "wire.names", "deadletter"}),
+    # A server in a thread of its own, and webhooks: what the admin has of them, too.
+    "spark.watch": room(only=PUBLIC | {"runtime", "http", "server", "spark"}),
     # Below the source, which stages its messages there.
     "spark.staging": room(only=LEAVES),
     # Below the pipeline, which says what is written and when the tables are cared for.

@@ -143,6 +143,7 @@ class _Routes:
         self._page("/nodes/<node>", "node", screens.node)
         self._page("/counter", "counter", screens.counter)
         self._page("/lookup", "lookup", screens.lookup)
+        self._page("/pipelines", "pipelines", screens.pipelines)
         self._page("/activity", "activity", screens.activity)
         self._page("/render", "render", screens.render)
         self._page("/static/<name>", "static", self._static)

@@ -73,7 +73,10 @@ class Renderer:
         )
         self._templates.filters |= {
             name: getattr(words, name)
-            for name in ("number", "compact", "rate", "span", "drain", "latency", "clock", "moment", "size")
+            for name in (
+                *("number", "compact", "rate", "span", "drain", "latency", "clock", "moment", "size"),
+                *("share", "seconds"),
+            )
         }
         self._templates.filters["uptime"] = words.span
         self._templates.globals |= {"bar": bar, "ident": id, "version": VERSION, "own_version": __version__}
@@ -107,6 +110,7 @@ class Renderer:
             "cluster": view.cluster,
             "warnings": [*dict.fromkeys([*view.overview.warnings, *page.warnings])],
             "alert_count": view.alert_count,
+            "pipelines": [*view.pipelines.present.values()],
             "link": self.link,
             "asset": lambda name: f"{self.link('static', name=name)}?v={self.assets.version(name)}",
             "sorted": sorted_by,

@@ -80,6 +80,9 @@ class Screens:
     def activity(self) -> Response:
         return self.show("activity", lambda view: others.activity_page(view, self._site.audit.recent()))
 
+    def pipelines(self) -> Response:
+        return self.show("pipelines", others.pipelines_page)
+
     def missing(self, path: str = "") -> Response:
         """For a path that is none."""
 
@@ -104,9 +107,9 @@ class Screens:
         """
         site = self._site
         identity = site.identity
-        view = View(site.options, site.cluster, site.recorder, dict(request.args), identity.may_write)
+        view = View(site.options, site.cluster, site.recorder, dict(request.args), identity.may_write, site.pipelines)
         note = _read_note()
-        kept_by = (g.cluster, request.full_path, identity, self.renderer.link("topics"))
+        kept_by = (g.cluster, request.full_path, identity, self.renderer.link("topics"), site.pipelines.rounds)
         kept = kept and note is None
 
         def build() -> Page | str:

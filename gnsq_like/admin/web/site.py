@@ -18,6 +18,7 @@ from gnsq_like.admin.records.audit import AuditLog
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.graphite import Graphite
+from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
 from gnsq_like.admin.web.operations import Operations, Target
@@ -45,6 +46,9 @@ class Site:
         self.operations = Operations(self.core, self.audit, self._notifications)
         self._alerts = Webhooks(options.alert_webhooks, options.http_client_request_timeout, self._call)
         self.core.on_start += [self._notifications.run, self._alerts.run]
+        self.pipelines = Pipelines(options.pipelines, self.core.pipeline_client, self._alerts.send)
+        self.core.on_start.append(self.pipelines.run)
+        self.core.on_stop.append(self.pipelines.close)
         store = Store(options.history_file) if options.history_file else None
         #: By cluster.
         self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}

@@ -68,6 +68,20 @@ def latency(nanoseconds: float) -> str:
     return f"{nanoseconds:.0f} ns"
 
 
+def seconds(value: float | None) -> str:
+    """A latency in seconds: 12 ms, 3.4 s, 2m 5s."""
+    if value is None or value != value:
+        return _MISSING
+    return span(value) if value >= 60 else latency(value * 1e9)
+
+
+def share(value: float | None) -> str:
+    """A part of a whole, in percent."""
+    if value is None or value != value:
+        return _MISSING
+    return f"{value:.0%}" if value == 0 or value >= 0.1 else f"{max(value, 0.0001):.2%}"
+
+
 def clock(at: float) -> str:
     """A time of day."""
     try:

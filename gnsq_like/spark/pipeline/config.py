@@ -19,6 +19,7 @@ from gnsq_like.spark.options import SourceOptions, duration, parse_options
 from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.watch.options import WatchOptions
 
 #: The possible formats of the table.
 FORMATS = ("parquet", "delta", "iceberg")
@@ -29,7 +30,7 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "table", "maintain", "spark")
+_TABLES = ("source", "transform", "dead_letters", "table", "maintain", "watch", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
@@ -84,6 +85,8 @@ class Pipeline:
     rejected: str = ""
     metrics: str = ""
     checkpoint: str = ""
+    #: How the run is watched: where its status is served, thresholds, webhooks (docs/pipeline.rst).
+    watch: Mapping[str, str] = field(default_factory=dict)
     #: Settings of Spark, if the run starts a session of its own.
     spark: Mapping[str, str] = field(default_factory=dict)
 
@@ -113,7 +116,13 @@ class Pipeline:
             reason = "the stage must be reachable from Python: a shared path, s3://, gs:// or abfs://"
             raise InvalidOption("source.stagingLocation", options.staging_location, reason)
         _check_columns(options)
-        self.sink_options  # noqa: B018
+        self.sink_options, self.watch_options  # noqa: B018
+
+    @property
+    def watch_options(self) -> WatchOptions:
+        """How the run is watched, read; raises InvalidOption."""
+        found: WatchOptions = _parsed(WatchOptions, self.watch, "watch")
+        return found
 
     def _check_tables(self) -> None:
         places: dict[str, str] = {}

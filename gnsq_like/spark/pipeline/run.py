@@ -28,6 +28,7 @@ from gnsq_like.spark.pipeline.leisure import Leisure
 from gnsq_like.spark.pipeline.maintenance import maintain_options
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
+from gnsq_like.spark.pipeline.watched import Watch, watched
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Snapshot:
     #: How many messages wait in nsqd; None if no nsqd answers.
     depth: int | None = None
     is_over: bool = False
+    #: Where the status is served; "" for nowhere.
+    http_address: str = ""
+    #: What is wrong by the thresholds of ``watch``, as sentences.
+    problems: tuple[str, ...] = ()
 
 
 def run_pipeline(
@@ -104,18 +109,18 @@ def run_pipeline(
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
-    with (
-        claimed(pipeline.place("checkpoint")),
-        own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
-    ):
-        if stop():
-            return Snapshot(is_over=True)
-        run = _Run(pipeline, session, daemons)
-        run.start(pipeline.available_now if available_now is None else available_now)
-        try:
-            return run.follow(watch, stop)
-        finally:
-            run.end()
+    with claimed(pipeline.place("checkpoint")), watched(pipeline) as watching:
+        if watching.address:
+            watch(Snapshot(http_address=watching.address))
+        with own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session:
+            if stop():
+                return Snapshot(is_over=True)
+            run = _Run(pipeline, session, daemons, watching)
+            run.start(pipeline.available_now if available_now is None else available_now)
+            try:
+                return run.follow(watch, stop)
+            finally:
+                run.end()
 
 
 def check_settings(pipeline: Pipeline) -> None:
@@ -164,7 +169,7 @@ def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
 class _Run:
     """One query from start to end."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons) -> None:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons, watching: Watch) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._daemons = daemons
@@ -172,7 +177,8 @@ class _Run:
         self._writer: BatchWriter | None = None
         self._leisure = Leisure(pipeline)
         self._query: StreamingQuery | None = None
-        self._snapshot = Snapshot()
+        self._watching = watching
+        self._snapshot = Snapshot(http_address=watching.address)
         #: Monotonic times of the start, and of the last check of nsqd's depth.
         self._started = self._depth_at = 0.0
         #: Batches that were written and not counted yet; a thread of Spark fills it.
@@ -210,6 +216,7 @@ class _Run:
         except Exception as exc:
             raise failure(exc, self._places) from exc
         writer.belongs_to(self._query.id)
+        self._watching.runs()
         self._started = time.monotonic()
         self._past.append((self._started, 0))
 
@@ -253,8 +260,12 @@ class _Run:
 
     def _last_snapshot(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         snapshot = self._snapshot
+        self._watching.end()
         self._snapshot = replace(
-            snapshot, rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0, is_over=True
+            snapshot,
+            rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0,
+            is_over=True,
+            problems=self._watching.problems,
         )
         watch(self._snapshot)
         return self._snapshot
@@ -265,6 +276,7 @@ class _Run:
         snapshot = self._snapshot
         while self._written:
             batch = self._written.popleft()
+            self._watching.wrote(batch.rows)
             snapshot = replace(
                 snapshot,
                 batches=snapshot.batches + 1,
@@ -284,12 +296,24 @@ class _Run:
             depth = sum(each.messages for each in depths.values()) if depths else None
             if self._query is not None:
                 self._read_reports(self._query)
+                self._look(self._query)
         self._snapshot = replace(
             snapshot,
             seconds=now - self._started,
             rate=(snapshot.messages - before) / (now - then) if now > then else 0.0,
             depth=depth,
             duplicates=self._snapshot.duplicates,
+            problems=self._watching.problems,
+        )
+
+    def _look(self, query: StreamingQuery) -> None:
+        """Report how much waits in each nsqd."""
+        status = query.status
+        self._watching.look(
+            self._daemons.last_depths,
+            self._daemons.away,
+            duplicates=self._snapshot.duplicates,
+            is_busy=status["isTriggerActive"] and status["isDataAvailable"],
         )
 
     def _read_reports(self, query: StreamingQuery) -> None:
@@ -299,6 +323,7 @@ class _Run:
             if report["batchId"] <= self._reported:
                 continue
             self._reported = report["batchId"]
+            self._watching.did(report)
             for operator in report["stateOperators"]:
                 duplicates += operator["customMetrics"].get("numDroppedDuplicateRows", 0)
                 self._too_late += operator["numRowsDroppedByWatermark"]

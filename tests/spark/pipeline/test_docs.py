@@ -19,6 +19,8 @@ from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import KEPT, LEAST_TO_JUDGE
 from gnsq_like.spark.pipeline.maintenance import MaintainOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
+from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.watch.run_metrics import PROBLEMS
 
 PAGE = page("pipeline.rst")
 PLACES = {"data", "rejected", "metrics", "checkpoint"}
@@ -59,7 +61,7 @@ def test_the_figures() -> None:
     assert f"{MOST_ATTEMPTS} standing for {MOST_ATTEMPTS} or more" in PAGE
 
 
-FILES = [block for block in blocks(PAGE, "toml") if "location = " in block]
+FILES = [block for block in blocks(PAGE, "toml") if "[source]" in block]
 
 
 @pytest.mark.parametrize("text", [*FILES, (DOCS.parent / "examples" / "spark_clicks" / "pipeline.toml").read_text()])
@@ -73,11 +75,11 @@ def test_the_files_are_pipelines(tmp_path: Path, text: str) -> None:
 
 
 def test_the_python_compiles_and_the_commands_exist() -> None:
-    assert len(blocks(PAGE)) == 3
+    assert len(blocks(PAGE)) == 4
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
-    assert {name for name, _ in called} == {"run", "report", "demo"}
+    assert {name for name, _ in called} == {"run", "report", "maintain", "demo"}
     for name, arguments in called:
         told = CliRunner().invoke(command, [name, "--help"]).output
         for option in re.findall(r"--[a-z-]+", arguments):
@@ -87,10 +89,19 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
 def test_the_statuses_are_the_command_s() -> None:
     told = " ".join(CliRunner().invoke(command, ["run", "--help"]).output.split())
     written = " ".join(section(PAGE, "When something is wrong").split())
-    for status in ("0 all", "1 it failed under way", "2 it could not begin", "130"):
+    for status in ("0 all", "1 it failed under way", "2 it could not begin", "3 all", "130"):
         assert status in told and status in written, status
 
 
 def test_the_keys_of_the_care_of_tables() -> None:
     named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Care of the tables"), re.MULTILINE))
     assert named == {each.name for each in fields(MaintainOptions)}
+
+
+def test_every_key_and_alert_of_watch_is_there() -> None:
+    watching = section(PAGE, "Watching a run")
+    assert set(re.findall(r"^``(\w+)``  ", watching, re.MULTILINE)) == {
+        each.metadata["name"] for each in fields(WatchOptions)
+    }
+    for name in PROBLEMS:
+        assert f"``{name}``" in watching, name

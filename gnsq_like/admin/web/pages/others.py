@@ -1,4 +1,4 @@
-"""Lookup, and what happened: changes, alerts, and the audit log."""
+"""Lookup, Spark pipelines, and what happened: changes, alerts, and the audit log."""
 
 from __future__ import annotations
 
@@ -35,13 +35,18 @@ def lookup_page(view: View) -> Page:
     return Page("lookup.html", "Lookup", values, warnings)
 
 
+def pipelines_page(view: View) -> Page:
+    """The Spark pipelines that are watched."""
+    return Page("pipelines.html", "Pipelines", {})
+
+
 def activity_page(view: View, audit: list[dict[str, Any]]) -> Page:
     """What changed, what is wrong, and who did what.
 
     :param audit: the last actions, the newest first
     """
     values = {
-        "alerts": sorted(view.recorder.alerts.items(), key=lambda item: -item[1]),
+        "alerts": sorted([*view.recorder.alerts.items(), *view.pipelines.alerts.items()], key=lambda item: -item[1]),
         "changes": view.recorder.changes.recent(100),
         "audit": [entry for entry in audit if entry.get("cluster", "") == view.cluster.name][:100],
         "watches": view.options.history,

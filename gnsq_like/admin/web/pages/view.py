@@ -10,6 +10,7 @@ from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
+from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.drawing import spark
 
 #: Seconds for which viewers share an overview.
@@ -28,6 +29,7 @@ class View:
     #: The query's parameters.
     query: Mapping[str, str]
     may_write: bool
+    pipelines: Pipelines
     overview: Overview = field(init=False)
     #: The line of totals, and the number of alerts.
     totals: dict[str, Any] = field(init=False)
@@ -38,7 +40,7 @@ class View:
         self.overview = self.cluster.overview(SHARED_SECONDS)
         self.recorder.add(self.overview)
         self.totals = self._totals()
-        self.alert_count = len(self.recorder.alerts)
+        self.alert_count = len(self.recorder.alerts) + len(self.pipelines.alerts)
 
     def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, Any]:
         """Small graphs of a series, by metric."""

@@ -1,0 +1,204 @@
+"""The Spark pipelines whose status is watched (docs/pipeline.rst): asked every few seconds, in the core's thread.
+
+Pages read what the last round found, so a pipeline that does not answer delays none of them. Its last figures stay, and
+the page says how old they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import gevent
+
+from gnsq_like.admin.history.changes import Alert
+from gnsq_like.admin.upstream.rounds import Upstreams
+from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.decode import Malformed, list_of, value_of
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two rounds, and for one.
+EVERY, TIMEOUT = 5.0, 3.0
+#: Rounds in a row in which a pipeline must not answer to be an alert, and answer to end it.
+_IN_A_ROW = 2
+#: Bytes of an answer, and what of it is kept: characters of a text, and of problems and nsqds so many.
+MAX_ANSWER_BYTES = 1 << 20
+_MOST_TEXT, _MOST_PROBLEMS, _MOST_NSQDS = 300, 20, 500
+
+
+@dataclass(frozen=True)
+class PipelineNsqd:
+    """An nsqd of a topic; ``away_since`` is None while it answers."""
+
+    topic: str
+    channel: str
+    address: str
+    depth: float | None
+    in_flight: float | None
+    away_since: float | None
+
+
+@dataclass(frozen=True)
+class PipelineFigures:
+    """What a pipeline says of itself. Durations are in seconds; None is unknown."""
+
+    state: str
+    #: ok, failing or starting.
+    status: str
+    problems: tuple[str, ...]
+    lag: float | None
+    depth: float | None
+    rate: float | None
+    rejected_share: float | None
+    latency: Mapping[str, float | None]
+    messages: float | None
+    rejected: float | None
+    batches: float | None
+    started_at: float | None
+    nsqds: tuple[PipelineNsqd, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline at one moment."""
+
+    name: str
+    address: str
+    #: Those of its last answer; None before the first one.
+    figures: PipelineFigures | None = None
+    #: When it answered last, and why it does not now; "" if it does, or was not asked yet.
+    answered_at: float | None = None
+    problem: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it answers, and nothing is wrong with it."""
+        return not self.problem and self.figures is not None and self.figures.status == "ok"
+
+
+class PipelineClient(HTTPClient):
+    """Asks a run of a pipeline."""
+
+    def status(self) -> PipelineFigures:
+        """Its figures. May switch."""
+        return self._get_object("/status", {}, read_figures)
+
+
+class Pipelines:
+    """All pipelines. Belongs to the core's thread, but :attr:`present` may be read anywhere.
+
+    :param addresses: "host:port" or URLs, by name
+    :param make: makes a client for an address and a timeout
+    :param send: sends an alert to its webhooks
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        make: Callable[[str, float], PipelineClient],
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._upstreams = Upstreams(make, TIMEOUT)
+        self._send = send
+        #: By name; replaced as a whole.
+        self.present: Mapping[str, Pipeline] = {name: Pipeline(name, address) for name, address in addresses.items()}
+        #: Rounds so far.
+        self.rounds = 0
+        #: Which do not answer, and since when.
+        self.alerts: Mapping[Alert, float] = {}
+        #: How often in a row each did, or did not, unlike before.
+        self._in_a_row: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Greenlet of the core's thread: ask. May switch."""
+        while self.present:
+            try:
+                self.ask(time.time())
+            except Exception:
+                logger.exception("asking the pipelines failed")
+            gevent.sleep(EVERY)
+
+    def ask(self, now: float) -> None:
+        """Ask all of them once. May switch."""
+        found = self._upstreams.ask((each.address for each in self.present.values()), PipelineClient.status)
+        self.present = {
+            name: replace(known, figures=found.answers[known.address], answered_at=now, problem="")
+            if known.address in found.answers
+            else replace(known, problem=str(found.failures[known.address]))
+            for name, known in self.present.items()
+        }
+        self.rounds += 1
+        for each in self.present.values():
+            self._watch(each, now)
+
+    def _watch(self, pipeline: Pipeline, now: float) -> None:
+        alert = Alert("pipeline_down", f"pipeline {pipeline.name} does not answer", node=pipeline.address)
+        if bool(pipeline.problem) == (alert in self.alerts):
+            self._in_a_row.pop(pipeline.name, None)
+            return
+        count = self._in_a_row[pipeline.name] = self._in_a_row.get(pipeline.name, 0) + 1
+        if count < _IN_A_ROW:
+            return
+        del self._in_a_row[pipeline.name]
+        begins = alert not in self.alerts
+        others = {each: since for each, since in self.alerts.items() if each != alert}
+        self.alerts = {**others, alert: now} if begins else others
+        self._send(
+            {
+                "alert": alert.name,
+                "state": "begins" if begins else "ends",
+                "text": alert.text,
+                "cluster": "",
+                "topic": "",
+                "channel": "",
+                "node": alert.node,
+                "timestamp": int(now),
+            }
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._upstreams.close()
+
+
+def read_figures(found: dict[str, Any]) -> PipelineFigures:
+    """The figures in a status; raises Malformed."""
+    latency = found.get("latency") or {}
+    if not isinstance(latency, dict):
+        raise Malformed('"latency" is not an object')
+    names = ("lag", "depth", "rate", "rejected_share", "messages", "rejected", "batches", "started_at")
+    return PipelineFigures(
+        state=_text(found, "state"),
+        status=_text(found, "status"),
+        problems=tuple(_text(each, "text") for each in list_of(found, "problems", dict)[:_MOST_PROBLEMS]),
+        latency={name: _number(latency, name) for name in ("p50", "p95", "p99")},
+        nsqds=tuple(islice(_nsqds(found), _MOST_NSQDS)),
+        **{name: _number(found, name) for name in names},
+    )
+
+
+def _nsqds(found: dict[str, Any]) -> Iterator[PipelineNsqd]:
+    for topic in list_of(found, "topics", dict):
+        for nsqd in list_of(topic, "nsqds", dict):
+            yield PipelineNsqd(
+                _text(topic, "topic"),
+                _text(topic, "channel"),
+                _text(nsqd, "address"),
+                *(_number(nsqd, name) for name in ("depth", "in_flight", "away_since")),
+            )
+
+
+def _text(found: dict[str, Any], name: str) -> str:
+    return value_of(found, name, str)[:_MOST_TEXT]
+
+
+def _number(found: dict[str, Any], name: str) -> float | None:
+    value = found.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise Malformed(f'"{name}" is not a number')
+    return value

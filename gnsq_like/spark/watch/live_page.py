@@ -1,0 +1,153 @@
+"""The pages of a run as a WSGI application: the page for people, ``/status``, ``/healthz``, ``/metrics`` and ``/ping``.
+
+It only reads the last status that the run has published, so it answers while Spark starts, and while the run waits.
+Everything comes from this server and nothing is inline. Nothing can be changed here. A server on the loopback address
+answers to no other names than this machine's, because others may be the doing of another site (``host_header``).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from flask import Flask, Response, jsonify, request
+from markupsafe import Markup
+
+from gnsq_like._version import __version__
+from gnsq_like.server.shared.host_header import host_of, is_ip
+from gnsq_like.spark.pipeline.report import size_text, time_text
+from gnsq_like.spark.watch.run_metrics import metrics_page
+
+_HERE = Path(__file__).parent
+#: Seconds between two refreshes of the page.
+_EVERY = 2
+#: Seconds after which a status that was not renewed is no longer believed: the run hangs.
+STALE = 60.0
+#: Units of the view box of a graph.
+_WIDTH, _HEIGHT = 120, 28
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def live_app(
+    status: Callable[[], Mapping[str, Any]], *, is_local: bool, clock: Callable[[], float] = time.time
+) -> Flask:
+    """The application.
+
+    :param status: returns the present status (``RunStatus.current``)
+    :param is_local: whether to refuse hosts that are not this machine
+    :param clock: the time of day
+    """
+    app = Flask("gnsq_like.spark.watch", root_path=str(_HERE), static_url_path="/static", static_folder="static")
+    app.jinja_env.undefined = jinja2.StrictUndefined
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.jinja_env.filters |= {"time": _time, "size": size_text, "number": _number, "clock": _clock, "share": _share}
+    app.jinja_env.globals |= {"spark": _spark, "version": __version__, "every": _EVERY}
+
+    def checked() -> Mapping[str, Any]:
+        return _checked(status(), clock())
+
+    def page() -> str:
+        return app.jinja_env.get_template("live.html").render(status=checked(), now=clock())
+
+    def health() -> tuple[Response, int]:
+        found = checked()
+        names = ("pipeline", "status", "state", "problems", "lag", "depth", "updated_at")
+        return jsonify({name: found[name] for name in names}), 200 if found["status"] == "ok" else 503
+
+    def whole() -> Response:
+        return jsonify({name: value for name, value in checked().items() if name not in ("latencies", "history")})
+
+    def metrics() -> Response:
+        return Response(metrics_page(checked()), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    app.add_url_rule("/", "page", page)
+    app.add_url_rule("/healthz", "health", health)
+    app.add_url_rule("/status", "status", whole)
+    app.add_url_rule("/metrics", "metrics", metrics)
+    app.add_url_rule("/ping", "ping", lambda: Response("OK", content_type="text/plain; charset=utf-8"))
+    app.before_request(_refusal if is_local else lambda: None)
+    app.after_request(_finish)
+    return app
+
+
+def _checked(status: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """The status; one that says so if the run has not renewed it."""
+    age = now - status["updated_at"]
+    if status["state"] != "running" or age <= STALE:
+        return status
+    text = f"the run has not looked at anything for {time_text(age)}"
+    problem = {"name": "stale", "text": text, "topic": "", "since": status["updated_at"]}
+    return {**status, "status": "failing", "problems": [*status["problems"], problem]}
+
+
+def _refusal() -> Response | None:
+    host = host_of(request.headers.get("Host", ""))
+    if host is not None and (is_ip(host) or host in {"localhost", socket.gethostname().lower()}):
+        return None
+    return Response("This is not a name of this server.\n", 421, content_type="text/plain; charset=utf-8")
+
+
+def _finish(response: Response) -> Response:
+    for name, value in _HEADERS.items():
+        response.headers[name] = value
+    if request.endpoint != "static":
+        response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+# -- figures as people read them ------------------------------------------------------------------------
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def _time(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "0 s" if value == 0 else time_text(value)
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0%}" if value in (0, 1) or value >= 0.1 else f"{max(value, 0.0001):.2%}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _spark(values: Sequence[float | None], label: str) -> Markup:
+    """A small graph, from 0 to the highest value; gaps where nothing is known."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return Markup("")
+    top, step = max(*known, 1e-9), _WIDTH / (len(values) - 1)
+    runs: list[list[str]] = [[]]
+    for place, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append(f"{place * step:.1f},{_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.1f}")
+    path = " ".join(f"M{' '.join(run)}" for run in runs if len(run) > 1)
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<path d="{}" vector-effect="non-scaling-stroke"/></svg>'
+    ).format(_WIDTH, _HEIGHT, label, path)

@@ -1,0 +1,370 @@
+"""The status of a run, from what the run sees: batches that were written, and how much waits in each nsqd.
+
+Nothing here waits or does I/O; times of day are arguments. :class:`RunStatus` belongs to the thread of the run.
+Others read :attr:`RunStatus.current`, which is replaced as a whole.
+
+**Lag** is the age of the newest message that is in the table, as long as others wait. It is 0 whenever nothing waits
+and no batch is under way: after an hour without messages, the first new one does not make the table an hour late.
+
+**Latency** leaves out messages that were published before the run had finished its first batch: they waited for Spark
+to start, or for the run itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
+from gnsq_like.spark.pipeline.report import time_text
+from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.staging.offsets import TopicChannel
+from gnsq_like.spark.watch.options import WatchOptions
+
+#: Seconds over which the rate is measured, and between two points of the graphs, of which so many are kept.
+_RATE_SPAN = 60.0
+_STEP = 2.0
+_POINTS = 300
+#: Looks in a row in which something must be wrong to be a problem, and right to end it.
+_IN_A_ROW = 2
+#: Messages that are not in the table.
+_KINDS = ("rejected", "filtered")
+#: Seconds for which an nsqd is named that nsqlookupd no longer lists.
+_REMEMBERED = 3600.0
+
+
+@dataclass
+class _Seen:
+    """An nsqd of a topic."""
+
+    depth: Depth | None = None
+    #: When it last answered, and since when it has not; None while it does.
+    answered_at: float = 0.0
+    away_since: float | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with a run."""
+
+    #: A word for programs: lag, depth, rejected, nothing_came, no_nsqd, failed.
+    name: str
+    text: str
+    #: Of the problem of one topic.
+    topic: str = ""
+
+
+@dataclass
+class _Batch:
+    """A batch of the last minutes."""
+
+    at: float
+    messages: int
+    rejected: int
+    #: Messages by class of latency, without those that waited for the start.
+    latencies: Counter[int] = field(default_factory=Counter)
+
+
+class RunStatus:
+    """What is known of a run.
+
+    :param title: the pipeline's name
+    :param announce: called with each problem that begins (True) or ends (False)
+    """
+
+    def __init__(
+        self,
+        title: str,
+        options: WatchOptions,
+        now: float,
+        announce: Callable[[Problem, bool, float], object] = lambda problem, begins, at: None,
+    ) -> None:
+        self._title = title
+        self._options = options
+        self._announce = announce
+        self._state = "starting"
+        self._started_at = now
+        #: When the first batch of the run was done.
+        self._ready_at: float | None = None
+        self._counts: Counter[str] = Counter()
+        #: Messages, rejected and filtered ones.
+        self._by_topic: dict[str, Counter[str]] = {}
+        self._last: dict[str, Any] | None = None
+        #: When the newest message in the table was published, and when the last one came.
+        self._newest: float | None = None
+        self._came_at: float | None = None
+        #: When nothing waited, and no batch was under way.
+        self._clear_at: float | None = None
+        self._is_clear = False
+        #: By topic with its channel, and nsqd.
+        self._nsqds: dict[TopicChannel, dict[str, _Seen]] = {}
+        self._recent: deque[_Batch] = deque()
+        #: All since the start, for Prometheus.
+        self._latencies: Counter[int] = Counter()
+        #: Times with the messages until then.
+        self._past: deque[tuple[float, int]] = deque([(now, 0)])
+        self._history: dict[str, deque[float | None]] = {
+            name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
+        }
+        self._history_at = now
+        #: What is wrong, and since when, by name and topic.
+        self._problems: dict[tuple[str, str], tuple[Problem, float]] = {}
+        #: How often in a row each was seen that is none yet, or not seen that is still one.
+        self._in_a_row: Counter[tuple[str, str]] = Counter()
+        #: The status, for JSON. Replaced as a whole.
+        self.current: Mapping[str, Any] = {}
+        self._publish(now)
+
+    # -- what the run sees --------------------------------------------------------------------------------
+
+    def came_before(self, at: float | None) -> None:
+        """When an earlier run wrote the last batch."""
+        self._came_at = at
+
+    def runs(self, now: float) -> None:
+        """The query was started."""
+        self._state = "running"
+        self._publish(now)
+
+    def is_ready(self, at: float) -> None:
+        """A batch is done, perhaps an empty one; the first call counts."""
+        if self._ready_at is None:
+            self._ready_at = at
+
+    def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
+        """A batch was written."""
+        seen_at, at = rows[0].seen_at.timestamp(), rows[0].written_at.timestamp()
+        ready_at = self._ready_at
+        self.is_ready(at)
+        messages, rejected = sum(row.messages for row in rows), sum(row.rejected for row in rows)
+        batch = _Batch(at, messages, rejected)
+        if ready_at is not None:
+            for row in rows:
+                for index, count in row.latencies.items():
+                    if seen_at - CLASSES.middle(index) >= ready_at:
+                        batch.latencies[index] += count
+        self._recent.append(batch)
+        self._latencies += batch.latencies
+        self._counts["batches"] += 1
+        self._counts["messages"] += messages
+        self._counts["rejected"] += rejected
+        self._counts["bytes"] += sum(row.bytes for row in rows)
+        self._counts["filtered"] += sum(row.filtered for row in rows)
+        for row in rows:
+            counts = self._by_topic.setdefault(row.topic, Counter())
+            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
+        self._newest = max(self._newest or 0.0, seen_at - rows[0].lag)
+        self._came_at = seen_at
+        self._last = {
+            "number": rows[0].batch_number,
+            "messages": messages,
+            "rejected": rejected,
+            "began_at": seen_at,
+            "written_at": at,
+        }
+
+    def look(
+        self,
+        depths: Mapping[TopicChannel, Mapping[str, Depth]],
+        away: Collection[str],
+        *,
+        is_busy: bool,
+        duplicates: int,
+        now: float,
+    ) -> None:
+        """How much waits now.
+
+        :param depths: by topic with its channel, and nsqd
+        :param away: nsqds that do not answer
+        :param is_busy: whether a batch is under way
+        :param duplicates: copies that were dropped until now
+        """
+        for queue, found in depths.items():
+            self._take(self._nsqds.setdefault(queue, {}), found, away, now)
+        self._counts["duplicates"] = duplicates
+        self._is_clear = not is_busy and self._depth() == 0
+        if self._is_clear:
+            self._clear_at = now
+        self._judge(now)
+        self._publish(now)
+
+    def _take(self, known: dict[str, _Seen], found: Mapping[str, Depth], away: Collection[str], now: float) -> None:
+        for address in {*found, *known, *away}:
+            seen = known.setdefault(address, _Seen())
+            seen.depth = found.get(address)
+            if seen.depth is not None:
+                seen.answered_at, seen.away_since = now, None
+            elif seen.away_since is None:
+                seen.away_since = now
+        for address, seen in list(known.items()):
+            is_listed = address in found or address in away
+            if not is_listed and now - max(seen.answered_at, self._started_at) > _REMEMBERED:
+                del known[address]
+
+    def end(self, now: float, failure: str = "") -> None:
+        """The run is over: judge it once more, at once.
+
+        :param failure: why, if it failed
+        """
+        self._state = "failed" if failure else "ended"
+        self._judge(now, in_a_row=1)
+        if failure:
+            self._begin(Problem("failed", failure), now)
+        self._publish(now)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong now."""
+        return [problem for problem, _ in self._problems.values()]
+
+    # -- figures ------------------------------------------------------------------------------------------
+
+    def _depth(self) -> int | None:
+        known = [seen.depth.messages for found in self._nsqds.values() for seen in found.values() if seen.depth]
+        return sum(known) if known else None
+
+    def _in_flight(self) -> int | None:
+        known = [seen.depth.in_flight for found in self._nsqds.values() for seen in found.values() if seen.depth]
+        return sum(known) if known else None
+
+    def _lag(self, now: float) -> float | None:
+        if self._is_clear:
+            return 0.0
+        if self._depth() is None:
+            return None
+        since = self._started_at if self._newest is None else self._newest
+        return max(0.0, now - max(since, self._clear_at or 0.0))
+
+    def _rate(self, now: float) -> float:
+        total = self._counts["messages"]
+        if self._past[-1][0] < now:
+            self._past.append((now, total))
+        while len(self._past) > 2 and self._past[1][0] <= now - _RATE_SPAN:
+            self._past.popleft()
+        then, before = self._past[0]
+        return (total - before) / (now - then) if now > then else 0.0
+
+    def _window(self, now: float) -> list[_Batch]:
+        """The batches of the last minutes, or the last one if that was longer ago."""
+        while len(self._recent) > 1 and self._recent[0].at < now - self._options.window:
+            self._recent.popleft()
+        return list(self._recent)
+
+    def _rejected_share(self, now: float) -> float | None:
+        batches = self._window(now)
+        messages = sum(batch.messages for batch in batches)
+        return sum(batch.rejected for batch in batches) / messages if messages else None
+
+    def _latency(self, now: float) -> dict[str, float] | None:
+        latencies: Counter[int] = Counter()
+        for batch in self._window(now):
+            latencies += batch.latencies
+        if not latencies:
+            return None
+        points = {f"p{round(share * 100)}": percentile(latencies, share) for share in (0.5, 0.95, 0.99)}
+        return {**points, "messages": latencies.total()}
+
+    # -- what is wrong ------------------------------------------------------------------------------------
+
+    def _wrong(self, now: float) -> Iterable[Problem]:
+        options = self._options
+        lag, depth, share = self._lag(now), self._depth(), self._rejected_share(now)
+        if options.lag is not None and lag is not None and lag > options.lag:
+            yield Problem("lag", f"the table is {time_text(lag)} behind, more than {time_text(options.lag)}")
+        if options.depth is not None and depth is not None and depth > options.depth:
+            yield Problem("depth", f"{depth:,} messages wait, more than {options.depth:,}")
+        if options.rejected is not None and share is not None and share > options.rejected:
+            yield Problem("rejected", f"{share:.1%} of the messages are rejected, more than {options.rejected:.1%}")
+        if options.nothing_for is not None:
+            silent = now - (self._started_at if self._came_at is None else self._came_at)
+            if silent > options.nothing_for:
+                yield Problem("nothing_came", f"nothing came for {time_text(silent)}")
+        for (topic, _), found in self._nsqds.items():
+            if found and all(seen.away_since is not None for seen in found.values()):
+                yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(sorted(found))}", topic)
+
+    def _judge(self, now: float, in_a_row: int = _IN_A_ROW) -> None:
+        wrong = {(problem.name, problem.topic): problem for problem in self._wrong(now)}
+        for key in [*self._in_a_row]:
+            if (key in wrong) == (key in self._problems):
+                del self._in_a_row[key]
+        for key, problem in wrong.items():
+            if key in self._problems:
+                self._problems[key] = problem, self._problems[key][1]
+            elif self._is_due(key, in_a_row):
+                self._begin(problem, now)
+        for key in [*self._problems]:
+            if key not in wrong and self._is_due(key, in_a_row):
+                self._announce(self._problems.pop(key)[0], False, now)
+
+    def _is_due(self, key: tuple[str, str], in_a_row: int) -> bool:
+        self._in_a_row[key] += 1
+        if self._in_a_row[key] < in_a_row:
+            return False
+        del self._in_a_row[key]
+        return True
+
+    def _begin(self, problem: Problem, now: float) -> None:
+        self._problems[problem.name, problem.topic] = problem, now
+        self._announce(problem, True, now)
+
+    # -- for others ---------------------------------------------------------------------------------------
+
+    def _publish(self, now: float) -> None:
+        rate, lag, depth = self._rate(now), self._lag(now), self._depth()
+        if now - self._history_at >= 0.9 * _STEP:
+            self._history_at = now
+            for name, value in (("rate", rate), ("lag", lag), ("depth", depth)):
+                self._history[name].append(value)
+        self.current = {
+            "pipeline": self._title,
+            "state": self._state,
+            "status": "failing" if self._problems else "ok" if self._state != "starting" else "starting",
+            "problems": [
+                {"name": problem.name, "text": problem.text, "topic": problem.topic, "since": since}
+                for problem, since in self._problems.values()
+            ],
+            "started_at": self._started_at,
+            "updated_at": now,
+            **{name: self._counts[name] for name in ("messages", *_KINDS, "duplicates", "bytes", "batches")},
+            "rate": rate,
+            "lag": lag,
+            "depth": depth,
+            "in_flight": self._in_flight(),
+            "rejected_share": self._rejected_share(now),
+            "latency": self._latency(now),
+            "window": self._options.window,
+            "last_batch": self._last,
+            "last_came_at": self._came_at,
+            "topics": [
+                {**_shown(*queue, found), **self._counts_of(queue[0])} for queue, found in sorted(self._nsqds.items())
+            ],
+            "latencies": dict(self._latencies),
+            "history": {name: list(values) for name, values in self._history.items()},
+        }
+
+    def _counts_of(self, topic: str) -> dict[str, int]:
+        counts = self._by_topic.get(topic, Counter())
+        return {name: counts[name] for name in ("messages", *_KINDS)}
+
+
+def _shown(topic: str, channel: str, found: Mapping[str, _Seen]) -> dict[str, Any]:
+    """A topic of a status."""
+    known = [seen.depth for seen in found.values() if seen.depth]
+    return {
+        "topic": topic,
+        "channel": channel,
+        "depth": sum(each.messages for each in known) if known else None,
+        "in_flight": sum(each.in_flight for each in known) if known else None,
+        "nsqds": [
+            {
+                "address": address,
+                "depth": seen.depth.messages if seen.depth else None,
+                "in_flight": seen.depth.in_flight if seen.depth else None,
+                "away_since": seen.away_since,
+            }
+            for address, seen in sorted(found.items())
+        ],
+    }

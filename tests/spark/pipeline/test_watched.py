@@ -1,0 +1,126 @@
+"""Runs that are watched: what they say to those who ask, to webhooks and in the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.spark.pipeline import NotBegun, Pipeline, PipelineFailed, Snapshot, run_pipeline
+from gnsq_like.spark.pipeline.watched import watched
+from tests.support import raw
+from tests.support.daemons import Running, running_nsqd
+from tests.support.pipeline_tables import batch, written
+from tests.support.scripted_http import always, response, scripted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Nothing listens there.
+AWAY = "127.0.0.1:1"
+
+
+def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **watch: str) -> Pipeline:
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic("clicks")
+    client.create_channel("clicks", "table")
+    if bodies:
+        client.multi_publish("clicks", bodies)
+    source = {
+        "topic": "clicks",
+        "channel": "table",
+        "nsqdTcpAddresses": f"{nsqd.tcp_address},{AWAY}",
+        "nsqdHttpAddresses": f"{nsqd.http_address},{AWAY}",
+    }
+    return Pipeline(location=str(directory / "out"), source=source, schema="number INT", watch=watch)
+
+
+def bodies(good: int, bad: int = 0) -> list[bytes]:
+    return [json.dumps({"number": number}).encode() for number in range(good)] + [b"nope"] * bad
+
+
+def test_a_run_serves_its_status_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    first: list[Snapshot] = []
+    address = ""
+
+    def watch(snapshot: Snapshot) -> None:
+        nonlocal address
+        first.append(snapshot)
+        address = snapshot.http_address
+        seen.append(raw.get(address, "/status").json())
+        if seen[-1]["messages"] == 50:
+            assert (
+                b'nsq_pipeline_messages_total{pipeline="clicks",topic="clicks"} 50.0'
+                in raw.get(address, "/metrics").body
+            )
+            assert raw.get(address, "/healthz").status == 200
+
+    def stop() -> bool:
+        return bool(seen) and seen[-1]["messages"] == 50
+
+    with running_nsqd("process") as nsqd:
+        pipeline = pipeline_for(nsqd, tmp_path, bodies(50), http_address="127.0.0.1:0")
+        run_pipeline(pipeline, spark=spark, watch=watch, stop=stop)
+        [topic] = seen[-1]["topics"]
+        assert (first[0].seconds, seen[0]["state"], seen[0]["status"]) == (0, "starting", "starting")
+        assert (seen[-1]["state"], seen[-1]["status"], seen[-1]["rejected"]) == ("running", "ok", 0)
+        by_address = {each["address"]: each for each in topic["nsqds"]}
+        assert by_address[nsqd.tcp_address]["away_since"] is None
+        assert by_address[AWAY]["away_since"] is not None
+    with pytest.raises(ConnectionRefusedError):
+        raw.get(address, "/ping")
+
+
+def test_a_threshold_is_in_the_result_and_at_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd, scripted(always(response())) as endpoint:
+        watch = {"rejected": "0.05", "webhook": f"http://{endpoint.address}/hook"}
+        pipeline = pipeline_for(nsqd, tmp_path, bodies(90, bad=10), **watch)
+        last = run_pipeline(pipeline, spark=spark, available_now=True)
+        assert last.problems == ("10.0% of the messages are rejected, more than 5.0%",)
+        [asked] = endpoint.asked
+        sent = json.loads(asked.body)
+        assert sent.pop("timestamp") <= time.time()
+        assert sent == {
+            "alert": "rejected",
+            "state": "begins",
+            "text": "10.0% of the messages are rejected, more than 5.0%",
+            "pipeline": "clicks",
+            "topic": "",
+        }
+        # The next run has none of these messages.
+        NsqdHTTPClient(nsqd.http_address).multi_publish("clicks", bodies(10))
+        assert run_pipeline(pipeline, spark=spark, available_now=True).problems == ()
+
+
+def test_a_run_that_fails_says_so_to_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd, scripted(always(response())) as endpoint:
+        pipeline = pipeline_for(nsqd, tmp_path, bodies(0, bad=200), webhook=f"http://{endpoint.address}")
+        with pytest.raises(PipelineFailed, match="the schema must be wrong"):
+            run_pipeline(pipeline, spark=spark, available_now=True)
+        [asked] = endpoint.asked
+        sent = json.loads(asked.body)
+        assert (sent["alert"], sent["state"]) == ("failed", "begins")
+        assert "the schema must be wrong" in sent["text"]
+
+
+def test_an_address_that_is_taken_ends_the_run_before_spark(tmp_path: Path) -> None:
+    with running_nsqd() as nsqd:
+        pipeline = pipeline_for(nsqd, tmp_path, [], http_address=nsqd.http_address)
+        with pytest.raises(NotBegun, match="cannot serve the pipeline's status"):
+            run_pipeline(pipeline)
+
+
+def test_silence_counts_from_the_last_batch_in_the_table(tmp_path: Path) -> None:
+    made = written(tmp_path, batch(0), batch(1))
+    pipeline = Pipeline(location=made.location, source=made.source, watch={"nothing_for": "1h"})
+    with watched(pipeline) as watch:
+        watch.end()
+    # Batch 1 began years before this test runs, or after it: either way not now.
+    assert watch.status.current["last_came_at"] == batch(1)[0].seen_at.timestamp()
