@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.outboxes import ORDERS, Campaign
-from tests.support.postgres import Postgres
 from tests.support.web import Server, channel_of, get
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900 + ORDERS // 5)]
@@ -79,46 +77,25 @@ def test_what_is_wrong_is_said(project: Project, arguments: list[str], text: str
 # -- the campaign ---------------------------------------------------------------------------------------
 
 
-def _unpublished_in_file(project: Project) -> int:
-    connection = sqlite3.connect(project.database, timeout=60)
-    try:
-        query = "SELECT count(*) FROM gnsq_like_outbox_outboxmessage WHERE published_at IS NULL"
-        return int(connection.execute(query).fetchone()[0])
-    finally:
-        connection.close()
-
-
-def _unpublished_on(postgres: Postgres, database: str) -> int:
-    query = "SELECT count(*) FROM gnsq_like_outbox_outboxmessage WHERE published_at IS NULL"
-    return int(postgres.execute(query, database)[0][0])
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def outbox(request: pytest.FixtureRequest, project: Project) -> tuple[dict[str, str], Callable[[], int]]:
-    """The environment for a database, and what counts its unpublished rows."""
-    if request.param == "sqlite":
-        return {}, lambda: _unpublished_in_file(project)
-    server: Postgres = request.getfixturevalue("postgres")
-    database = server.new_database()
-    environment: dict[str, Any] = {"POSTGRES": f"{server.host},{database}"}
-    done = project.manage("migrate", "--verbosity", "0", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", **environment)
-    assert done.returncode == 0, done.stderr
-    return environment, lambda: _unpublished_on(server, database)
+UNPUBLISHED = "SELECT count(*) FROM gnsq_like_outbox_outboxmessage WHERE published_at IS NULL"
 
 
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_campaign(
-    project: Project, outbox: tuple[dict[str, str], Callable[[], int]], kind: str, capsys: pytest.CaptureFixture[str]
+    project: Project,
+    database: tuple[dict[str, Any], Callable[[str], list[Any]]],
+    kind: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    database, unpublished = outbox
+    common, ask = database
     commands = {"relay": ["nsq_relay"], "orders": ["place_orders"]}
 
     def start(what: str, *arguments: str, **environment: str) -> Server:
         command = ["-u", "manage.py", *commands[what], *arguments]
-        return Server(command, project.path, **environment, **database)
+        return Server(command, project.path, **environment, **common)
 
-    campaign = Campaign(kind, start, unpublished, seed=1)
+    campaign = Campaign(kind, start, lambda: ask(UNPUBLISHED)[0][0], seed=1)
     campaign.run()
     campaign.check()
     with capsys.disabled():
-        print(f"\n{'postgresql' if database else 'sqlite'}, {kind}: {campaign.report()}")
+        print(f"\n{'postgresql' if common else 'sqlite'}, {kind}: {campaign.report()}")

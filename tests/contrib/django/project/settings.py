@@ -33,6 +33,10 @@ if os.environ.get("NSQ_TRACING"):
     from tests.support import traced
 
     traced.install()
+if "TASKS" in os.environ:
+    INSTALLED_APPS.append("gnsq_like.contrib.django.tasks")
+    options = {"reader": {"max_attempts": 20, "max_in_flight": 8}, "outbox": True}
+    TASKS = {"default": {"BACKEND": "gnsq_like.contrib.django.tasks.NSQBackend", "OPTIONS": options}}
 if "POSTGRES" in os.environ:
     HOST, NAME = os.environ["POSTGRES"].split(",")
     DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "NAME": NAME, "USER": "tests"}}
