@@ -28,7 +28,7 @@ PAGES = {
 GIVEN = {
     "django.rst": {"logger"},
     "outbox.rst": {"Booking", "LastBooked", "Order"},
-    "tasks.rst": {"Order", "order"},
+    "tasks.rst": {"Order"},
     "pipeline.rst": {"spark"},
     "spark.rst": {"spark", "frame", "staging", "path", "checkpoint"},
     "web.rst": {"Reader", "app", "archived", "handler", "producer", "reader"},

@@ -80,7 +80,8 @@ class Campaign:
             self.committed = set(writers[0].noted("committed"))
             wait_for(lambda: not self._unpublished(), "the outbox to be empty", _PATIENCE)
             wait_for(lambda: self.committed <= set(self.arrived), "the messages", _PATIENCE)
-            assert [relay.end() for relay in relays] == [0] * len(relays), relays[0].log
+            # One that is still starting has no handler for the signal yet.
+            assert {relay.end() for relay in relays} <= {0, -signal.SIGTERM}, relays[0].log
 
     def _fault_until(
         self, writers: list[Server], relays: list[Server], nsqd: Running, start_relay: Callable[[], Server]

@@ -49,7 +49,8 @@ def test_each_task_runs_and_has_its_result(
             assert [each.process.returncode for each in enqueueing] == [0, 0], servers[0].log
             unfinished = "SELECT count(*) FROM gnsq_like_tasks_taskrecord WHERE finished_at IS NULL"
             wait_for(lambda: ask(unfinished)[0][0] == 0, "all results", _PATIENCE)
-            assert [server.end() for server in servers] == [0, 0], servers[0].log
+            # One that is still starting has no handler for the signal yet.
+            assert {server.end() for server in servers} <= {0, -signal.SIGTERM}, servers[0].log
         finally:
             for server in [*servers, *enqueueing]:
                 server.close()
