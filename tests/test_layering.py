@@ -272,7 +272,7 @@ watched = {
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
 extras |= {"pytest", "textual", "jinja2", "cryptography", "matplotlib", "werkzeug"}
-extras |= {"django_tasks", "opentelemetry", "health_check"}
+extras |= {"django_tasks", "sqlalchemy", "opentelemetry", "health_check"}
 try:
     import django
     from django.conf import settings

@@ -17,6 +17,7 @@ MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({
         ("flask", "import gnsq_like.contrib.flask.extension", "flask"),
         ("django", "import gnsq_like.contrib.django", "django"),
         ("django_tasks", f"{CONFIGURED}; import gnsq_like.contrib.django.tasks.framework", "django-tasks"),
+        ("sqlalchemy", "import gnsq_like.contrib.flask.outbox", "sqlalchemy"),
         ("prometheus_client", "import gnsq_like.contrib.prometheus", "prometheus"),
         ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
     ],
