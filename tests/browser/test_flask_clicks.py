@@ -4,7 +4,6 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from tests.support.browsing import until
-
 from tests.support.narrow import lines, narrow, overflows
 
 pytestmark = pytest.mark.browser

@@ -198,20 +198,27 @@ def _into_outbox(
     if not on_commit:
         raise InvalidOption("on_commit", on_commit, "with outbox=True the message is a part of the transaction")
     known = checked_key(key, defer)
+    wrapped = bool(known) if envelope is None else envelope
+    records = bool(_outboxes or conf.settings().own["RECORD"])
+    tracing = None if records else conf.tracing()
     encoded = []
     for body in bodies:
         data = producer().check(topic, body)
-        encoded.append((data, not isinstance(body, bytes | bytearray | memoryview) and is_json(data)))
+        as_json = not isinstance(body, bytes | bytearray | memoryview) and is_json(data)
+        if tracing is not None and not wrapped:
+            data = tracing.event(topic, data, is_json=as_json)
+        encoded.append((data, as_json))
     rows = add(
         topic,
         encoded,
         key=known,
         defer=checked_delay(defer),
-        wrapped=bool(known) if envelope is None else envelope,
+        wrapped=wrapped,
+        extensions={} if tracing is None else tracing.carrier(topic),
         check=partial(producer().check, topic),
         using=using,
     )
-    if _outboxes or conf.settings().own["RECORD"]:
+    if records:
         # As if a relay had published them; in a test there is none.
         _when(True, using, partial(_send_many, topic, [row.body for row in rows], None))
 

@@ -60,6 +60,7 @@ from gnsq_like.contrib.flask.outbox_store import SQLAlchemyStore, now
 
 if TYPE_CHECKING:
     from gnsq_like import Producer
+    from gnsq_like.contrib.opentelemetry import Tracing
 
 #: SQLite numbers rows only in a column of this type.
 _ID = BigInteger().with_variant(Integer, "sqlite")
@@ -77,6 +78,9 @@ class Extension(Protocol):
 
     @property
     def is_recording(self) -> bool: ...
+
+    @property
+    def tracing(self) -> Tracing | None: ...
 
     def relay_by(self, make: Callable[[Producer, float, float], Relay]) -> None: ...
 
@@ -134,11 +138,15 @@ class Outbox:
         data = check(topic, body)
         is_json = not isinstance(body, bytes | bytearray | memoryview) and envelopes.is_json(data)
         moment = now()
+        tracing = None if self._nsq.is_recording else self._nsq.tracing
+        extensions = {} if tracing is None else tracing.carrier(topic)
 
         def wrapped(sequence: int | None) -> bytes:
             if not (bool(known) if envelope is None else envelope):
-                return data
-            return envelopes.wrap(data, is_json=is_json, topic=topic, key=known, sequence=sequence, time=moment)
+                return data if tracing is None else tracing.event(topic, data, is_json=is_json)
+            return envelopes.wrap(
+                data, is_json=is_json, topic=topic, key=known, sequence=sequence, extensions=extensions
+            )
 
         check(topic, wrapped(_ANY_NUMBER if known else None))
         session = self._session() if session is None else session

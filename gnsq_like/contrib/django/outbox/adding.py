@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from django.db import transaction
@@ -22,6 +22,7 @@ def add(
     key: str,
     defer: float | None,
     wrapped: bool,
+    extensions: Mapping[str, str],
     check: Callable[[bytes], object],
     using: str | None,
 ) -> list[OutboxMessage]:
@@ -30,6 +31,7 @@ def add(
     :param bodies: each encoded, and whether it is JSON
     :param key: "" for none
     :param wrapped: whether each gets the envelope
+    :param extensions: further attributes of envelopes
     :param check: called with each body as it will be sent; if it raises, nothing is inserted
     """
     with transaction.atomic(using=using):
@@ -39,7 +41,9 @@ def add(
         for number, (body, is_json) in enumerate(bodies):
             sequence = None if last is None else last - len(bodies) + 1 + number
             if wrapped:
-                body = envelope.wrap(body, is_json=is_json, topic=topic, key=key, sequence=sequence, time=now)
+                body = envelope.wrap(
+                    body, is_json=is_json, topic=topic, key=key, sequence=sequence, extensions=extensions
+                )
                 check(body)
             rows.append(
                 OutboxMessage(

@@ -1,54 +1,46 @@
 """The envelope of an outbox message: id, key and sequence number, as a CloudEvent 1.0 in structured JSON.
 
 NSQ has no headers, so they are in the body. ``partitionkey`` and ``sequence`` are CloudEvents' own extensions; sequence
-numbers are padded, because CloudEvents compares them as text.
+numbers are padded, because CloudEvents compares them as text. Envelopes are told from other events by their source:
+a Reader that is traced opens those for its handler, but an envelope is the handler's.
 """
 
 from __future__ import annotations
 
-import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self
-from uuid import uuid4
 
+from gnsq_like.contrib.cloudevents import is_json, pack, unpack
 from gnsq_like.errors import DecodeError
+
+__all__ = ["Event", "is_envelope", "is_json", "wrap"]
 
 _DIGITS = 19  # of the largest 64-bit number
 
 
-def wrap(body: bytes, *, is_json: bool, topic: str, key: str, sequence: int | None, time: datetime) -> bytes:
-    """The envelope around an encoded body.
+def wrap(
+    body: bytes, *, is_json: bool, topic: str, key: str, sequence: int | None, extensions: Mapping[str, str]
+) -> bytes:
+    """The envelope around an encoded body. Its size does not depend on the number.
 
     :param is_json: whether the body may stand in the JSON as it is
+    :param extensions: further attributes, such as those of a trace
     """
-    head: dict[str, str] = {
-        "specversion": "1.0",
-        "id": str(uuid4()),
-        "source": f"/nsq/{topic}",
-        "type": topic,
-        "time": time.isoformat(timespec="milliseconds"),
-    }
-    if key:
-        head["partitionkey"] = key
+    own = {"partitionkey": key} if key else {}
     if sequence is not None:
-        head["sequence"] = f"{sequence:0{_DIGITS}}"
-    if not is_json:
-        head["data_base64"] = base64.b64encode(body).decode()
-        return json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
-    head["datacontenttype"] = "application/json"
-    start = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
-    return start.removesuffix(b"}") + b',"data":' + body + b"}"
+        own["sequence"] = f"{sequence:0{_DIGITS}}"
+    return pack(body, is_json=is_json, source=_source(topic), type=topic, extensions={**own, **extensions})
 
 
-def is_json(body: bytes) -> bool:
-    """Whether these bytes are a JSON value in UTF-8."""
-    try:
-        json.loads(body.decode())
-    except ValueError:
-        return False
-    return True
+def _source(topic: object) -> str:
+    return f"/nsq/{topic}"
+
+
+def is_envelope(attributes: Mapping[str, Any]) -> bool:
+    """Whether an event with these attributes is an envelope. Pure."""
+    return bool(attributes.get("source") == _source(attributes.get("type")))
 
 
 @dataclass(frozen=True)
@@ -70,15 +62,17 @@ class Event:
 
         :raises DecodeError: if it is no such envelope
         """
+        event = unpack(body)
+        if event is None or not is_envelope(event.attributes):
+            raise DecodeError("an outbox's envelope", body, "it is no CloudEvent from an outbox")
+        known = event.attributes
+        sequence = known.get("sequence")
         try:
-            head = json.loads(body)
-            data = base64.b64decode(head["data_base64"], validate=True) if "data_base64" in head else head["data"]
-            sequence = head.get("sequence")
             return cls(
-                id=str(head["id"]),
-                key=str(head.get("partitionkey", "")),
+                id=known["id"],
+                key=known.get("partitionkey", ""),
                 sequence=None if sequence is None else int(sequence),
-                data=data,
+                data=json.loads(event.data) if known.get("datacontenttype") == "application/json" else event.data,
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        except (ValueError, TypeError) as exc:
             raise DecodeError("an outbox's envelope", body, repr(exc)) from exc

@@ -15,9 +15,12 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from gnsq_like import NsqdHTTPClient, Reader
-from gnsq_like.contrib.django import multi_publish, publish
+from gnsq_like import Message, NsqdHTTPClient, Reader
+from gnsq_like.contrib.cloudevents import unpack
+from gnsq_like.contrib.django import conf, multi_publish, publish
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.outbox.models import OutboxMessage, OutboxSequence
 from gnsq_like.contrib.django.outbox.store import DjangoStore
@@ -225,6 +228,40 @@ def test_a_recording_has_what_committed(nsqd: RunningNsqd, using: str) -> None:
         publish("orders", {"order": 1}, outbox=True, using=using)
         publish_in_vain("orders", {"order": 2}, using=using)
     assert [(each.topic, each.json()) for each in published] == [("orders", {"order": 1})]
+
+
+def test_a_trace_goes_through_the_outbox(nsqd: RunningNsqd, using: str) -> None:
+    """An envelope carries it too, and is left to the handler; other messages of the topic are opened for it."""
+    settings = {"NSQD_TCP_ADDRESSES": nsqd.tcp_address, "TRACING": True, "CLOUD_EVENTS": ["orders"]}
+    sender = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, False, TraceFlags(1))
+    seen: list[tuple[bytes, int]] = []
+
+    def handler(message: Message) -> None:
+        seen.append((message.body, trace.get_current_span().get_span_context().trace_id))
+
+    with override_settings(NSQ=settings):
+        tracing = conf.tracing()
+        assert tracing is not None
+        with trace.use_span(NonRecordingSpan(sender)):
+            publish("orders", {"order": 1}, outbox=True, using=using)
+            publish("orders", {"order": 2}, outbox=True, key="a", using=using)
+        with NsqdHTTPClient(nsqd.http_address) as client:
+            client.create_topic("orders")
+            client.create_channel("orders", "traced")
+        assert relaying.make_relay(using).run_once() == 2
+        bodies = [row[3] for row in rows(using)]
+        for body in bodies:
+            event = unpack(body)
+            assert event is not None
+            assert event.attributes["traceparent"] == "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        addresses: Any = {"nsqd_tcp_addresses": nsqd.tcp_address, "max_in_flight": 1}
+        with tracing.reader("orders", "traced", handler, **addresses):
+            wait_for(lambda: len(seen) == 2, "the handler")
+    assert [trace_id for _, trace_id in seen] == [sender.trace_id] * 2
+    [plain] = [body for body, _ in seen if body not in bodies]
+    assert plain == b'{"order":1}'
+    [enveloped] = [body for body, _ in seen if body in bodies]
+    assert Event.of(enveloped).data == {"order": 2}
 
 
 # -- the relay ------------------------------------------------------------------------------------------

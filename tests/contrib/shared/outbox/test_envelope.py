@@ -1,7 +1,6 @@
 """The envelope, and the Event that consumers read."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from gnsq_like.contrib.outbox import Event
 from gnsq_like.contrib.shared.outbox.envelope import is_json, wrap
 from gnsq_like.errors import DecodeError
 
-NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=5), scalars, max_size=3)
 
@@ -22,35 +19,35 @@ values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_s
 def test_json_comes_back(value: Any, key: str, sequence: int) -> None:
     body = json.dumps(value).encode()
     assert is_json(body)
-    event = Event.of(wrap(body, is_json=True, topic="orders", key=key, sequence=sequence, time=NOW))
+    event = Event.of(wrap(body, is_json=True, topic="orders", key=key, sequence=sequence, extensions={}))
     assert (event.key, event.sequence, event.data) == (key, sequence, value)
 
 
 @given(st.binary())
 def test_bytes_come_back(body: bytes) -> None:
-    event = Event.of(wrap(body, is_json=False, topic="orders", key="", sequence=None, time=NOW))
+    event = Event.of(wrap(body, is_json=False, topic="orders", key="", sequence=None, extensions={}))
     assert (event.key, event.sequence, event.data) == ("", None, body)
 
 
 def test_it_is_a_cloud_event() -> None:
-    head = json.loads(wrap(b'{"order":7}', is_json=True, topic="orders", key="17", sequence=3, time=NOW))
-    number = head.pop("id")
-    assert len(number) == 36
+    extensions = {"traceparent": "00-1"}
+    head = json.loads(wrap(b'{"order":7}', is_json=True, topic="orders", key="17", sequence=3, extensions=extensions))
+    assert (len(head.pop("id")), len(head.pop("time"))) == (36, 27)
     assert head == {
         "specversion": "1.0",
         "source": "/nsq/orders",
         "type": "orders",
-        "time": "2026-01-02T03:04:05.678+00:00",
         "partitionkey": "17",
         "sequence": "0000000000000000003",
+        "traceparent": "00-1",
         "datacontenttype": "application/json",
         "data": {"order": 7},
     }
 
 
 def test_ids_differ() -> None:
-    ids = {Event.of(wrap(b"1", is_json=True, topic="orders", key="", sequence=None, time=NOW)).id for _ in range(100)}
-    assert len(ids) == 100
+    bodies = [wrap(b"1", is_json=True, topic="t", key="", sequence=None, extensions={}) for _ in range(100)]
+    assert len({Event.of(body).id for body in bodies}) == 100
 
 
 @pytest.mark.parametrize(
