@@ -8,7 +8,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
+from django.conf import settings  # noqa: E402
+
 from gnsq_like import __version__  # noqa: E402
+
+# The reference imports modules that need settings.
+settings.configure()
 
 project = "gnsq_like"
 author = "gnsq_like contributors"

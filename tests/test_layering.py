@@ -271,7 +271,15 @@ watched = {
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
 extras |= {"pytest", "textual", "jinja2", "cryptography", "matplotlib", "werkzeug"}
-extras |= {"opentelemetry", "health_check"}
+extras |= {"django_tasks", "sqlalchemy", "opentelemetry", "health_check"}
+try:
+    import django
+    from django.conf import settings
+except ModuleNotFoundError:
+    pass
+else:  # models need an application
+    settings.configure(INSTALLED_APPS=["gnsq_like.contrib.django.outbox"])
+    django.setup()
 import gnsq_like
 names = [module.name for module in pkgutil.walk_packages(gnsq_like.__path__, "gnsq_like.")]
 report["imported"] = ["gnsq_like"]

@@ -3,8 +3,8 @@
     pip install "gnsq-like[django]"
     python examples/django_shop/run.py [PORT]
 
-Then open http://127.0.0.1:8000/ and order something. Ctrl-C ends everything. The orders stay in shop.sqlite3; messages
-still in the nsqd are lost.
+Then open http://127.0.0.1:8000/ and order something. Ctrl-C ends everything. The orders, and messages
+that are not published yet, stay in shop.sqlite3; those still in the nsqd are lost.
 """
 
 import os
@@ -26,7 +26,7 @@ def main(port: str) -> int:
         subprocess.run([*MANAGE, "migrate", "--verbosity", "0"], env=environment, check=True)
         children = [
             subprocess.Popen([*MANAGE, *command], env=environment)
-            for command in (["nsq_run", "--noreload"], ["runserver", "--noreload", port])
+            for command in (["nsq_run", "--noreload", "--relay"], ["runserver", "--noreload", port])
         ]
         try:
             while all(child.poll() is None for child in children):

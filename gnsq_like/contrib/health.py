@@ -9,14 +9,15 @@ nsqlookupd since its start. A restart does not bring back an nsqd either: use th
 for alerts, and as a reason for a restart only after some minutes.
 
 A Producer with ``fail_fast`` whose nsqds are all away is reported with the reason, and the status is "degraded". This
-is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out.
+is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out. The same holds
+for the relay of an outbox that cannot publish, or keeps a refused message back; its messages are safe in the database.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from gnsq_like import Producer, Reader
 
@@ -42,6 +43,14 @@ _REPORTED_OF_PRODUCERS = ("state", "waiting", "confirmed", "refused", "unknown",
 _StartResponse = Callable[[str, list[tuple[str, str]]], object]
 
 
+class ReportedRelay(Protocol):
+    """The members of an outbox's relay that a report uses."""
+
+    name: str
+
+    def stats(self) -> dict[str, Any]: ...
+
+
 def problem_of(stats: Mapping[str, Any]) -> str | None:
     """The problem of a Reader with these ``stats()``; None if it is healthy. Pure."""
     if stats["state"] == "new":
@@ -57,8 +66,10 @@ def problem_of(stats: Mapping[str, Any]) -> str | None:
     return None
 
 
-def report(readers: Iterable[Reader], producers: Iterable[Producer] = ()) -> tuple[bool, dict[str, Any]]:
-    """Whether all Readers are healthy, and the answer about each, and each Producer, for JSON. Never switches."""
+def report(
+    readers: Iterable[Reader], producers: Iterable[Producer] = (), relays: Iterable[ReportedRelay] = ()
+) -> tuple[bool, dict[str, Any]]:
+    """Whether all Readers are healthy, and the answer about each of these, for JSON. Never switches."""
     reported = []
     for reader in readers:
         stats = reader.stats()
@@ -78,8 +89,10 @@ def report(readers: Iterable[Reader], producers: Iterable[Producer] = ()) -> tup
     answer: dict[str, Any] = {"status": "ok" if healthy else "failing", "readers": reported}
     if published := [_producer_report(producer) for producer in producers]:
         answer["producers"] = published
-        if healthy and any(each["problem"] is not None for each in published):
-            answer["status"] = "degraded"
+    if relayed := [{"name": relay.name, **relay.stats()} for relay in relays]:
+        answer["outboxes"] = relayed
+    if healthy and any(each["problem"] is not None for each in (*published, *relayed)):
+        answer["status"] = "degraded"
     return healthy, answer
 
 
@@ -102,12 +115,17 @@ class Health:
 
     :param readers: the Readers, or a function that returns them, called for each request
     :param producers: the Producers
+    :param relays: relays of outboxes
     """
 
     def __init__(
-        self, readers: Iterable[Reader] | Callable[[], Iterable[Reader]], producers: Iterable[Producer] = ()
+        self,
+        readers: Iterable[Reader] | Callable[[], Iterable[Reader]],
+        producers: Iterable[Producer] = (),
+        relays: Iterable[ReportedRelay] = (),
     ) -> None:
         self._producers = list(producers)
+        self._relays = list(relays)
         if callable(readers):
             self._readers = readers
         else:
@@ -116,7 +134,7 @@ class Health:
 
     def __call__(self, environ: Mapping[str, Any], start_response: _StartResponse) -> list[bytes]:
         """Answer a request; see PEP 3333."""
-        healthy, answer = report(self._readers(), self._producers)
+        healthy, answer = report(self._readers(), self._producers, self._relays)
         body = json.dumps(answer, indent=1).encode() + b"\n"
         headers = [
             ("Content-Type", "application/json"),

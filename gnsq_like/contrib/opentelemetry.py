@@ -33,6 +33,7 @@ from gevent.event import AsyncResult
 from gnsq_like import Batch, Message, Producer, Reader, ReaderArguments, Requeue
 from gnsq_like.contrib.cloudevents import CloudEvent, is_json, pack, unpack
 from gnsq_like.contrib.shared.extras import missing
+from gnsq_like.contrib.shared.outbox.envelope import is_envelope
 from gnsq_like.contrib.shared.telemetry import Operation, Telemetry, server_of
 from gnsq_like.errors import InvalidBody, InvalidOption, OutcomeUnknown, PublishRefused
 
@@ -179,7 +180,7 @@ class Tracing:
             senders.append(None if event is None else _sender_of(event))
             if event is not None and not isinstance(given, list):
                 attributes |= _event_attributes(event, len(message.body))
-            if event is not None and opens:
+            if event is not None and opens and not is_envelope(event.attributes):
                 message.body = event.data
         if isinstance(given, list):
             attributes["messaging.batch.message_count"] = len(given)
@@ -223,12 +224,20 @@ class Tracing:
         """
         return self._wrapped(topic, body, is_json, trace.get_current_span())
 
+    def carrier(self, topic: str) -> dict[str, str]:
+        """The current trace as attributes for an event that is made elsewhere; {} if the topic's messages are none."""
+        return _carrier_of(trace.get_current_span()) if self._makes_events(topic) else {}
+
     def _wrapped(self, topic: str, data: bytes, as_json: bool, span: Span) -> bytes:
         if not self._makes_events(topic) or unpack(data) is not None:
             return data
-        carrier: dict[str, str] = {}
-        _propagator.inject(carrier, set_span_in_context(span, Context()))
-        return pack(data, is_json=as_json, source=self._source, type=topic, extensions=carrier)
+        return pack(data, is_json=as_json, source=self._source, type=topic, extensions=_carrier_of(span))
+
+
+def _carrier_of(span: Span) -> dict[str, str]:
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, set_span_in_context(span, Context()))
+    return carrier
 
 
 class TracedProducer(Producer):

@@ -26,6 +26,10 @@ nsq_producer_retried_messages_total   counter    by producer
 nsq_producer_waiting_messages         gauge      by producer: not written yet
 nsq_producer_connections              gauge      by producer
 nsq_producer_away                     gauge      by producer: 1 while publishes fail at once
+nsq_outbox_published_messages_total   counter    by outbox: messages that a relay has published
+nsq_outbox_refused_messages_total     counter    by outbox: times that nsqd refused one
+nsq_outbox_waiting_messages           gauge      by outbox: not published; of its table, whoever wrote them
+nsq_outbox_lag_seconds                gauge      by outbox: for how long the oldest of them has been due
 ====================================  =========  ==================================================================
 """
 
@@ -39,7 +43,7 @@ import time
 import weakref
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
@@ -84,12 +88,30 @@ _PRODUCER_GAUGES = {
     "connections": ("connections", "nsqds connected."),
     "away": ("away", "Producers whose publishes fail at once, because every nsqd is away."),
 }
+_RELAY_LABELS = ("outbox",)
+_RELAY_COUNTERS = {
+    "published": ("published_messages", "Messages of the outbox that a relay has published."),
+    "refused": ("refused_messages", "Times that nsqd refused a message of the outbox."),
+}
+#: All relays of an outbox see the same table.
+_RELAY_GAUGES = {
+    "waiting": ("waiting_messages", "Messages of the outbox that are due and not published."),
+    "lag_seconds": ("lag_seconds", "Seconds for which the oldest of them has been due."),
+}
 _OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
 
 
 def is_multiprocess() -> bool:
     """Whether prometheus-client is in its multiprocess mode."""
     return "PROMETHEUS_MULTIPROC_DIR" in os.environ
+
+
+class WatchedRelay(Protocol):
+    """The members of an outbox's relay that are used here."""
+
+    name: str
+
+    def stats(self) -> dict[str, Any]: ...
 
 
 class Metrics:
@@ -136,9 +158,18 @@ class Metrics:
             name: Gauge(f"nsq_producer_{metric}", text, _PRODUCER_LABELS, registry=None, multiprocess_mode="livesum")
             for name, (metric, text) in _PRODUCER_GAUGES.items()
         }
-        #: The Readers and Producers watched, with their counters when these were last read.
+        self._relay_counters = {
+            name: Counter(f"nsq_outbox_{metric}", text, _RELAY_LABELS, registry=None)
+            for name, (metric, text) in _RELAY_COUNTERS.items()
+        }
+        self._relay_gauges = {
+            name: Gauge(f"nsq_outbox_{metric}", text, _RELAY_LABELS, registry=None, multiprocess_mode="livemax")
+            for name, (metric, text) in _RELAY_GAUGES.items()
+        }
+        #: What is watched, with its counters when these were last read.
         self._readers: weakref.WeakKeyDictionary[Reader, dict[str, int]] = weakref.WeakKeyDictionary()
         self._producers: weakref.WeakKeyDictionary[Producer, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
+        self._relays: weakref.WeakKeyDictionary[WatchedRelay, dict[str, int]] = weakref.WeakKeyDictionary()
         #: Held while counters are read; nothing inside switches.
         self._lock = threading.Lock()
         #: The process of the last counts, and the one that writes every second in multiprocess mode.
@@ -168,6 +199,14 @@ class Metrics:
         for outcome in _OUTCOMES:
             _begin(self._published, name, outcome)
         _begin(self._retried, name)
+
+    def watch_relay(self, relay: WatchedRelay) -> None:
+        """Include the counts of an outbox's ``relay`` as long as it exists; its name is the label."""
+        with self._lock:
+            self._relays.setdefault(relay, {})
+        for counter in self._relay_counters.values():
+            _begin(counter, relay.name)
+        self.keep_writing()
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
@@ -201,10 +240,12 @@ class Metrics:
             if self._counting_pid != os.getpid():
                 # A forked child counts from 0.
                 self._counting_pid = os.getpid()
-                for last in (*self._readers.values(), *(last for _, last in self._producers.values())):
+                producers = (last for _, last in self._producers.values())
+                for last in (*self._readers.values(), *producers, *self._relays.values()):
                     last.clear()
             self._update_readers()
             self._update_producers()
+            self._update_relays()
 
     def _update_readers(self) -> None:
         # Readers of the same channel in a process share a line.
@@ -237,6 +278,15 @@ class Metrics:
             total["connections"] += sum(connection["connected"] for connection in stats["connections"].values())
         _set_gauges(self._producer_gauges, totals)
 
+    def _update_relays(self) -> None:
+        totals: dict[tuple[str, ...], dict[str, float]] = {}
+        for relay, last in list(self._relays.items()):
+            stats = relay.stats()
+            for name, counter in self._relay_counters.items():
+                counter.labels(relay.name).inc(_advance(last, name, stats[name]))
+            totals[(relay.name,)] = {name: stats[name] for name in self._relay_gauges}
+        _set_gauges(self._relay_gauges, totals)
+
     def collect(self) -> Iterable[Metric]:
         """For the registry: all current values."""
         self.update()
@@ -251,6 +301,7 @@ class Metrics:
     def _metrics(self) -> Iterable[Any]:
         yield from (*self._counters.values(), *self._gauges.values(), self._seconds)
         yield from (self._published, self._retried, *self._producer_gauges.values())
+        yield from (*self._relay_counters.values(), *self._relay_gauges.values())
 
     # -- multiprocess mode --------------------------------------------------------------------------
 
@@ -298,7 +349,7 @@ def _begin(metric: Counter | Histogram, *labels: str) -> None:
         metric.labels(*labels)
 
 
-def _set_gauges(gauges: Mapping[str, Gauge], totals: Mapping[tuple[str, ...], Mapping[str, int]]) -> None:
+def _set_gauges(gauges: Mapping[str, Gauge], totals: Mapping[tuple[str, ...], Mapping[str, float]]) -> None:
     """Set each gauge to the totals, by labels and by the gauge's name."""
     for labels, total in totals.items():
         for name, gauge in gauges.items():

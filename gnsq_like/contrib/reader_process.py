@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.contrib.health import Health
+from gnsq_like.contrib.health import Health, ReportedRelay
 from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
 from gnsq_like.server.shared.listen import listen
 
@@ -57,17 +57,19 @@ def served_pages(
     health: str | None,
     metrics: str | Metrics | None,
     report: Callable[[str], object],
+    relays: Sequence[ReportedRelay] = (),
 ) -> Iterator[None]:
     """Serve the pages during the block, in the caller's hub; for the parameters see :func:`run`.
 
     This is the hub of the Readers, so a prompt answer also shows that the hub is not blocked.
 
     :param report: called with a line for each address, which says what is served there
+    :param relays: of an outbox, which ``/healthz`` reports too
     """
     pages: dict[str, dict[str, _Application]] = {}
     handlers = [(reader, reader.handler) for reader in readers]
     if health is not None:
-        pages[health] = {"/healthz": Health(readers)}
+        pages[health] = {"/healthz": Health(readers, relays=relays)}
     if isinstance(metrics, str):
         pages.setdefault(metrics, {})["/metrics"] = _measured(readers)
     elif metrics is not None:

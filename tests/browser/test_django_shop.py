@@ -5,6 +5,7 @@ from selenium.webdriver.common.by import By
 
 from tests.support.browsing import click, load_by, until
 from tests.support.daemons import wait_for
+from tests.support.narrow import lines, narrow, overflows
 
 pytestmark = pytest.mark.browser
 
@@ -42,6 +43,10 @@ def test_orders_are_placed_by_clicks_and_followed_to_the_end(browser, example, t
         until(browser, lambda: [state for _, state in orders(browser)] == ["on its way"] * 2)
         assert orders(browser)[0][0] == "#21 × Darjeeling, first flush for Ada"
         browser.save_screenshot(str(tmp_path / "shop.png"))
+        narrow(browser)
+        assert lines(browser, "#orders li") == [2, 2]
+        assert not overflows(browser)
+        browser.save_screenshot(str(tmp_path / "narrow.png"))
         # An open page polls, and would log errors while the server ends.
         browser.get("about:blank")
         server.end()

@@ -4,6 +4,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from tests.support.browsing import until
+from tests.support.narrow import lines, narrow, overflows
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +41,10 @@ def test_clicks_come_back_to_every_open_page(browser, example, tmp_path):
             assert browser.find_element(By.CSS_SELECTOR, "[data-count=sky]").text == "2"
             assert not browser.find_element(By.ID, "problem").is_displayed()
         browser.save_screenshot(str(tmp_path / "clicks.png"))
+        narrow(browser)
+        assert lines(browser, "#clicks li") == [2, 2, 2]
+        assert not overflows(browser)
+        browser.save_screenshot(str(tmp_path / "narrow.png"))
         # The streams end before the server does, because refused connections would be logged in the console.
         for window in (second, first):
             browser.switch_to.window(window)

@@ -7,7 +7,9 @@ import pytest
 
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.health import Health, report
+from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.memory_outbox import Memory
 from tests.support.peer import scripted_nsqd
 
 NOWHERE = "127.0.0.1:1"
@@ -116,6 +118,22 @@ def test_a_producer_whose_nsqd_is_away_is_reported_with_the_reason():
         assert reported["nsqds"] == []
     # Not unhealthy: other pages work, and a restart would not cure it.
     assert statuses == ["200 OK"]
+
+
+def test_a_relay_that_cannot_publish_is_reported_with_its_lag():
+    store = Memory()
+    with Producer("127.0.0.1:1", fail_fast=True) as producer:
+        relay = Relay(store, producer, poll_interval=0.01, name="shop")
+        with RelayThread(relay):
+            wait_for(lambda: relay.stats()["state"] == "running", "the relay")
+            assert report([], [], [relay])[1]["status"] == "ok"
+            store.add("orders", "", b"x")
+            wait_for(lambda: relay.stats()["problem"] and relay.stats()["waiting"], "the problem")
+            healthy, answer = report([], [], [relay])
+    [reported] = answer["outboxes"]
+    assert (healthy, answer["status"]) == (True, "degraded")
+    assert (reported["name"], reported["waiting"], reported["lag_seconds"]) == ("shop", 1, 7.0)
+    assert "no connection to 127.0.0.1:1" in reported["problem"]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -12,8 +12,10 @@ from prometheus_client.exposition import generate_latest
 
 from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.contrib.prometheus import Metrics
+from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.errors import InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.memory_outbox import Memory
 from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
 #: Serves the counts of all workers, and drops the gauges of a worker that has ended.
@@ -111,6 +113,21 @@ def test_a_producer_whose_nsqd_is_away(registry, metrics):
             producer.publish("t", b"x")
         assert scrape(registry)['nsq_producer_away{producer="default"}'] == 1
     assert scrape(registry)['nsq_producer_away{producer="default"}'] == 0
+
+
+def test_the_relay_of_an_outbox(registry, metrics):
+    store = Memory()
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address, max_msg_bytes=100) as producer:
+        relay = Relay(store, producer, poll_interval=10, name="shop")
+        metrics.watch_relay(relay)
+        store.add("orders", "", b"x", b"y", b"z" * 101)
+        assert relay.run_once() == 2
+        found = scrape(registry)
+    counted = {name: found[f'nsq_outbox_{name}{{outbox="shop"}}'] for name in OUTBOX}
+    assert counted == dict(zip(OUTBOX, [2, 1, 1, 7], strict=True))
+
+
+OUTBOX = ["published_messages_total", "refused_messages_total", "waiting_messages", "lag_seconds"]
 
 
 def test_a_reader_started_again_goes_on_counting(registry, metrics):

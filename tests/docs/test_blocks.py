@@ -27,6 +27,8 @@ PAGES = {
 #: Names that the text around a block introduces: an application's own, and a session of Spark.
 GIVEN = {
     "django.rst": {"logger"},
+    "outbox.rst": {"Booking", "LastBooked", "Order"},
+    "tasks.rst": {"Order"},
     "pipeline.rst": {"spark"},
     "spark.rst": {"spark", "frame", "staging", "path", "checkpoint"},
     "web.rst": {"Reader", "app", "archived", "handler", "producer", "reader"},

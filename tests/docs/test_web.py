@@ -82,13 +82,13 @@ def test_the_lines_about_metrics_run():
         "Registered": lambda: Metrics(registry),
     }
     exec(block("metrics.timed").replace("Metrics()", "Registered()"), namespace)
-    told = set(re.findall(r"``(nsq_(?:reader|producer)_\w+)``", PAGE))
+    told = set(re.findall(r"``(nsq_(?:reader|producer|outbox)_\w+)``", PAGE))
     suffixes = {"counter": "_total"}
     assert told == {metric.name + suffixes.get(metric.type, "") for metric in registry.collect()}
 
 
 def test_the_modules_own_table_is_the_same():
-    told = set(re.findall(r"``(nsq_(?:reader|producer)_\w+)``", PAGE))
+    told = set(re.findall(r"``(nsq_(?:reader|producer|outbox)_\w+)``", PAGE))
     table = sys.modules[Metrics.__module__].__doc__ or ""
     assert set(re.findall(r"^(nsq_\w+)", table, re.MULTILINE)) == told
 

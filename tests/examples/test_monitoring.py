@@ -17,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.prometheus import Metrics
+from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.tools.supervisor.figures import Figures
+from tests.support.memory_outbox import Memory
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
@@ -40,6 +42,8 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     producer = Producer("127.0.0.1:1")
     metrics.watch_reader(reader)
     metrics.watch_producer(producer)
+    relay = Relay(Memory(), producer, poll_interval=1.0)
+    metrics.watch_relay(relay)
     page = Figures(str(tmp_path_factory.mktemp("metrics"))).page(STATUS).decode()
     families = [*registry.collect(), *text_string_to_metric_families(page)]
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}

@@ -34,5 +34,10 @@ class Order(models.Model):
     class Meta:
         ordering: ClassVar = ["-pk"]
 
+    @property
+    def what(self) -> str:
+        """The goods and how many."""
+        return f"{self.count} × {self.get_item_display()}"
+
     def __str__(self) -> str:
-        return f"{self.count} × {self.get_item_display()} for {self.customer}"
+        return f"{self.what} for {self.customer}"

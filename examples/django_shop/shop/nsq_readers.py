@@ -1,4 +1,4 @@
-"""The processing of orders: ``manage.py nsq_run`` calls these functions.
+"""The processing of orders: ``manage.py nsq_run --relay`` calls these functions, and publishes the outbox.
 
 A message may be delivered twice. So each function changes an order only if it is in the preceding state, and does so in
 one statement.
@@ -23,7 +23,7 @@ def pack(message):
     time.sleep(PACKING)
     with transaction.atomic():
         if Order.objects.filter(pk=number, state=Order.State.PLACED).update(state=Order.State.PACKED):
-            publish("parcels", {"order": number})
+            publish("parcels", {"order": number}, outbox=True)
 
 
 @reader("parcels", "ship")

@@ -17,6 +17,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "gnsq_like.contrib.django",
+    "gnsq_like.contrib.django.outbox",
     "shop",
 ]
 MIDDLEWARE = [

@@ -32,5 +32,5 @@ class OrderTests(NSQTestMixin, TestCase):
         self.order()
         self.order(customer="Grace", item="coffee", count=1)
         shown = self.client.get("/orders/").json()["orders"]
-        self.assertEqual(shown[0]["text"], "1 × Coffee beans, dark for Grace")
+        self.assertEqual((shown[0]["what"], shown[0]["customer"]), ("1 × Coffee beans, dark", "Grace"))
         self.assertEqual({each["label"] for each in shown}, {"placed"})

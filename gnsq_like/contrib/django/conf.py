@@ -36,6 +36,10 @@ OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     "CLOUD_EVENTS": ((), (bool, str, list, tuple)),
     # Seconds for running handlers to end when the readers stop.
     "STOP_TIMEOUT": (30.0, (float,)),
+    # Seconds for which the outbox keeps messages that are published; 0 deletes them at once.
+    "OUTBOX_KEEP": (86400.0, (float,)),
+    # Seconds between two looks of the relay at the outbox where no commit wakes it.
+    "OUTBOX_POLL_INTERVAL": (0.5, (float,)),
 }
 
 

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
 from gnsq_like.contrib.django import conf
+from gnsq_like.contrib.shared.outbox.envelope import is_json
+from gnsq_like.contrib.shared.outbox.rows import check_unused, checked_delay, checked_key
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -40,6 +43,9 @@ def publish(
     timeout: float | None = None,
     on_commit: bool = True,
     using: str | None = None,
+    outbox: bool = False,
+    key: str | None = None,
+    envelope: bool | None = None,
 ) -> None:
     """Publish one message when the open transaction has committed; without a transaction, now. May block, or switch.
 
@@ -53,12 +59,22 @@ def publish(
     :param timeout: seconds in all; the setting PUBLISH_TIMEOUT (2) if not given
     :param on_commit: False publishes now, and even if the transaction is rolled back
     :param using: the database of the transaction
+    :param outbox: insert it into the outbox in that database, as a part of the transaction; ``nsq_relay`` publishes it,
+        at least once, if the transaction commits. Does not wait for nsqd; ``defer`` may be years
+    :param key: with outbox: messages of a topic with the same key are numbered, and published in the order in which
+        their transactions commit, which wait for each other
+    :param envelope: with outbox: whether the message gets an envelope with its id, key and number, see
+        :class:`gnsq_like.contrib.outbox.Event`; by default if it has a key
     :raises InvalidName, InvalidBody, InvalidOption: at once
     :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; at once while every
         nsqd is away, unless the setting FAIL_FAST is False; in a transaction it is raised by the end of the ``atomic``
         block, after the commit
     :raises ImproperlyConfigured: for wrong settings
     """
+    if outbox:
+        _into_outbox(topic, [body], on_commit, key, defer, envelope, using)
+        return
+    check_unused(key, envelope)
     encoded = producer().check(topic, body, defer=defer)
     _when(on_commit, using, partial(_send, topic, encoded, defer, timeout))
 
@@ -79,8 +95,15 @@ def multi_publish(
     timeout: float | None = None,
     on_commit: bool = True,
     using: str | None = None,
+    outbox: bool = False,
+    key: str | None = None,
+    envelope: bool | None = None,
 ) -> None:
     """Publish several messages to a topic, many with one command; otherwise like :func:`publish`."""
+    if outbox:
+        _into_outbox(topic, bodies, on_commit, key, None, envelope, using)
+        return
+    check_unused(key, envelope)
     encoded = [producer().check(topic, body) for body in bodies]
     _when(on_commit, using, partial(_send_many, topic, encoded, timeout))
 
@@ -157,6 +180,47 @@ def _when(on_commit: bool, using: str | None, send: Callable[[], None]) -> None:
             connection.on_commit(send)
             return
     send()
+
+
+def _into_outbox(
+    topic: str,
+    bodies: Iterable[Any],
+    on_commit: bool,
+    key: str | None,
+    defer: float | None,
+    envelope: bool | None,
+    using: str | None,
+) -> None:
+    if not apps.is_installed("gnsq_like.contrib.django.outbox"):
+        raise ImproperlyConfigured('outbox=True: add "gnsq_like.contrib.django.outbox" to INSTALLED_APPS, and migrate')
+    from gnsq_like.contrib.django.outbox.adding import add
+
+    if not on_commit:
+        raise InvalidOption("on_commit", on_commit, "with outbox=True the message is a part of the transaction")
+    known = checked_key(key, defer)
+    wrapped = bool(known) if envelope is None else envelope
+    records = bool(_outboxes or conf.settings().own["RECORD"])
+    tracing = None if records else conf.tracing()
+    encoded = []
+    for body in bodies:
+        data = producer().check(topic, body)
+        as_json = not isinstance(body, bytes | bytearray | memoryview) and is_json(data)
+        if tracing is not None and not wrapped:
+            data = tracing.event(topic, data, is_json=as_json)
+        encoded.append((data, as_json))
+    rows = add(
+        topic,
+        encoded,
+        key=known,
+        defer=checked_delay(defer),
+        wrapped=wrapped,
+        extensions={} if tracing is None else tracing.carrier(topic),
+        check=partial(producer().check, topic),
+        using=using,
+    )
+    if records:
+        # As if a relay had published them; in a test there is none.
+        _when(True, using, partial(_send_many, topic, [row.body for row in rows], None))
 
 
 def _send(topic: str, body: bytes, defer: float | None, timeout: float | None) -> None:

@@ -14,10 +14,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from django import db
+from django.apps import apps
+from django.conf import settings
 from django.dispatch import Signal
 from django.utils.module_loading import autodiscover_modules
 
@@ -155,9 +159,21 @@ def reader(
 
 
 def declared() -> list[Declared]:
-    """All readers of the installed apps; imports their ``nsq_readers`` modules."""
+    """All readers of the installed apps, and of the backends for tasks; imports the ``nsq_readers`` modules."""
     autodiscover_modules(MODULE)
-    return list(_all)
+    return [*_all, *(each for backend in _task_backends() for each in getattr(backend, "declared_readers", list)())]
+
+
+def _task_backends() -> Iterable[Any]:
+    """What the setting TASKS names, ours and others, of Django or its backport."""
+    if not getattr(settings, "TASKS", None):
+        return []
+    names = ["django_tasks"] if apps.is_installed("django_tasks") else ["django.tasks", "django_tasks"]
+    for name in names:
+        with suppress(ModuleNotFoundError):
+            backends: Iterable[Any] = import_module(name).task_backends.all()
+            return backends
+    return []
 
 
 def make_readers(*names: str) -> list[Reader]:

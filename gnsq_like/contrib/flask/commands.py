@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -14,6 +14,8 @@ from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
 from gnsq_like.contrib.reader_process import served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
+from gnsq_like.contrib.shared.outbox.process import run_relay
+from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_input
 from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
 from gnsq_like.errors import NSQError
@@ -21,6 +23,7 @@ from gnsq_like.tools.supervisor import supervise
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.contrib.shared.outbox.relay import Relay
 
 
 class Extension(Protocol):
@@ -41,6 +44,8 @@ class Extension(Protocol):
 
     def multi_publish(self, topic: str, bodies: Iterable[Any]) -> None: ...
 
+    def make_relay(self) -> Relay: ...
+
 
 def make_commands(nsq: Extension) -> AppGroup:
     """The group ``nsq`` for ``app.cli``; its commands run in a context of the application."""
@@ -50,8 +55,11 @@ def make_commands(nsq: Extension) -> AppGroup:
     @click.argument("names", nargs=-1)
     @click.option("--stop-timeout", type=click.FloatRange(0), metavar="SECONDS", help="For running handlers.")
     @click.option("--health", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+    @click.option("--relay", is_flag=True, help="Publish the outbox, too, as flask nsq relay does.")
     @click_options
-    def run(names: tuple[str, ...], stop_timeout: float | None, health: str | None, **options: Any) -> None:
+    def run(
+        names: tuple[str, ...], stop_timeout: float | None, health: str | None, relay: bool, **options: Any
+    ) -> None:
         """Run the readers NAMES, or all, until SIGTERM or SIGINT.
 
         Running handlers may then end; other messages go back to nsqd at once.
@@ -68,16 +76,37 @@ def make_commands(nsq: Extension) -> AppGroup:
         if not readers:
             raise click.ClickException("this application declares no readers (@nsq.reader)")
         if given_options(options):
+            if relay:
+                raise click.ClickException("--relay needs a single process: run flask nsq relay beside these")
             if _script().create_app is not None:
                 raise click.ClickException("several processes need the command flask: flask --app MODULE nsq run")
             with _nsq_errors():
                 plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
             supervise(plan)
         log_to_stderr_unless_configured()
-        with _nsq_errors(), served_pages(readers, health, nsq.metrics if health else None, _report):
+        with _nsq_errors(), ExitStack() as stack:
+            relays = [stack.enter_context(RelayThread(nsq.make_relay()))] if relay else []
+            stack.enter_context(served_pages(readers, health, nsq.metrics if health else None, _report, relays))
             for reader in readers:
                 click.echo(f"consuming {reader.topic}/{reader.channel}", err=True)
             ReaderGroup(*readers).run(stop_timeout=patience)
+
+    @group.command("relay")
+    @click.option("--once", is_flag=True, help="Publish what is due now, and end.")
+    @click.option("--health", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+    def relay(once: bool, health: str | None) -> None:
+        """Publish the messages that committed transactions have put into the outbox, until SIGTERM or SIGINT.
+
+        On PostgreSQL several may run at once; on SQLite a second one waits until the first has ended.
+        """
+        log_to_stderr_unless_configured()
+        with _nsq_errors():
+            made = nsq.make_relay()
+            if once:
+                click.echo(f"published {made.run_once()}", err=True)
+            else:
+                _report("publishing the outbox")
+                run_relay(made, health, nsq.metrics if health else None, _report)
 
     @group.command("publish")
     @click.argument("topic")

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gnsq_like import ReaderArguments
     from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.contrib.shared.outbox.relay import Relay
     from gnsq_like.testing import Published, RunningNsqd
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -61,6 +62,10 @@ _OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     "RECORD": (False, (bool,)),
     # Seconds for running handlers to end when the readers stop.
     "STOP_TIMEOUT": (30.0, (float,)),
+    # Seconds for which an outbox keeps messages that are published; 0 deletes them at once.
+    "OUTBOX_KEEP": (86400.0, (float,)),
+    # Seconds between two looks of the relay at the outbox where no commit wakes it.
+    "OUTBOX_POLL_INTERVAL": (0.5, (float,)),
 }
 _KEY = "nsq"
 _PREFIX = "NSQ_"
@@ -78,6 +83,8 @@ class _State:
         self.producer: Producer | None = self.make_producer()
         #: The Readers that were made last in this process.
         self.readers: list[Reader] = []
+        #: The relay that was made last in this process, in a list.
+        self.relays: list[Relay] = []
 
     def make_producer(self) -> Producer | None:
         if self.settings.own["RECORD"]:
@@ -118,6 +125,8 @@ class NSQ:
         self._metrics = metrics
         self._tracing = tracing
         self._declared: dict[str, Declared] = {}
+        #: Makes the relay of the outbox, if there is one: of Producer, OUTBOX_KEEP and OUTBOX_POLL_INTERVAL.
+        self._relay_maker: Callable[[Producer, float, float], Relay] | None = None
         #: Its applications, the newest last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
         if app is not None:
@@ -208,6 +217,33 @@ class NSQ:
         if outbox is None:
             raise RuntimeError("publishes are sent, not recorded: set NSQ_RECORD = True before init_app")
         return outbox
+
+    # -- the outbox ---------------------------------------------------------------------------------
+
+    @property
+    def is_recording(self) -> bool:
+        """The setting ``NSQ_RECORD``."""
+        return bool(self._state().settings.own["RECORD"])
+
+    def relay_by(self, make: Callable[[Producer, float, float], Relay]) -> None:
+        """For ``Outbox``, which gives its way to make a relay."""
+        self._relay_maker = make
+
+    def make_relay(self, app: Flask | None = None) -> Relay:
+        """The relay of the outbox, not started; ``flask nsq relay`` runs it.
+
+        :raises InvalidOption: if there is no outbox, or no address is set
+        """
+        if self._relay_maker is None:
+            raise InvalidOption("relay", None, "this NSQ has no Outbox (gnsq_like.contrib.flask.outbox)")
+        state = self._state(app)
+        own = state.settings.own
+        with state.app.app_context():
+            relay = self._relay_maker(self.producer, own["OUTBOX_KEEP"], own["OUTBOX_POLL_INTERVAL"])
+        state.relays = [relay]
+        if self._metrics is not None:
+            self._metrics.watch_relay(relay)
+        return relay
 
     # -- readers ------------------------------------------------------------------------------------
 
@@ -336,7 +372,8 @@ class NSQ:
         @blueprint.get(rule)
         def healthz() -> Response:
             state = self._state()
-            healthy, answer = report(state.readers, () if state.producer is None else (state.producer,))
+            producers = () if state.producer is None else (state.producer,)
+            healthy, answer = report(state.readers, producers, state.relays)
             return Response(
                 current_app.json.dumps(answer),
                 status=200 if healthy else 503,

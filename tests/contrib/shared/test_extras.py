@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.web import ROOT
 
+CONFIGURED = "from django.conf import settings as s; s.configure()"
 MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({'ENCODER': 'msgpack'}, own={})"
 
 
@@ -15,6 +16,8 @@ MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({
     [
         ("flask", "import gnsq_like.contrib.flask.extension", "flask"),
         ("django", "import gnsq_like.contrib.django", "django"),
+        ("django_tasks", f"{CONFIGURED}; import gnsq_like.contrib.django.tasks.framework", "django-tasks"),
+        ("sqlalchemy", "import gnsq_like.contrib.flask.outbox", "sqlalchemy"),
         ("prometheus_client", "import gnsq_like.contrib.prometheus", "prometheus"),
         ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
     ],

@@ -13,6 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "gnsq_like.contrib.django",
+    "gnsq_like.contrib.django.outbox",
     "ledger",
 ]
 SILENCED_SYSTEM_CHECKS = ["admin.E403", "admin.E408", "admin.E409", "admin.E410"]
@@ -32,4 +33,11 @@ if os.environ.get("NSQ_TRACING"):
     from tests.support import traced
 
     traced.install()
+if "TASKS" in os.environ:
+    INSTALLED_APPS.append("gnsq_like.contrib.django.tasks")
+    options = {"reader": {"max_attempts": 20, "max_in_flight": 8}, "outbox": True}
+    TASKS = {"default": {"BACKEND": "gnsq_like.contrib.django.tasks.NSQBackend", "OPTIONS": options}}
+if "POSTGRES" in os.environ:
+    HOST, NAME = os.environ["POSTGRES"].split(",")
+    DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "NAME": NAME, "USER": "tests"}}
 NSQ = {"MAX_IN_FLIGHT": 8, "DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0}

@@ -11,7 +11,13 @@ function row(order) {
   const number = document.createElement("span");
   number.className = "number";
   number.textContent = `#${order.number}`;
-  text.append(number, order.text);
+  const who = document.createElement("span");
+  who.className = "who";
+  who.textContent = ` for ${order.customer}`;
+  const what = document.createElement("span");
+  what.className = "what";
+  what.append(number, order.what);
+  text.append(what, who);
   const state = document.createElement("span");
   state.className = `state ${order.state}`;
   state.textContent = order.label;

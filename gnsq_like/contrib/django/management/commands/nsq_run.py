@@ -10,7 +10,8 @@ load Django (``contrib/django/workers.py`` does).
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -28,6 +29,7 @@ from gnsq_like.tools.supervisor import Plan, supervise
 
 if TYPE_CHECKING:
     from gnsq_like import ReaderGroup
+    from gnsq_like.contrib.shared.outbox.relay import Relay
 
 
 class Command(BaseCommand):
@@ -53,6 +55,9 @@ class Command(BaseCommand):
             metavar="HOST:PORT",
             help="Serve /healthz there, and with the setting METRICS /metrics.",
         )
+        parser.add_argument(
+            "--relay", action="store_true", help="Publish the outbox of the default database, too, as nsq_relay does."
+        )
         parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
         parser.add_argument(
             "--stop-timeout",
@@ -65,6 +70,8 @@ class Command(BaseCommand):
     def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
         """Run; a CommandError gives the reason for a failure."""
         if given_options(options):
+            if options["relay"]:
+                raise CommandError("--relay needs a single process: run manage.py nsq_relay beside these.")
             self._make(names, options)  # finds what is wrong
             supervise(self._plan(names, stop_timeout, options, reload=settings.DEBUG and not noreload))
         log_to_stderr_unless_configured()
@@ -87,15 +94,23 @@ class Command(BaseCommand):
     def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> None:
         group = self._make(names, options)
         try:
-            with self._pages(group, options["health"]):
+            with self._beside(group, options):
                 group.run(stop_timeout=_or_set(stop_timeout))
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
 
-    def _pages(self, group: ReaderGroup, address: str | None) -> AbstractContextManager[None]:
+    @contextmanager
+    def _beside(self, group: ReaderGroup, options: dict[str, Any]) -> Iterator[None]:
+        """During the block, the pages and the relay run, as far as they are asked for."""
         from gnsq_like.contrib.reader_process import served_pages
+        from gnsq_like.contrib.shared.outbox.relay import RelayThread
 
-        return served_pages(group.readers, address, conf.metrics() if address else None, self._report)
+        address = options["health"]
+        with ExitStack() as stack:
+            relays = [stack.enter_context(RelayThread(_relay()))] if options["relay"] else []
+            metrics = conf.metrics() if address else None
+            stack.enter_context(served_pages(group.readers, address, metrics, self._report, relays))
+            yield
 
     def _report(self, line: str) -> None:
         self.stdout.write(line)
@@ -130,10 +145,19 @@ class Command(BaseCommand):
 
         autoreload.raise_last_exception()
         group = self._make(names, options, own_thread=True)
-        with self._pages(group, options["health"]):
+        with self._beside(group, options):
             group.start()
-            if options["health"]:
+            if options["health"] or options["relay"]:
                 Event().wait()
+
+
+def _relay() -> Relay:
+    from gnsq_like.contrib.django.outbox.relaying import make_relay
+
+    try:
+        return make_relay()
+    except ImproperlyConfigured as exc:
+        raise CommandError(str(exc)) from exc
 
 
 def _or_set(stop_timeout: float | None) -> float:

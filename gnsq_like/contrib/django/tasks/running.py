@@ -1,0 +1,204 @@
+"""Running tasks: the handler of a Reader for a queue.
+
+An attempt that raises is requeued as any handler's message; the last one that ``max_attempts`` permits makes the result
+FAILED, and so does a message that is delivered once more because workers died with it. A task whose result is final is
+not run again, which needs the table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from inspect import iscoroutinefunction
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any, Protocol
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from gnsq_like.contrib.django.publishing import producer
+from gnsq_like.contrib.django.tasks import records
+from gnsq_like.contrib.django.tasks.calls import Call
+from gnsq_like.contrib.django.tasks.framework import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    signals,
+)
+from gnsq_like.contrib.django.tasks.touching import touched
+from gnsq_like.errors import Requeue
+
+if TYPE_CHECKING:
+    from gnsq_like import Message
+
+
+class GivenUpError(Exception):
+    """In a result's errors: the message was delivered too often, and no attempt has come to its end."""
+
+
+class Backend(Protocol):
+    """The members of ``NSQBackend`` that a worker uses."""
+
+    alias: str
+    database: str
+    max_defer: float
+
+    @property
+    def max_attempts(self) -> int:
+        """Deliveries of a message; 0 for any number."""
+
+
+class Worker:
+    """Runs the tasks of a backend's queue.
+
+    :param on_giving_up: called with the message of a task that has failed for good; if it raises, the message comes
+        again
+    """
+
+    def __init__(self, backend: Backend, on_giving_up: Callable[[Message], object] | None) -> None:
+        self._backend = backend
+        self._on_giving_up = on_giving_up
+        self._has_table = records.has_table()
+
+    def run(self, message: Message) -> None:
+        """Run the task of a message. May block, or switch."""
+        call = Call.decode(message.body)
+        wait = 0.0 if call.run_after is None else call.run_after - time.time()
+        if wait > 0:
+            # As a new message: requeueing would use up its attempts.
+            producer().publish(message.topic, message.body, defer=min(wait, self._backend.max_defer))
+            return
+        if self._has_table and records.is_finished(call.id, self._backend.database):
+            return
+        try:
+            task = self._task(call)
+        except Exception as exc:
+            if not self._is_last(message):
+                raise
+            if self._has_table:
+                records.fail_unknown(call.id, [_error(exc)], self._backend.database)
+            self._call_hook(message)
+            return
+        result = self._begin(message, call, task)
+        with touched(message):
+            self._attempt(message, result)
+
+    def give_up(self, message: Message) -> None:
+        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it."""
+        call = Call.decode(message.body)
+        if not (self._has_table and records.is_finished(call.id, self._backend.database)):
+            reason = f"given up after {message.attempts - 1} deliveries"
+            error = TaskError(exception_class_path=f"{__name__}.GivenUpError", traceback=reason)
+            try:
+                task = self._task(call)
+            except Exception:
+                if self._has_table:
+                    records.fail_unknown(call.id, [error], self._backend.database)
+            else:
+                result = self._result(message, call, task)
+                if self._has_table:
+                    records.begin(result, self._backend.database)
+                result.errors.append(error)
+                self._finish(result, TaskResultStatus.FAILED)
+        self._call_hook(message)
+
+    def _task(self, call: Call) -> Any:
+        task = import_string(call.module_path)
+        if not isinstance(task, Task):
+            raise TypeError(f"{call.module_path} is no task")
+        return task.using(queue_name=call.queue_name, backend=self._backend.alias)
+
+    def _result(self, message: Message, call: Call, task: Any) -> Any:
+        """The result as far as the message has it."""
+        return TaskResult(
+            task=task,
+            id=call.id,
+            status=TaskResultStatus.READY,
+            enqueued_at=_moment(call.enqueued_at),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=call.args,
+            kwargs=call.kwargs,
+            backend=self._backend.alias,
+            errors=[],
+            # Without the table, only how many there were is known.
+            worker_ids=[""] * (message.attempts - 1),
+        )
+
+    def _begin(self, message: Message, call: Call, task: Any) -> Any:
+        result = self._result(message, call, task)
+        now = timezone.now()
+        records.change(result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
+        result.worker_ids.append(records.WORKER_ID)
+        if self._has_table:
+            records.begin(result, self._backend.database)
+        signals.task_started.send(sender=type(self._backend), task_result=result)
+        return result
+
+    def _attempt(self, message: Message, result: Any) -> None:
+        try:
+            value = normalize_json(_called(result))
+        except Requeue:
+            records.change(result, status=TaskResultStatus.READY)
+            self._save(result)
+            raise
+        except Exception as exc:
+            result.errors.append(_error(exc))
+            if not self._is_last(message):
+                records.change(result, status=TaskResultStatus.READY)
+                self._save(result)
+                raise
+            self._finish(result, TaskResultStatus.FAILED)
+            self._call_hook(message)
+        else:
+            records.change(result, _return_value=value)
+            self._finish(result, TaskResultStatus.SUCCESSFUL)
+
+    def _is_last(self, message: Message) -> bool:
+        limit = self._backend.max_attempts
+        return 0 < limit <= message.attempts
+
+    def _save(self, result: Any) -> None:
+        if self._has_table:
+            records.save(result, self._backend.database)
+
+    def _finish(self, result: Any, status: Any) -> None:
+        records.change(result, status=status, finished_at=timezone.now())
+        self._save(result)
+        signals.task_finished.send(sender=type(self._backend), task_result=result)
+
+    def _call_hook(self, message: Message) -> None:
+        if self._on_giving_up is not None:
+            self._on_giving_up(message)
+
+
+def _called(result: Any) -> Any:
+    task = result.task
+    first = [TaskContext(task_result=result)] if task.takes_context else []
+
+    def call() -> Any:
+        return task.call(*first, *result.args, **result.kwargs)
+
+    from gevent import get_hub, monkey
+
+    if iscoroutinefunction(task.func) and monkey.is_module_patched("threading"):
+        # asyncio has one running loop for a native thread, which all greenlets share.
+        return get_hub().threadpool.apply(call)
+    return call()
+
+
+def _error(exc: BaseException) -> Any:
+    kind = type(exc)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    return TaskError(exception_class_path=path, traceback="".join(format_exception(exc)))
+
+
+def _moment(seconds: float) -> datetime:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment if settings.USE_TZ else timezone.make_naive(moment)

@@ -1,0 +1,22 @@
+"""The transactional outbox: messages that are rows of the transaction they belong to, until a relay has published them.
+
+A message is lost if a process ends, or every nsqd is away, between the commit and the publish. So the message is
+written into a table in the same transaction, and a relay publishes committed rows. It marks a row when nsqd has
+confirmed it, so each row is published at least once, and rows of a rolled-back transaction never.
+
+Rows get their ids before they commit, and commit in another order: a relay that remembers the last id misses those that
+commit late. So a row is found by being unpublished, and an index of the unpublished rows only keeps that cheap.
+
+Order: rows with the same topic and key are numbered 1, 2, 3 by a counter row, whose lock is held until the commit. So
+the numbers have no gaps, and rows of a key get their ids in the order of their commits. A key belongs to a shard, a
+shard to one relay at a time, and a relay sends a shard's rows one command after the other, by id. NSQ itself keeps no
+order; consumers get the number in the message (``envelope.py``).
+
+====================  ==================================================================================================
+``rows.py``           A row as the relay sees it; shards; the checks of a new row
+``envelope.py``       id, key and sequence number around a body; for consumers ``Event``
+``relay.py``          The relay: finds, publishes, marks, prunes. Knows the database by ``Store`` only
+``waking.py``         Waiting for a commit, in this process or, on PostgreSQL, in any
+``alone.py``          One relay for a database that is a file
+====================  ==================================================================================================
+"""
