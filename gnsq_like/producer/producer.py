@@ -29,19 +29,17 @@ from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
-from gnsq_like.producer.batching import Batching, Member
-from gnsq_like.producer.callers import Callers
+from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.from_asyncio import publish_from_loop
 from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.replicas import Replicas
 from gnsq_like.producer.result import GRACE, PublishResult, withdraw
+from gnsq_like.producer.running import Running
 from gnsq_like.runtime import at_fork, hub_thread
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, thread_id
-from gnsq_like.runtime.inner_greenlet import may_wait_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -56,8 +54,7 @@ _EXIT_TIMEOUT = 1.0
 
 _getpid = os.getpid
 
-# The patched ones belong to greenlets.
-_local = monkey.get_original("_thread", "_local")
+# The patched one belongs to greenlets.
 _NativeRLock: Any = monkey.get_original("_thread", "RLock")
 #: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
 _starting: Any = _NativeRLock()
@@ -75,86 +72,6 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
     except (OSError, RuntimeError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
-
-
-class _Here(_local):  # type: ignore[misc, valid-type]
-    """The greenlets of each thread that publishes; made at first use."""
-
-    callers: Callers | None = None
-
-
-class _Running:
-    """The parts of a started Producer: made by the first publish, until a fork or close."""
-
-    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
-
-    def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
-        options = pool.options
-        self.hub_handle = hub_handle
-        self.thread = hub_handle.thread
-        self.pid = _getpid()
-        self.pool = pool
-        self.submit = pool.submit
-        if options.replicas > 1:
-            self.submit = Replicas(pool, options.replicas, options.quorum).submit
-        self.batching = Batching(pool, encoder, self.submit) if options.batching else None
-        #: Whether ``begin`` runs.
-        self._beginning = False
-        self._here = _Here()
-
-    def may_begin(self) -> bool:
-        """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
-
-        Not in the hub, nor in a signal handler that interrupted the hub, the greenlet of a connection, or ``begin``.
-        """
-        return not self._beginning and may_wait_here()
-
-    def begin(self, publish: Publish, now: float) -> None:
-        """Send a publish. In the pool's thread; never switches."""
-        if publish.done:
-            return
-        self._beginning = True
-        try:
-            if type(publish) is Member and self.pool.circuit.reason is None:
-                self.batching.add(publish)  # type: ignore[union-attr]
-            else:
-                self.pool.deadlines.add(publish)
-                self.submit(publish, now)
-        finally:
-            self._beginning = False
-
-    def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
-        """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        if len(publishes) > 1:
-            for destination in self.pool.destinations:
-                destination.hold()
-        for publish, now in publishes:
-            try:
-                self.begin(publish, now)
-            except Exception:
-                logger.exception("%r could not be begun", publish)
-
-    def callers_of(self, hub: Any) -> Callers:
-        """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""
-        self.pool.lone_caller.disturbed()
-        callers = self._here.callers
-        if callers is None or callers.hub is not hub:
-            callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
-        return callers
-
-    def drain(self, timeout: float) -> bool:
-        """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
-        self.pool.lone_caller.close()
-        if self.batching is not None:
-            self.batching.flush()
-        return not self.pool.pending_count or self.pool.drained().wait(timeout)
-
-    def end(self, timeout: float) -> bool:
-        """Drain and close. In the pool's thread; may switch."""
-        try:
-            return self.drain(timeout)
-        finally:
-            self.pool.close()
 
 
 class Producer(KnownAttributes):
@@ -207,7 +124,7 @@ class Producer(KnownAttributes):
         self._batches = self.options.batching
         self._timeout = self.options.timeout
         self._closed = False
-        self._running: _Running | None = None
+        self._running: Running | None = None
         #: The pool of ``_running``; kept after close() for its counts.
         self._pool: Pool | None = None
         self._seal(Producer, option_names(ProducerOptions))
@@ -382,7 +299,7 @@ class Producer(KnownAttributes):
             raise publish.error.with_traceback(None)
 
     @staticmethod
-    def _send_from_other_thread(running: _Running, publish: Publish, now: float) -> None:
+    def _send_from_other_thread(running: Running, publish: Publish, now: float) -> None:
         """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
         hub = get_hub_if_exists()
         if hub is not None:
@@ -407,7 +324,7 @@ class Producer(KnownAttributes):
 
     # -- life ---------------------------------------------------------------------------------------
 
-    def _started(self) -> _Running:
+    def _started(self) -> Running:
         """The running parts; made by the first call in this process. May block briefly."""
         running = self._running
         if running is not None and running.pid == _getpid():
@@ -421,7 +338,7 @@ class Producer(KnownAttributes):
                 hub_handle = _choose_hub(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 self._pool = pool
-                self._running = _Running(hub_handle, pool, self._encoder)
+                self._running = Running(hub_handle, pool, self._encoder)
                 at_fork.register(self, Producer._forked_child, hub_handle.thread)
                 _at_exit.add(self)
             return self._running

@@ -1,0 +1,108 @@
+"""What a Producer is made of while it runs: its pool, and the ways into it.
+
+Rules for editors: all is of the pool's thread, but for ``callers_of``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from gevent import monkey
+
+from gnsq_like.producer.batching import Batching, Member
+from gnsq_like.producer.callers import Callers
+from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.pool import Pool
+from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.replicas import Replicas
+from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.inner_greenlet import may_wait_here
+
+logger = logging.getLogger(__name__)
+
+_getpid = os.getpid
+
+# The patched one belongs to greenlets.
+_local = monkey.get_original("_thread", "_local")
+
+
+class _Here(_local):  # type: ignore[misc, valid-type]
+    """The greenlets of each thread that publishes; made at first use."""
+
+    callers: Callers | None = None
+
+
+class Running:
+    """The parts of a started Producer: made by the first publish, until a fork or close."""
+
+    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
+
+    def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
+        options = pool.options
+        self.hub_handle = hub_handle
+        self.thread = hub_handle.thread
+        self.pid = _getpid()
+        self.pool = pool
+        self.submit = pool.submit
+        if options.replicas > 1:
+            self.submit = Replicas(pool, options.replicas, options.quorum).submit
+        self.batching = Batching(pool, encoder, self.submit) if options.batching else None
+        #: Whether ``begin`` runs.
+        self._beginning = False
+        self._here = _Here()
+
+    def may_begin(self) -> bool:
+        """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
+
+        Not in the hub, nor in a signal handler that interrupted the hub, the greenlet of a connection, or ``begin``.
+        """
+        return not self._beginning and may_wait_here()
+
+    def begin(self, publish: Publish, now: float) -> None:
+        """Send a publish. In the pool's thread; never switches."""
+        if publish.done:
+            return
+        self._beginning = True
+        try:
+            if type(publish) is Member and self.pool.circuit.reason is None:
+                self.batching.add(publish)  # type: ignore[union-attr]
+            else:
+                self.pool.deadlines.add(publish)
+                self.submit(publish, now)
+        finally:
+            self._beginning = False
+
+    def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
+        """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
+        if len(publishes) > 1:
+            for destination in self.pool.destinations:
+                destination.hold()
+        for publish, now in publishes:
+            try:
+                self.begin(publish, now)
+            except Exception:
+                logger.exception("%r could not be begun", publish)
+
+    def callers_of(self, hub: Any) -> Callers:
+        """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""
+        self.pool.lone_caller.disturbed()
+        callers = self._here.callers
+        if callers is None or callers.hub is not hub:
+            callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
+        return callers
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
+        self.pool.lone_caller.close()
+        if self.batching is not None:
+            self.batching.flush()
+        return not self.pool.pending_count or self.pool.drained().wait(timeout)
+
+    def end(self, timeout: float) -> bool:
+        """Drain and close. In the pool's thread; may switch."""
+        try:
+            return self.drain(timeout)
+        finally:
+            self.pool.close()
