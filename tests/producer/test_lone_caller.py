@@ -90,29 +90,23 @@ def test_threads_that_come_and_go_beside_it_lose_nothing(nsqd: Running) -> None:
     check(
         nsqd,
         """
-    counts = [0] * 4
-    done = threading.Event()
-
-    def beside(number):
-        while not done.is_set():
+    def beside():
+        for _ in range(20):
             producer.publish("t", b"beside")
             producer.publish_async("t", b"beside").get(timeout=60)
-            counts[number] += 2
-            time.sleep(0.002 * number)
 
-    threads = [threading.Thread(target=beside, args=(number,)) for number in range(1, 4)]
-    for thread in threads:
-        thread.start()
     count = 0
     for _ in range(5):
         count += leased()
+        threads = [threading.Thread(target=beside) for _ in range(3)]
+        for thread in threads:
+            thread.start()
         for _ in range(50):
             producer.publish("t", b"x")
-        count += 50
-    done.set()
-    for thread in threads:
-        thread.join()
-    report(count + sum(counts))
+        for thread in threads:
+            thread.join()
+        count += 50 + 3 * 40
+    report(count)
     """,
     )
 
