@@ -108,7 +108,9 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Pipeline]]:
         return [("data", pipeline)]
     from gnsq_like.spark.tables.data_file import directories
 
-    found = {unquote(name) for name in directories(pipeline.place("data")) if not name.startswith((".", "_"))}
+    # "date=" is of a table that all topics shared once.
+    names = (name for name in directories(pipeline.place("data")) if not name.startswith((".", "_", "date=")))
+    found = {unquote(name) for name in names}
     return [(f"data of {topic}", pipeline.for_topic(topic)) for topic in sorted(found | pipeline.topics.keys())]
 
 

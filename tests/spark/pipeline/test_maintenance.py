@@ -215,6 +215,7 @@ def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
         assert table is not None
         table.prepare(columns())
         assert add(table, 0, [1], NOW - timedelta(hours=2)) and add(table, 1, [2], NOW - timedelta(hours=2))
+    (tmp_path / "data" / "date=2026-11-21").mkdir()
     lines = list(maintain_tables(pipeline, now=NOW))
     assert [line.split(": ")[0] for line in lines] == ["data of t.one", "data of t2"]
 
