@@ -80,7 +80,7 @@ def nsqd() -> Iterator[RunningNsqd]:
 
 @contextmanager
 def made(url: str, tracing: Tracing | None = None, **settings: Any) -> Iterator[Site]:
-    engine = create_engine(url)
+    engine = create_engine(url, pool_pre_ping=True)
     metadata = MetaData()
     session: scoped_session[Session] = scoped_session(sessionmaker(engine))
     nsq = NSQ(tracing=tracing)
@@ -362,7 +362,6 @@ def test_a_lost_connection_is_made_again(site: Site, request: pytest.FixtureRequ
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{site.engine.url.database}'",
             "postgres",
         )
-        site.engine.dispose()
         site.outbox.publish("orders", b"x")
         site.session.commit()
         wait_for(lambda: relay.stats()["published"] == 1, "the message")
