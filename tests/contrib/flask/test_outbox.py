@@ -253,7 +253,7 @@ def test_without_an_outbox_there_is_no_relay() -> None:
 
 
 def test_a_commit_wakes_the_relay_and_healthz_shows_it(url: str, nsqd: RunningNsqd) -> None:
-    settings = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_OUTBOX_POLL_INTERVAL": 10_000.0}
+    settings: dict[str, Any] = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_OUTBOX_POLL_INTERVAL": 10_000.0}
     with made(url, **settings) as site:
         site.app.register_blueprint(site.nsq.health_blueprint())
         relay = site.relay()
