@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from flask import Flask
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from sqlalchemy import Engine, MetaData, create_engine, select, text, update
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
 from gnsq_like.contrib.flask.outbox_store import SQLAlchemyStore, now
+from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
 from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread
 from gnsq_like.contrib.shared.outbox.rows import NO_KEY, Skipped, shard_of
@@ -75,11 +79,11 @@ def nsqd() -> Iterator[RunningNsqd]:
 
 
 @contextmanager
-def made(url: str, **settings: Any) -> Iterator[Site]:
-    engine = create_engine(url)
+def made(url: str, tracing: Tracing | None = None, **settings: Any) -> Iterator[Site]:
+    engine = create_engine(url, pool_pre_ping=True)
     metadata = MetaData()
     session: scoped_session[Session] = scoped_session(sessionmaker(engine))
-    nsq = NSQ()
+    nsq = NSQ(tracing=tracing)
     outbox = Outbox(nsq, metadata, session)
     metadata.create_all(engine)
     app = Flask(__name__)
@@ -218,6 +222,24 @@ def test_a_recording_has_what_committed(tmp_path: Path) -> None:
         assert [each.json() for each in site.nsq.outbox] == [{"order": 1}, {"order": 3}]
 
 
+def test_a_trace_goes_into_the_outbox(tmp_path: Path) -> None:
+    sender = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, False, TraceFlags(1))
+    url, tracing = f"sqlite:///{tmp_path}/orders.sqlite3", Tracing(cloud_events=["orders"])
+    with made(url, tracing, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1") as site, trace.use_span(NonRecordingSpan(sender)):
+        site.outbox.publish("orders", {"order": 1})
+        site.outbox.publish("orders", {"order": 2}, key="a")
+        site.outbox.publish("parcels", {"order": 3})
+        site.session.commit()
+        bodies = [row[2] for row in site.rows()]
+    assert bodies[2] == b'{"order": 3}'
+    for number, body in enumerate(bodies[:2], 1):
+        event = unpack(body)
+        assert event is not None
+        assert event.attributes["traceparent"] == "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        assert event.data == b'{"order": %d}' % number
+    assert Event.of(bodies[1]).sequence == 1
+
+
 def test_without_an_outbox_there_is_no_relay() -> None:
     nsq = NSQ()
     app = Flask(__name__)
@@ -231,7 +253,7 @@ def test_without_an_outbox_there_is_no_relay() -> None:
 
 
 def test_a_commit_wakes_the_relay_and_healthz_shows_it(url: str, nsqd: RunningNsqd) -> None:
-    settings = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_OUTBOX_POLL_INTERVAL": 10_000.0}
+    settings: dict[str, Any] = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_OUTBOX_POLL_INTERVAL": 10_000.0}
     with made(url, **settings) as site:
         site.app.register_blueprint(site.nsq.health_blueprint())
         relay = site.relay()
@@ -340,7 +362,6 @@ def test_a_lost_connection_is_made_again(site: Site, request: pytest.FixtureRequ
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{site.engine.url.database}'",
             "postgres",
         )
-        site.engine.dispose()
         site.outbox.publish("orders", b"x")
         site.session.commit()
         wait_for(lambda: relay.stats()["published"] == 1, "the message")

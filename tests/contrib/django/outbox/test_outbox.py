@@ -48,6 +48,13 @@ def using(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield alias
 
 
+@pytest.fixture(autouse=True)
+def no_relay_is_left() -> Iterator[None]:
+    """For what reports on this process."""
+    yield
+    relaying.made.clear()
+
+
 @pytest.fixture
 def nsqd() -> Iterator[RunningNsqd]:
     with running_nsqd() as daemon, override_settings(NSQ={"NSQD_TCP_ADDRESSES": daemon.tcp_address}):

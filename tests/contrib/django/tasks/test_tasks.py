@@ -21,7 +21,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from gnsq_like import NsqdHTTPClient, Producer, ReaderGroup, Requeue
-from gnsq_like.contrib.django import make_readers, testing
+from gnsq_like.contrib.django import make_readers, readers, testing
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.readers import declared
 from gnsq_like.contrib.django.tasks.calls import Call
@@ -45,9 +45,11 @@ APPS = ["gnsq_like.contrib.django", "gnsq_like.contrib.django.outbox"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_ran() -> None:
+def nothing_ran() -> Iterator[None]:
     tasks_app.ran.clear()
     tasks_app.failures.clear()
+    yield
+    relaying.made.clear()
 
 
 @pytest.fixture
@@ -80,6 +82,7 @@ def tasks(using: str = "default", queues: Any = ("default", "mail"), **options: 
 def workers(*names: str) -> Iterator[None]:
     with ReaderGroup(*make_readers(*names), own_thread=True):
         yield
+    readers.made.clear()
 
 
 @contextmanager
