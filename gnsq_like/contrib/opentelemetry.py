@@ -112,12 +112,13 @@ class Tracing:
         """
         if not isinstance(topic, str | re.Pattern):
             topic = list(topic)
-        Reader(topic, channel, handler, **arguments)  # raises for functions that the wrappers would hide
+        given: Any = {name: _kept(name, value) for name, value in arguments.items()}
+        Reader(topic, channel, handler, **given)  # raises for functions that the wrappers would hide
         if isinstance(handler, Batch):
             handler = Batch(self.traced(handler.handler), size=handler.size, interval=handler.interval)
         elif handler is not None:
             handler = self.traced(handler)
-        return Reader(topic, channel, handler, **self.reader_arguments(arguments))
+        return Reader(topic, channel, handler, **self.reader_arguments(given))
 
     def reader_arguments(self, arguments: Mapping[str, Any]) -> Any:
         """Keyword arguments of a Reader with the functions wrapped that are called with messages or bodies."""
@@ -244,13 +245,13 @@ class TracedProducer(Producer):
     """A Producer whose publishes are spans; made by :meth:`Tracing.producer`."""
 
     def __init__(self, tracing: Tracing, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
-        if not isinstance(nsqd_tcp_addresses, str):
-            nsqd_tcp_addresses = list(nsqd_tcp_addresses)
+        nsqd_tcp_addresses = _kept("nsqd_tcp_addresses", nsqd_tcp_addresses)
+        arguments = {name: _kept(name, value) for name, value in arguments.items()}
         self._tracing = tracing
         #: Encodes and checks. It never publishes, and so never connects.
         self._checker = Producer(nsqd_tcp_addresses, **arguments)
         super().__init__(nsqd_tcp_addresses, **{**arguments, "encoder": None})
-        addresses = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else nsqd_tcp_addresses
+        addresses = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else list(nsqd_tcp_addresses)
         #: The attributes of the only nsqd; of several, an operation is told only which one failed.
         self._server = server_of(addresses[0]) if len(addresses) == 1 and not arguments.get(_LOOKUPDS) else {}
 
@@ -339,6 +340,12 @@ class TracedProducer(Producer):
 
 
 _LOOKUPDS = "lookupd_http_addresses"
+
+
+def _kept(name: str, value: Any) -> Any:
+    """An argument that can be used twice: addresses may come in an iterator."""
+    is_iterable = name.endswith("_addresses") and isinstance(value, Iterable) and not isinstance(value, str)
+    return list(value) if is_iterable else value
 
 
 def _end(operation: Operation, error: BaseException | None) -> None:
