@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -339,6 +340,8 @@ def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) 
 @contextmanager
 def _sentences() -> Iterator[None]:
     """Turn errors with a sentence into exit statuses; others are bugs, and keep their traceback."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # for the function of a transformation
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
