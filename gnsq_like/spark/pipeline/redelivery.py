@@ -35,7 +35,7 @@ from gnsq_like.spark.pipeline.replaying import Replayed
 from gnsq_like.spark.pipeline.run import IDENTITY, check_settings, own_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from gnsq_like.spark.pipeline.batches import WrittenBatch
 
@@ -88,16 +88,17 @@ class _Redelivery:
         self._notes = notes
 
     def run(self) -> Replayed:
-        names = paths.list_names(self._spark, self._notes)
+        names = self._names(self._notes)
         begun = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
         number = begun[-1] if begun else 0
-        if number and f"{number:06d}.done" not in names:
-            self._check_same(number)  # it was killed
-        else:
-            number += 1
-            if not self._begin(number):
-                return Replayed()
-        return self._write(number)
+        if number and f"{number:06d}.done" not in names:  # it was killed
+            hours = self._hours(number)
+            if not any(each.startswith("batch=compacted-") for hour in hours for each in self._names(hour)):
+                self._check_same(number)
+                return self._write(number)
+            self._settle(number, hours)
+        number += 1
+        return self._write(number) if self._begin(number) else Replayed()
 
     # -- what is tried ------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class _Redelivery:
         paths.write_parquet(rows, taken)
         if not self._spark.read.parquet(taken).head(1):
             return False
-        noted = {"query": uuid.uuid4().hex, "settings": self._settings()}
+        noted = {"query": uuid.uuid4().hex, "settings": self._settings(), "seen_at": now.isoformat()}
         paths.write_text(self._spark, f"{self._notes}/{number:06d}.json", json.dumps(noted))
         return True
 
@@ -129,6 +130,34 @@ class _Redelivery:
                 self._pipeline.schema,
                 "a redelivery was ended half-way with another schema or transformation: let one with those complete it",
             )
+
+    def _hours(self, number: int) -> list[str]:
+        """The directories where a run has written, or would have, in tables of plain files."""
+        if self._pipeline.format != "parquet":
+            return []
+        seen_at = datetime.fromisoformat(self._noted(number)["seen_at"])
+        topics = self._taken(number).select("topic").distinct().collect()
+        tables = {self._pipeline.for_topic(row["topic"]).place("data") for row in topics}
+        return [paths.batch_path(table, seen_at, "").rpartition("/")[0] for table in sorted(tables)]
+
+    def _settle(self, number: int, hours: list[str]) -> None:
+        """End a run that was killed, and whose hour was compacted since: its rows cannot be replaced any more.
+
+        The messages that are in the table are done, and the next run takes the others.
+        """
+        places = [hour for hour in hours if any(each.startswith("batch=") for each in self._names(hour))]
+        present = self._spark.read.parquet(*[f"{place}/batch=*" for place in places]).select(*IDENTITY)
+        self._note_done(number, self._taken(number).select(*IDENTITY).join(present, list(IDENTITY), "left_semi"))
+
+    def _note_done(self, number: int, messages: DataFrame) -> None:
+        paths.write_parquet(messages, f"{self._notes}/done/run={number:06d}")
+        paths.write_text(self._spark, f"{self._notes}/{number:06d}.done", "")
+
+    def _taken(self, number: int) -> DataFrame:
+        return self._spark.read.parquet(f"{self._notes}/taken/run={number:06d}")
+
+    def _names(self, directory: str) -> list[str]:
+        return paths.list_names(self._spark, directory)
 
     def _noted(self, number: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(paths.read_text(self._spark, f"{self._notes}/{number:06d}.json"))
@@ -144,7 +173,7 @@ class _Redelivery:
     def _write(self, number: int) -> Replayed:
         from gnsq_like.spark.pipeline.batches import BatchWriter
 
-        taken = self._spark.read.parquet(f"{self._notes}/taken/run={number:06d}")
+        taken = self._taken(number)
         beside: dict[str, Any] = {name: f"{self._notes}/{name}" for name in ("rejected", "metrics")}
         written: list[WrittenBatch] = []
         pipeline = replace(
@@ -159,8 +188,7 @@ class _Redelivery:
         if batch.rejected:
             again = paths.batch_path(beside["rejected"], batch.rows[0].seen_at, paths.batch_name(query_id, number))
             fitting = fitting.join(self._spark.read.parquet(again), list(IDENTITY), "left_anti")
-        paths.write_parquet(fitting, f"{self._notes}/done/run={number:06d}")
-        paths.write_text(self._spark, f"{self._notes}/{number:06d}.done", "")
+        self._note_done(number, fitting)
         return Replayed().plus(batch)
 
 
