@@ -6,10 +6,13 @@ Spark is imported when something runs: ``--help`` loads neither it nor gevent.
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +22,7 @@ from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
 
 if TYPE_CHECKING:
-    from gnsq_like.spark.pipeline import Snapshot
+    from gnsq_like.spark.pipeline import Replayed, Snapshot
 
 #: Modules that the commands need besides those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
@@ -190,6 +193,98 @@ def maintain(path: str, quiet: bool) -> None:
         raise SystemExit(INTERRUPTED_STATUS)
 
 
+_MASTER = click.option("--master", help="The Spark master; see run.")
+_SPARK_LOG = click.option(
+    "--spark-log",
+    type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
+    default="OFF",
+    show_default=True,
+    help="The level of Spark's own log on stderr.",
+)
+
+
+@pipeline.command(short_help="Run archived messages through today's schema, or back into a topic.")
+@_CONFIG
+@click.option("--from", "start", required=True, metavar="TIME", help="Arrival of the first messages, in ISO 8601; UTC.")
+@click.option("--to", "end", required=True, metavar="TIME", help="Arrival up to which they are taken.")
+@click.option("--where", default="", metavar="SQL", help="A condition on the archive's columns.")
+@click.option("--into", default="", metavar="PLACE", help="The table to write: a directory or URL.")
+@click.option("--topic", default="", help="Or the topic to publish to, at the source's nsqds.")
+@_MASTER
+@_SPARK_LOG
+def replay(
+    path: str, start: str, end: str, where: str, into: str, topic: str, master: str | None, spark_log: str
+) -> None:
+    """Replay messages of the archive into another table, or into a topic.
+
+    \b
+    Exit status:
+      0  all are written or published
+      1  it failed under way; the same command again completes a table, and publishes messages again
+      2  it could not begin: wrong configuration, no archive, no Java
+    """
+    since, until = _time("--from", start), _time("--to", end)
+    with _sentences():
+        from gnsq_like.spark.pipeline import load_pipeline, replay
+
+        _quiet(spark_log)
+        place = into if "://" in into or not into else os.path.abspath(into)
+        found = replay(
+            load_pipeline(path),
+            start=since,
+            end=until,
+            where=where,
+            into=place,
+            topic=topic,
+            master=master,
+            log_level=spark_log,
+        )
+        click.echo(f"{_counts(found)} to {f'topic {topic}' if topic else place}.")
+
+
+@pipeline.command(short_help="Write rejected messages that fit the mended schema into the table.")
+@_CONFIG
+@_MASTER
+@_SPARK_LOG
+def redeliver(path: str, master: str | None, spark_log: str) -> None:
+    """Write the rejected messages that fit today's schema into the table, each once. The pipeline may run.
+
+    \b
+    Exit status:
+      0  done; those that do not fit stay in the table of rejected messages
+      1  it failed under way; the same command again completes it
+      2  it could not begin: wrong configuration, another redelivery, no Java
+    """
+    with _sentences():
+        from gnsq_like.spark.pipeline import load_pipeline, redeliver
+
+        _quiet(spark_log)
+        loaded = load_pipeline(path)
+        click.echo(f"{_counts(redeliver(loaded, master=master, log_level=spark_log))} to {loaded.place('data')}.")
+
+
+def _counts(found: Replayed) -> str:
+    """The result of a replay, as the beginning of a sentence."""
+    filtered = f", {found.filtered:,} left out" if found.filtered else ""
+    rejected = f", {found.rejected:,} rejected" if found.rejected else ""
+    count = found.messages - found.rejected - found.filtered
+    return f"{count:,} of {found.messages:,} messages{filtered}{rejected} in {found.batches:,} batches"
+
+
+def _quiet(spark_log: str) -> None:
+    if spark_log == "OFF":
+        # It reports the end of Java at length; the user gets our sentence.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _time(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"{option} {text}: it must be a time such as 2026-11-21T13:00") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def _seconds(text: str) -> float:
     try:
         return min(parse_duration(text), _EVER)
@@ -245,6 +340,8 @@ def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) 
 @contextmanager
 def _sentences() -> Iterator[None]:
     """Turn errors with a sentence into exit statuses; others are bugs, and keep their traceback."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # for the function of a transformation
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed

@@ -25,10 +25,23 @@ from gnsq_like._lazy import lazy_names
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
     from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
+    from gnsq_like.spark.pipeline.redelivery import redeliver
+    from gnsq_like.spark.pipeline.replaying import Replayed, replay
     from gnsq_like.spark.pipeline.report import write_report
     from gnsq_like.spark.pipeline.run import Snapshot, run_pipeline
 
-__all__ = ["NotBegun", "Pipeline", "PipelineFailed", "Snapshot", "load_pipeline", "run_pipeline", "write_report"]
+__all__ = [
+    "NotBegun",
+    "Pipeline",
+    "PipelineFailed",
+    "Replayed",
+    "Snapshot",
+    "load_pipeline",
+    "redeliver",
+    "replay",
+    "run_pipeline",
+    "write_report",
+]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_names(
@@ -37,8 +50,11 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "NotBegun": "gnsq_like.spark.pipeline.faults",
             "Pipeline": "gnsq_like.spark.pipeline.config",
             "PipelineFailed": "gnsq_like.spark.pipeline.faults",
+            "Replayed": "gnsq_like.spark.pipeline.replaying",
             "Snapshot": "gnsq_like.spark.pipeline.run",
             "load_pipeline": "gnsq_like.spark.pipeline.config",
+            "redeliver": "gnsq_like.spark.pipeline.redelivery",
+            "replay": "gnsq_like.spark.pipeline.replaying",
             "run_pipeline": "gnsq_like.spark.pipeline.run",
             "write_report": "gnsq_like.spark.pipeline.report",
         },

@@ -145,6 +145,8 @@ class BatchWriter:
             shares = self._shares(groups)
             for target, (messages, rejected) in shares:
                 self._judge(batch, target, messages, rejected)
+            if self._pipeline.archive:
+                paths.write_parquet(batch.select("body", *KEPT), self._path("archive", seen_at, number))
             filtered: dict[tuple[str, int], int] = {}
             for target, (messages, rejected) in shares:
                 filtered |= self._write_table(batch, target, groups, number, seen_at, messages - rejected)

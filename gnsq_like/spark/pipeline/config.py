@@ -87,13 +87,15 @@ class Pipeline:
     checkpoint: str = ""
     #: How the run is watched: where its status is served, thresholds, webhooks (docs/pipeline.rst).
     watch: Mapping[str, str] = field(default_factory=dict)
+    #: Where every message is kept as it came, for replays; "" for nowhere.
+    archive: str = ""
     #: Settings of Spark, if the run starts a session of its own.
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.location:
             raise InvalidOption("location", self.location, "it must be given: a directory, or a URL for Spark")
-        for name in ("location", "data", "rejected", "metrics", "checkpoint"):
+        for name in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
             if getattr(self, name):
                 _check_place(name, getattr(self, name))
         if self.format not in FORMATS:
@@ -204,7 +206,7 @@ class Pipeline:
         return self.name or ", ".join(topics)
 
     def place(self, what: str) -> str:
-        """The URL of "data", "rejected", "metrics" or "checkpoint"."""
+        """The URL of "data", "rejected", "metrics", "checkpoint" or "archive"."""
         given: str = getattr(self, what)
         return _url(given) if given else _below(self.location, what)
 
@@ -244,7 +246,7 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
-    for place in ("location", "data", "rejected", "metrics", "checkpoint"):
+    for place in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
         if place in values and not urlsplit(values[place]).scheme:
             values[place] = str(directory / values[place])
     for each in values.get("topics", {}).values():

@@ -54,11 +54,12 @@ class MaintainOptions:
     keep_data: float | None = option("keep_data", _at_least(_DAY, "a day"), None)
     keep_rejected: float | None = option("keep_rejected", _at_least(_DAY, "a day"), None)
     keep_metrics: float | None = option("keep_metrics", _at_least(_DAY, "a day"), None)
+    keep_archive: float | None = option("keep_archive", _at_least(_DAY, "a day"), None)
 
     @property
     def hours_kept(self) -> dict[str, float]:
         """How long the tables beside ``data`` keep their hours, where that is limited."""
-        kept = {"rejected": self.keep_rejected, "metrics": self.keep_metrics}
+        kept = {"rejected": self.keep_rejected, "metrics": self.keep_metrics, "archive": self.keep_archive}
         return {what: keep for what, keep in kept.items() if keep is not None}
 
 
@@ -93,6 +94,8 @@ def maintain_tables(
             except TableError as exc:
                 failed = exc
         for what, keep in options.hours_kept.items():
+            if what == "archive" and not pipeline.archive:
+                continue
             try:
                 for line in _drop_hours(pipeline.place(what), _full_hour(now - timedelta(seconds=keep)), stop):
                     yield f"{what}: {line}"

@@ -34,8 +34,6 @@ class Daemons:
         self._options = options
         #: The topic of a query of one, of which alone the nsqds are asked then.
         self._topic = options.named[0].topic if len(options.named) == 1 and not options.topics_pattern else None
-        #: The topics and channels that the nsqlookupds know from us.
-        self._registered: set[TopicChannel] = set()
         self._lookupds = [LookupdClient(each, timeout=options.http_timeout) for each in options.lookupd_http_addresses]
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The nsqds by their TCP address.
@@ -60,8 +58,9 @@ class Daemons:
         results: list[object] = []
         self._is_preparing = True
         if options.create_topic_and_channel:
-            results += self._register(options.named, errors)
-        self._look_up(errors)
+            for of in options.named:
+                results += self._ask_all(self._lookupds, partial(_create_channel, of), errors)
+        results += self._look_up(errors)
         if options.create_topic_and_channel:
             results += self._ask_all(list(self._nsqds.items()), self._prepare_at, errors)
         else:
@@ -72,14 +71,6 @@ class Daemons:
             raise errors[0]
         for each in errors:
             self._warn(each)
-
-    def _register(self, wanted: Iterable[TopicChannel], errors: list[HTTPError]) -> list[object]:
-        """Create channels at the nsqlookupds: an nsqd that gets the topic later then creates the channel with it."""
-        answers: list[object] = []
-        for of in wanted:
-            answers += self._ask_all(self._lookupds, partial(_create_channel, of), errors)
-            self._registered.add(of)
-        return answers
 
     def _prepare_at(self, item: tuple[str, NsqdHTTPClient]) -> None:
         address, client = item
@@ -104,8 +95,6 @@ class Daemons:
         answers = dict(self._ask_all(items, lambda item: (item[0], self._depths_at(*item)), []))
         self.last_depths = {queue: depth for answer in answers.values() for queue, depth in answer.items()}
         self.away = frozenset(self._nsqds.keys() - answers.keys())
-        if self._lookupds and self._options.create_topic_and_channel:
-            self._register({queue.of for queue in self.last_depths} - self._registered, [])
         return self.last_depths
 
     def settled_depths(self) -> dict[Queue, Depth]:
@@ -118,18 +107,20 @@ class Daemons:
             gevent.sleep(_SETTLING_POLL)
         return self.depths()
 
-    def _look_up(self, errors: list[HTTPError]) -> None:
+    def _look_up(self, errors: list[HTTPError]) -> Sequence[object]:
+        """Find the nsqds; returns the answers of the nsqlookupds."""
         if not self._lookupds:
-            return
+            return []
         self._looked_up_at = time.monotonic()
         answers = self._ask_all(self._lookupds, self._producers, errors)
         if not answers:
-            return  # keep the known ones
+            return []  # keep the known ones
         nodes = {Connection(node.tcp_address).address: node for answer in answers for node in answer}
         for address in self._nsqds.keys() - nodes.keys():
             self._nsqds.pop(address).close()
         for address in nodes.keys() - self._nsqds.keys():
             self._nsqds[address] = NsqdHTTPClient(nodes[address].http_address, timeout=self._options.http_timeout)
+        return answers
 
     def _producers(self, client: LookupdClient) -> Sequence[NsqdNode]:
         """The nsqds that may have topics of ours, according to an nsqlookupd."""

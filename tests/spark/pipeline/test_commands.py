@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,32 @@ def test_what_cannot_begin_says_so_before_java_is_started(tmp_path: Path, given:
     assert re.match(f"Error: .*{said}", line), line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("replay", "--from", "noon", "--to", "2026-01-02", "--into", "x"), "--from noon: it must be a time such as"),
+        (("replay", "--from", "2026-01-01", "--to", "2026-01-02", "--into", "x"), "the pipeline has no archive"),
+        (("replay", "--from", "2026-01-03", "--to", "2026-01-02"), "the pipeline has no archive"),
+        (("redeliver",), "transform.function='nowhere:f': it cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_what_cannot_be_done_once_more_is_status_2_before_java_is_started(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[transform]\nfunction = "nowhere:f"\n')
+    done = gnsq_like(tmp_path, *arguments, "--config", "pipeline.toml", JAVA_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_function_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[transform]\nfunction = "shop:clean"\n')
+    (tmp_path / "shop.py").write_text("def clean(messages): return messages\n")
+    done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml", PYTHONSAFEPATH="1")
+    assert done.returncode == 2
+    assert "Connection refused" in done.stderr  # of nsqd, which comes after it
+
+
 def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     done = gnsq_like(tmp_path, "report", "--config", "pipeline.toml", "--last", "12h")
@@ -115,6 +142,8 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     assert said == "   3.0 s: messages 1,200; rejected 3; msgs/s 400; lag 0.2 s; waiting –; batches 2\n"
     assert summary(snapshot) == "1,197 messages written and 3 rejected in 2 batches and 3.0 s, 400 a second."
+    filtered = summary(replace(snapshot, filtered=97))
+    assert filtered.startswith("1,100 messages written, 97 left out and 3 rejected in 2 batches")
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,21 @@ def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_table_is_w
     topics["wrong.a"] = {"schema": "n BIGINT"}
     with pytest.raises(InvalidOption, match="field n is INT in the table, and would be BIGINT"):
         run_pipeline(pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0), spark=spark, available_now=True)
+
+
+def test_a_batch_that_failed_between_two_tables_is_in_each_of_them_once(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    publish(nsqd, "half.a", numbers("n", range(50)))
+    publish(nsqd, "half.b", numbers("n", range(30)))
+    (tmp_path / "blocked").write_text("")
+    topics = {"half.a": {"schema": "n INT"}, "half.b": {"schema": "n INT", "data": str(tmp_path / "blocked" / "b")}}
+    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    with pytest.raises(PipelineFailed, match="Nothing is lost"):
+        run_pipeline(pipeline, spark=spark, available_now=True)
+    assert len(table(spark, pipeline, "half.a")) == 50
+    assert read_metrics(pipeline) == []
+    (tmp_path / "blocked").unlink()
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 80
+    assert Counter(row.body.n for row in table(spark, pipeline, "half.a")) == Counter(range(50))
+    assert Counter(row.body.n for row in table(spark, pipeline, "half.b")) == Counter(range(30))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import NsqdHTTPClient
+from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
-from tests.support.daemons import running_nsqd
+from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
 
 #: Nothing listens there.
 AWAY = "127.0.0.1:1"
@@ -48,3 +50,20 @@ def test_who_was_away_is_known() -> None:
         some.depths()
     assert some.last_depths == {Queue(TopicChannel("t", "c"), nsqd.tcp_address): Depth(1, mean_bytes=1.0)}
     assert some.away == {AWAY}
+
+
+@pytest.mark.parametrize("topics", [{"topic": "t"}, {"topics": "t,u"}, {"topicsPattern": "t.*"}])
+def test_an_nsqlookupd_that_answers_is_enough_to_begin(
+    caplog: pytest.LogCaptureFixture, topics: dict[str, str]
+) -> None:
+    with running_nsqlookupd() as lookupd:
+        # It says that it is where nothing listens.
+        options: dict[str, Any] = {"lookupd_tcp_addresses": [lookupd.tcp_address], "broadcast_address": "127.0.0.2"}
+        with running_nsqd(**options) as nsqd:
+            NsqdHTTPClient(nsqd.http_address).create_topic("t")
+            lookup = LookupdClient(lookupd.http_address)
+            wait_for(lambda: lookup.lookup("t", missing_ok=True).producers, "nsqd is known")
+            given = {"channel": "c", "lookupdHttpAddresses": lookupd.http_address, **topics}
+            Daemons(parse_options(SourceOptions, given)).prepare()
+    [message] = caplog.messages
+    assert "127.0.0.2" in message and "left out" in message

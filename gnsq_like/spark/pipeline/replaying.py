@@ -1,0 +1,176 @@
+"""Messages of the archive once more: through today's schema into another table, or back into a topic.
+
+Each batch of the archive becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay
+that was ended half-way, or is repeated, replaces what it has written before, and each message is there once. A topic
+takes nothing back: there, messages of a replay that is repeated come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.spark import register
+from gnsq_like.spark.options import parse_options
+from gnsq_like.spark.pipeline.archive import BatchPlace, complete_batches
+from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
+from gnsq_like.spark.pipeline.reachable import check_sink
+from gnsq_like.spark.pipeline.run import check_settings, own_session
+from gnsq_like.spark.pipeline.transform import first_line
+from gnsq_like.spark.sink.publishing import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gnsq_like.spark.pipeline.batches import WrittenBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay or a redelivery has done so far."""
+
+    batches: int = 0
+    #: All messages, and how many of them were rejected, or left out by the transformation.
+    messages: int = 0
+    rejected: int = 0
+    filtered: int = 0
+
+    def plus(self, batch: WrittenBatch) -> Replayed:
+        """With one more batch."""
+        return Replayed(
+            self.batches + 1,
+            self.messages + batch.messages,
+            self.rejected + batch.rejected,
+            self.filtered + batch.filtered,
+        )
+
+
+def replay(
+    pipeline: Pipeline,
+    *,
+    start: datetime,
+    end: datetime,
+    where: str = "",
+    into: str = "",
+    topic: str = "",
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    log_level: str = "OFF",
+    watch: Callable[[Replayed], None] = lambda replayed: None,
+) -> Replayed:
+    """Replay the messages that arrived from ``start`` to before ``end``. May switch, and blocks.
+
+    :param where: an SQL condition on the archive's columns, such as "topic = 'clicks'"
+    :param into: the place of a table for them, as the pipeline would have written it now; what does not fit, and
+        metrics, are beside it, in ``-rejected`` and ``-metrics``
+    :param topic: or the topic to publish their bodies to, at the source's nsqds
+    :param spark: the session; without one, a new one as for :func:`run_pipeline`
+    :param watch: called after each batch
+    :raises InvalidOption: an argument is wrong, or the pipeline has no archive
+    :raises NotBegun: Spark does not start
+    :raises PipelineFailed: it ended by itself; the same replay again completes it
+    """
+    if not pipeline.archive:
+        raise InvalidOption("archive", "", "the pipeline has no archive; give it one for replays of later messages")
+    if bool(into) == bool(topic):
+        raise InvalidOption("into", into, "give either a table or a topic")
+    if start.tzinfo is None or end.tzinfo is None or not start < end:
+        raise InvalidOption("from", start.isoformat(), f"it must be before {end.isoformat()}, both with a time zone")
+    target = _into_table(pipeline, into) if into else pipeline
+    check_settings(pipeline)
+    sink: dict[str, str] = {}
+    if topic:
+        sink, options = sink_of(pipeline, topic)
+        check_sink(options)
+    with own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session:
+        register(session)
+        replayed = Replayed()
+        try:
+            step = _Publish(sink) if topic else _Into(target)
+            for batch in complete_batches(pipeline, session, "archive", start, end):
+                replayed = step(_rows(session, batch.directory, start, end, where), batch, replayed)
+                watch(replayed)
+        except NSQError:
+            raise
+        except Exception as exc:
+            said = sentence(exc, target.place("data"))
+            raise PipelineFailed(f"{said}. The same replay again completes it") from exc
+        return replayed
+
+
+def _into_table(pipeline: Pipeline, into: str) -> Pipeline:
+    """The pipeline that writes the new table."""
+    place = into.rstrip("/")
+    topics = {
+        topic: {key: each for key, each in given.items() if key != "data"} for topic, given in pipeline.topics.items()
+    }
+    beside: dict[str, Any] = {"data": place, "rejected": f"{place}-rejected", "metrics": f"{place}-metrics"}
+    found = replace(pipeline, **beside, topics=topics, archive="", dead_letters={}, name=pipeline.title)
+    taken = [pipeline, *map(pipeline.for_topic, pipeline.topics)]
+    if found.place("data").rstrip("/") in {each.place("data").rstrip("/") for each in taken}:
+        raise InvalidOption("into", into, "that is the pipeline's table, which has these messages: give another place")
+    return found
+
+
+def sink_of(pipeline: Pipeline, topic: str) -> tuple[dict[str, str], SinkOptions]:
+    """The sink's options for a topic at the source's nsqds, as they are given and as they are read."""
+    given = {
+        name: value
+        for name, value in pipeline.source.items()
+        if name.lower() in {"nsqdtcpaddresses", "lookupdhttpaddresses"} or name.lower().startswith("nsq.")
+    }
+    given["topic"] = topic
+    return given, parse_options(SinkOptions, given)
+
+
+def _rows(spark: SparkSession, directory: str, start: datetime, end: datetime, where: str) -> DataFrame:
+    """The rows of a batch of the archive that are wanted. Raises InvalidOption."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    rows = spark.read.parquet(directory).where((F.col("seen_at") >= start) & (F.col("seen_at") < end))
+    if not where:
+        return rows
+    try:
+        return rows.where(where)
+    except (AnalysisException, ParseException) as exc:
+        raise InvalidOption("where", where, first_line(exc)) from exc
+
+
+class _Into:
+    """Writes batches into the new table."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        from gnsq_like.spark.pipeline.batches import BatchWriter
+
+        self._written: list[WrittenBatch] = []
+        self._writer = BatchWriter(pipeline, lambda: None, self._written.append)
+
+    def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
+        self._writer.belongs_to(batch.query_id)
+        self._writer(rows, batch.number)
+        while self._written:
+            replayed = replayed.plus(self._written.pop())
+        return replayed
+
+
+class _Publish:
+    """Publishes the bodies of batches."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
+
+    def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
+        kept = rows.select("body").persist()
+        try:
+            messages = kept.count()
+            if messages:
+                kept.write.format("nsq").options(**self._given).mode("append").save()
+        finally:
+            kept.unpersist()
+        return replace(replayed, batches=replayed.batches + 1, messages=replayed.messages + messages)
