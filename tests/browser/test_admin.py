@@ -144,7 +144,7 @@ def test_pipelines_and_one_that_is_away(browser: Any, cluster: RunningCluster, t
     run.wrote(1, messages=41_000, rejected=300, latency=0.8)
     long_name = "nsqd-with-a-rather-long-name.example.com:4150"
     run.look(20, {"nsqd-1.example.com:4150": 5_000, long_name: None})
-    with running_status(run) as address:
+    with running_status(run, 25) as address:
         flags = [f"--lookupd-http-address={each}" for each in cluster.lookupd_http_addresses]
         flags += [f"--pipeline=clicks={address}", "--pipeline=orders from the shop=127.0.0.1:1"]
         command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
