@@ -90,7 +90,7 @@ def run(
       0    all messages are written
       1    it failed under way; nothing is lost, start it again
       2    it could not begin: wrong configuration, no nsqd, no Java
-      3    all messages are written, and at the end a threshold of [watch] was passed
+      3    all messages are written, but a threshold of [watch] is passed
       130  ended by Ctrl-C or SIGTERM; nothing is lost
     """
     from gnsq_like.cli.pipeline_screen import PipelineLayout, summary

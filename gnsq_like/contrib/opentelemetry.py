@@ -271,7 +271,7 @@ class TracedProducer(Producer):
 
     def publish_async(
         self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
-    ) -> AsyncResult:
+    ) -> AsyncResult[None]:
         """As :meth:`Producer.publish_async`, in a span that ends with nsqd's answer."""
         encoded = self._encode(topic, body, defer)
         operation = self._tracing._telemetry.begin("send", topic, self._server)

@@ -130,7 +130,7 @@ def test_the_metadata_is_what_an_index_shows(metadata: Metadata) -> None:
 def test_the_extra_all_has_every_extra_for_users(metadata: Metadata) -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    others = {"all", "test", "docs", "release", "fuzz"}
+    others = {"all", "test", "docs", "release", "fuzz", "mutation"}
     named = set(re.findall(r"[\w-]+", setup["options.extras_require"]["all"])) - {"gnsq", "gnsq-like"}
     assert named == set(metadata.get_all("Provides-Extra") or []) - others
 
