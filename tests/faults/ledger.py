@@ -47,6 +47,8 @@ AGAIN = "published again"
 
 @dataclass(slots=True)
 class _Connection:
+    #: How often its nsqd had been killed when it was first seen.
+    kills_before: int
     client: str = ""
     #: When CLS was sent on it.
     unsubscribed_at: float | None = None
@@ -207,7 +209,10 @@ class Ledger:
         self._connection(connection).client = client
 
     def _connection(self, name: object) -> _Connection:
-        return self._connections.setdefault(name, _Connection())
+        connection = self._connections.get(name)
+        if connection is None:
+            connection = self._connections[name] = _Connection(len(self._kills.get(_nsqd_of(name), ())))
+        return connection
 
     def published(self, nsqd: int, number: int) -> None:
         self._homes.setdefault(number, set()).add(nsqd)
@@ -233,7 +238,10 @@ class Ledger:
             self._keys.setdefault(number, []).append(key)
         is_second = any(each.connection == connection and not each.answer for each in earlier)
         earlier.append(_Delivery(number, connection, attempts, at, is_second))
-        self._open.setdefault(nsqd, {})[message_id] = number
+        if self._connection(connection).kills_before < len(self._kills.get(nsqd, ())):
+            self._taken[number] = "in flight or requeued"  # it was on its way when the nsqd that sent it was killed
+        else:
+            self._open.setdefault(nsqd, {})[message_id] = number
 
     def _cause(self, nsqd: int, before: _Delivery, at: float) -> str:
         """Of a delivery after one that was not requeued."""
@@ -259,7 +267,7 @@ class Ledger:
         delivery.after_cls = self._connection(connection).unsubscribed_at is not None
         delivery.was_requeued |= how == "REQ"
         if how == "FIN":
-            self._open[nsqd].pop(message_id, None)
+            self._open.get(nsqd, {}).pop(message_id, None)
 
     def closed(self, name: object, at: float, *, by_client: bool) -> None:
         """One side of it has ended; nsqd delivers again what was in flight."""

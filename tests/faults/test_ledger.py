@@ -223,6 +223,17 @@ def test_a_late_requeue_may_take_back_the_next_delivery_on_its_connection(ledger
     assert ledger.judge().duplicates == {TIMED_OUT: 1}
 
 
+def test_what_was_on_its_way_when_its_nsqd_was_killed_is_taken_with_it(ledger: Ledger) -> None:
+    for number in (1, 2):
+        publish(ledger, number)
+    ledger.killed(0, 1.9)
+    ledger.identified((0, 2), "c")
+    deliver(ledger, 1, 2.0)
+    deliver(ledger, 2, 2.1, connection=(0, 2))
+    verdict = ledger.judge()
+    assert (verdict.killed, verdict.lost) == ({"in flight or requeued": 1}, [2])
+
+
 def test_a_killed_nsqd_may_count_attempts_anew(ledger: Ledger) -> None:
     publish(ledger, 1)
     deliver(ledger, 1, 2.0, answer="FIN")
