@@ -326,8 +326,9 @@ def test_what_is_not_json_fails(nsqd: RunningNsqd, using: str) -> None:
 def test_what_is_no_task_is_not_called(nsqd: RunningNsqd, using: str, path: str) -> None:
     with tasks(using, reader={"max_attempts": 1}), workers():
         result = tasks_app.add.enqueue(1)
-        wait_for(lambda: tasks_app.ran, "the task")
-        TaskRecord.objects.using(using).filter(pk=result.id).update(status="READY")
+        done = TaskRecord.objects.using(using).filter(pk=result.id, status="SUCCESSFUL")
+        wait_for(done.exists, "the task and its result")
+        done.update(status="READY")
         call = Call(result.id, path, [], {}, "default", 0.0, None)
         with Producer(nsqd.tcp_address) as producer:
             producer.publish("tasks.default", call.encode())
