@@ -42,9 +42,12 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
 def outcomes(nsqd: Running, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """The outcome of each query, which is killed once and started again."""
 
+    base = tmp_path_factory.mktemp("kills")  # not in the threads: the factory is for one at a time
+
     def kill_and_restart(kill: str) -> Outcome:
         topic = kill.replace(":", "_")
-        directory = tmp_path_factory.mktemp(topic)
+        directory = base / topic
+        directory.mkdir()
         options = source_options([nsqd], directory, topic, maxMessagesPerTrigger=400)
         http = publish(nsqd, topic, range(MESSAGES))
         status = run_killed(directory, options, kill)

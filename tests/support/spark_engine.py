@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ from tests.support.spark_points import KillAt, Reached, WatchedDriver, watched_p
 #: Processes that have everything imported when they start.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([__name__])
+#: Tests run several at once, in threads. Starting a process also reads the statuses of the others, and of two threads
+#: that read the same one, the second gets nothing and takes it for 255.
+_statuses = threading.Lock()
 
 
 class Engine:
@@ -116,14 +121,16 @@ class Engine:
 def run_killed(directory: Path, options: Mapping[str, Any], point: str) -> int:
     """An AvailableNow run in a process that kills itself at the point; its exit status."""
     process = _PROCESSES.Process(target=_run, args=(directory, dict(options), point))
-    process.start()
+    with _statuses:
+        process.start()
     try:
-        process.join()
-    finally:
-        if process.exitcode is None:  # the limit of the test
-            process.kill()
-            process.join()
-    status = process.exitcode
+        wait([process.sentinel])
+    except BaseException:  # the limit of the test
+        process.kill()
+        wait([process.sentinel])
+        raise
+    with _statuses:
+        status = process.exitcode
     assert status is not None
     process.close()
     return status
