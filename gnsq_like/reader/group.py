@@ -166,6 +166,8 @@ class ReaderGroup:
         """
         for reader in self.readers:
             reader._stop_soon(self._stop_timeout if timeout is None else timeout)
+        if not self.readers and self._thread is not None:
+            self._thread.end_soon()  # otherwise the last Reader to stop ends it
 
     def stop(self, timeout: float | None = None) -> int:
         """Stop all in order and at the same time, as ``Reader.stop`` does; twice is fine. May switch, or block.

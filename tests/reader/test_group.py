@@ -210,6 +210,12 @@ def test_without_readers_there_is_nothing_to_wait_for() -> None:
     assert group.stats()["readers"] == []
 
 
+def test_without_readers_its_own_thread_ends_too() -> None:
+    with ReaderGroup(own_thread=True) as group:
+        pass
+    assert group.wait(0)
+
+
 def test_readers_that_are_iterated_over_can_be_in_a_group() -> None:
     got: list[bytes] = []
     with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
