@@ -68,9 +68,11 @@ def test_a_run_serves_its_status_while_it_runs(spark: SparkSession, tmp_path: Pa
     with running_nsqd("process") as nsqd:
         pipeline = pipeline_for(nsqd, tmp_path, bodies(50), http_address="127.0.0.1:0")
         run_pipeline(pipeline, spark=spark, watch=watch, stop=stop)
-        [topic] = seen[-1]["topics"]
         assert (first[0].seconds, seen[0]["state"], seen[0]["status"]) == (0, "starting", "starting")
-        assert (seen[-1]["state"], seen[-1]["status"], seen[-1]["rejected"]) == ("running", "ok", 0)
+        running = [each for each in seen if each["state"] == "running"][-1]
+        assert (running["status"], running["messages"], running["rejected"]) == ("ok", 50, 0)
+        assert seen[-1]["state"] == "ended"
+        [topic] = running["topics"]
         by_address = {each["address"]: each for each in topic["nsqds"]}
         assert by_address[nsqd.tcp_address]["away_since"] is None
         assert by_address[AWAY]["away_since"] is not None
