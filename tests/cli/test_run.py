@@ -143,13 +143,13 @@ def test_a_terminal_that_is_closed_ends_it_but_not_with_nohup(tmp_path: Path, ig
     log = tmp_path / "log"
     command = [sys.executable, "-m", "gnsq_like", "run", f"{APP}:greenlets()"]
     environment = terminal_environment(NOTES=str(tmp_path / "notes"), NSQD=NOBODY)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
+    # Whatever the tests themselves were started with.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     with log.open("wb") as file:
         process = subprocess.Popen(
             ["setsid", "--ctty", *command], stdin=theirs, stdout=file, stderr=file, env=environment
         )
-    if ignored:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, before)
     os.close(theirs)
     try:
         _wait_for_log(log, "running: 1 process")
