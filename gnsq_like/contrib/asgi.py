@@ -54,7 +54,7 @@ async def consuming(source: MakeReaders, *, stop_timeout: float = 30.0) -> Async
 def with_readers(application: Application, source: MakeReaders, *, stop_timeout: float = 30.0) -> Application:
     """``application`` with a lifespan, during which Readers run; for the parameters see :func:`consuming`.
 
-    The application itself is not told of the lifespan. If a Reader cannot be started, the server does not start.
+    The application itself does not see the lifespan events. If a Reader cannot be started, the server does not start.
     """
 
     async def served(scope: _Scope, receive: _Receive, send: _Send) -> None:

@@ -1,6 +1,6 @@
 """JSON objects that are POSTed to URLs: notifications of actions, and alerts.
 
-They are sent one after the other by a greenlet of some thread, so that whoever sends one does not wait. An endpoint
+They are sent one after the other by a greenlet of some thread, so that the sender of one does not wait. An endpoint
 that fails costs its entry, which is logged.
 """
 

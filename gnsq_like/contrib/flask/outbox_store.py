@@ -113,7 +113,7 @@ class SQLAlchemyStore:
                 connection.execute(statement)
 
     def lag(self) -> Lag:
-        """All that is due, whoever wrote it."""
+        """All rows that are due, from every process."""
         c = self._table.c
         since = case((c.due_at.is_(None), c.created_at), else_=c.due_at)
         due = select(func.count(), func.min(since)).where(

@@ -16,7 +16,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from sqlalchemy import Engine, MetaData, create_engine, select, text, update
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import NsqdHTTPClient
 from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
@@ -29,6 +29,7 @@ from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
 from tests.support.postgres import USER, Postgres, running_postgres
+from tests.support.published import all_of as sent
 
 #: Larger than any batch, and no divisor of one.
 MANY = 450
@@ -109,20 +110,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def site(url: str, nsqd: RunningNsqd) -> Iterator[Site]:
     with made(url, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as found:
         yield found
-
-
-def sent(nsqd: RunningNsqd, topic: str, count: int) -> list[bytes]:
-    """The bodies that nsqd has of a topic, in the order of their arrival."""
-    with NsqdHTTPClient(nsqd.http_address) as client:
-        assert sum(each["message_count"] for each in client.stats(topic=topic)["topics"]) == count
-    bodies: list[bytes] = []
-    with Reader(topic, "tests#ephemeral", nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=1) as reader:
-        for message in reader:
-            bodies.append(message.body)
-            message.finish()
-            if len(bodies) == count:
-                break
-    return bodies
 
 
 def test_a_committed_message_is_published_and_one_rolled_back_is_not(nsqd: RunningNsqd, site: Site) -> None:

@@ -97,7 +97,7 @@ class DjangoStore:
             published.delete()
 
     def lag(self) -> Lag:
-        """All that is due, whoever wrote it."""
+        """All rows that are due, from every process."""
         now = timezone.now()
         due = self._unpublished().filter(Q(due_at=None) | Q(due_at__lte=now))
         found = due.aggregate(count=Count("pk"), created=Min("created_at", filter=Q(due_at=None)), due=Min("due_at"))

@@ -18,7 +18,7 @@ from django.utils import timezone
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from gnsq_like import Message, NsqdHTTPClient, Reader
+from gnsq_like import Message, NsqdHTTPClient
 from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import conf, multi_publish, publish
 from gnsq_like.contrib.django.outbox import relaying
@@ -32,6 +32,7 @@ from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
 from tests.support.django_databases import migrated, on_postgres
+from tests.support.published import all_of as sent
 
 #: Larger than any batch, and no divisor of one.
 MANY = 450
@@ -75,20 +76,6 @@ def publish_in_vain(*arguments: Any, using: str, **options: Any) -> None:
 def rows(using: str) -> list[tuple[Any, ...]]:
     found = OutboxMessage.objects.using(using).order_by("pk")
     return [(row.topic, row.key, row.sequence, bytes(row.body), row.published_at is not None) for row in found]
-
-
-def sent(nsqd: RunningNsqd, topic: str, count: int) -> list[bytes]:
-    """The bodies that nsqd has of a topic, in the order of their arrival."""
-    with NsqdHTTPClient(nsqd.http_address) as client:
-        assert sum(each["message_count"] for each in client.stats(topic=topic)["topics"]) == count
-    bodies: list[bytes] = []
-    with Reader(topic, "tests#ephemeral", nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=1) as reader:
-        for message in reader:
-            bodies.append(message.body)
-            message.finish()
-            if len(bodies) == count:
-                break
-    return bodies
 
 
 def test_a_committed_message_is_published_and_one_rolled_back_is_not(nsqd: RunningNsqd, using: str) -> None:
