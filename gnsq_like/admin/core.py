@@ -19,7 +19,7 @@ from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.pipelines import MAX_ANSWER_BYTES as MAX_PIPELINE
 from gnsq_like.admin.upstream.pipelines import PipelineClient
 from gnsq_like.admin.upstream.rounds import Upstreams
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, NotRunning
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
@@ -48,6 +48,7 @@ class Core:
         #: Native and held without switching, because greenlets of one thread may meet here.
         self._lock: Any = allocate_lock()
         self._pid = 0
+        self._is_stopped = False
         self._thread = HubThread("gnsq_like admin")
         #: Those of this process, by name; the first is the default.
         self.clusters: dict[str, Cluster] = {}
@@ -100,8 +101,13 @@ class Core:
         return client
 
     def start(self) -> HubHandle:
-        """Start the thread, unless it runs in this process. May block briefly."""
+        """Start the thread, unless it runs in this process. May block briefly.
+
+        :raises NotRunning: after :meth:`stop`
+        """
         with self._lock:
+            if self._is_stopped:
+                raise NotRunning("it has been stopped")
             if self._pid != os.getpid():
                 if self._pid:  # a forked child has neither the thread nor its connections
                     self._thread.forget()
@@ -113,14 +119,19 @@ class Core:
             return self._thread.start()
 
     def run(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Call a function in the thread, and return its result or raise what it raises. May switch, or block."""
+        """Call a function in the thread, and return its result or raise what it raises. May switch, or block.
+
+        :raises NotRunning: after :meth:`stop`, or if that comes before the result
+        """
         handle = self.start()
         result: _T = handle.run(function, *arguments, timeout=2 * self.options.http_client_request_timeout + _GRACE)
         return result
 
     def stop(self, timeout: float = 5.0) -> None:
-        """End the thread; twice is fine. A later call begins a new one. May block."""
-        handle = self._thread.hub_handle
+        """End the thread, for good; twice is fine. May block."""
+        with self._lock:
+            self._is_stopped = True
+            handle = self._thread.hub_handle
         if handle is None or self._pid != os.getpid():
             return
         self._pid = 0

@@ -30,7 +30,10 @@ class Poll:
         self._watch = Watch()
 
     def take(self, *, with_clients: bool = False) -> Tables:
-        """The cluster now; what does not answer is a warning. May switch, or block."""
+        """The cluster now; what does not answer is a warning. May switch, or block.
+
+        :raises NotRunning: after :meth:`close`, or if that comes before the answers
+        """
         overview, channels, problems = self._core.run(self._ask, with_clients)
         tables = self._watch.add(overview, channels)
         tables.warnings += problems

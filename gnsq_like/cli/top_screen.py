@@ -22,6 +22,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from gnsq_like.cli.top_figures import KINDS, Column, Kind, Row, Tables, in_order
+from gnsq_like.errors import NotRunning
 
 #: Rows of a table at most: more cannot be read, and would take long to draw over a slow line.
 MOST_ROWS = 500
@@ -143,7 +144,10 @@ class TopApp(App[int]):
         """In the thread: look again and again."""
         while not self._is_over:
             self._hurry.clear()
-            tables = self._poll.take(with_clients=self._with_clients)
+            try:
+                tables = self._poll.take(with_clients=self._with_clients)
+            except NotRunning:
+                return  # closed meanwhile
             if not self._is_over:
                 self.post_message(Taken(tables))
             self._hurry.wait(self._interval)

@@ -356,7 +356,7 @@ class Producer(KnownAttributes):
             return True
         try:
             return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
-        except TimeoutError:
+        except (TimeoutError, NotRunning):
             logger.warning("%r: not closed yet, because the thread of its connections does not respond", self)
             return False
 

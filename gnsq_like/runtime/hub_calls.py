@@ -19,6 +19,7 @@ from gevent import get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
 from gevent.hub import Waiter
 
+from gnsq_like.errors import NotRunning
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import make_timer
@@ -36,6 +37,7 @@ _block: Callable[[float], Any] = monkey.get_original("time", "sleep")
 
 #: Seconds. Without a timer, the hub would raise LoopExit where nothing but a call from another thread can wake it.
 _FOR_EVER = 1e6
+_ENDED = "the thread that makes the call has ended"
 
 
 class HubHandle:
@@ -46,6 +48,9 @@ class HubHandle:
         self.thread: int = thread_id()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
+        #: Of calls of run() that have not returned; in this thread only.
+        self._unfinished: set[PendingReply] = set()
+        self._has_ended = False
         # Not run_callback_threadsafe: it changes libev's reference count (ev_ref) without a lock, so updates get
         # lost; after 100,000 publishes the hub raises LoopExit.
         self._wakeup: Any = self.hub.loop.async_(ref=False)
@@ -98,6 +103,7 @@ class HubHandle:
         """Call a function that may switch in this thread, and return its result. May switch, or block.
 
         :raises TimeoutError: if there is no result after ``timeout`` seconds
+        :raises NotRunning: if this thread ends before the function returns, or has ended
         """
         if self.here:
             return function(*arguments)
@@ -110,15 +116,31 @@ class HubHandle:
             except Exception as exc:
                 done.settle(exc)
             finally:
+                self._unfinished.discard(done)
                 done.settle()
 
+        def begin() -> None:
+            self._unfinished.add(done)
+            gevent.spawn(work)
+
         wait = CrossThreadWait(done)
-        self.call(gevent.spawn, work)
+        self.call(begin)
+        # Scheduled first, then looked at: end() sets the flag before it makes the last calls.
+        if self._has_ended:
+            raise NotRunning(_ENDED)
         if not wait.wait(timeout):
             raise TimeoutError(f"{function!r} took more than {timeout} s")
         if done.error is not None:
             raise done.error
         return outcome[0]
+
+    def end(self) -> None:
+        """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread."""
+        self._has_ended = True
+        self._take()
+        for done in tuple(self._unfinished):
+            done.settle(NotRunning(_ENDED))
+        self._unfinished.clear()
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
         """Wait in any thread for a reply that this thread settles. May switch, or block."""

@@ -111,7 +111,7 @@ class HubThread:
         stay = hub.loop.async_()
         stay.start(lambda: None)  # keeps the hub running while it has no other watcher
         with self._running:
-            self.hub_handle = handle_here()
+            self.hub_handle = hub_handle = handle_here()
             started.release()
             while not self._end.done:
                 try:
@@ -119,6 +119,7 @@ class HubThread:
                 except BaseException:
                     # For instance SystemExit in a hook, which must end neither this thread nor the process.
                     logger.exception("the thread %s continues after an error", self._name)
+            hub_handle.end()
             end_blocking_threads()
             stay.close()
             hub.destroy(destroy_loop=True)

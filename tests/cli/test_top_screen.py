@@ -13,6 +13,7 @@ from textual.widgets import Static
 from gnsq_like.cli.top_figures import KINDS, Row
 from gnsq_like.cli.top_poll import Poll
 from gnsq_like.cli.top_screen import TopApp, fitting
+from gnsq_like.errors import NotRunning
 from gnsq_like.tools.asking import Daemons
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd
@@ -137,6 +138,14 @@ def test_an_nsqd_that_goes_away_is_a_warning() -> None:
                 assert two.http_address in str(warnings.render())
 
             drive(app, steps)
+
+
+def test_a_poll_that_is_closed_asks_no_more() -> None:
+    with running_nsqd("process") as nsqd, polled(nsqd) as poll:
+        assert not poll.take().is_silent
+        poll.close()
+        with pytest.raises(NotRunning):
+            poll.take()
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
+from gnsq_like.errors import NotRunning
 from gnsq_like.runtime.hub_calls import thread_id
 from gnsq_like.runtime.hub_thread import HubThread
+from tests.support.daemons import wait_for
 from tests.support.processes import no_descriptors
 
 
@@ -56,6 +58,31 @@ def test_it_ends_soon_and_its_end_is_waited_for() -> None:
     handle.run(thread.end_soon)
     assert thread.join(10.0)
     assert "under test" not in {each.name for each in threading.enumerate()}
+
+
+def test_its_end_fails_the_calls_that_wait_and_those_that_come_later(thread: HubThread) -> None:
+    handle = thread.start()
+    raised: list[Exception] = []
+    begun = threading.Event()
+
+    def stay() -> None:
+        begun.set()
+        gevent.sleep(1000)
+
+    def wait() -> None:
+        try:
+            handle.run(stay)
+        except NotRunning as exc:
+            raised.append(exc)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_for(begun.is_set)
+    assert thread.end(10.0)
+    wait_for(lambda: not waiting.is_alive())
+    assert len(raised) == 1
+    with pytest.raises(NotRunning, match="has ended"):
+        handle.run(thread_id)
 
 
 def test_without_descriptors_it_does_not_start_and_may_start_later(thread: HubThread) -> None:
