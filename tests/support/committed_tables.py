@@ -69,7 +69,7 @@ def read_columns(kind: Kind, directory: Path, *columns: str) -> pa.Table:
         return pa.table(QueryBuilder().register("t", DeltaTable(directory / "data")).execute(query))
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db")
+    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
     return catalog.load_table("nsq.clicks").scan(selected_fields=columns).to_arrow()
 
 
@@ -90,5 +90,5 @@ def metadata_of(directory: Path) -> str:
     """Where an Iceberg table's present metadata is."""
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db")
+    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
     return catalog.load_table("nsq.clicks").metadata_location

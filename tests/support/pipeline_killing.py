@@ -37,6 +37,8 @@ CLICK_BYTES = 200
 _CHUNK = 10_000
 #: A batch makes and removes more files than this.
 _CHANGES = 80
+#: Seconds between two looks at a table, and two turns of its care: both take a core while they last.
+_PAUSE = 1.0
 
 
 class Outcome(NamedTuple):
@@ -194,7 +196,7 @@ class Beside:
             each.join()
 
     def _run(self, step: Callable[[], None]) -> None:
-        while not self._is_over.wait(0.2):
+        while not self._is_over.wait(_PAUSE):
             try:
                 step()
             except Exception as exc:
