@@ -39,8 +39,11 @@ T = TypeVar("T")
 KINDS = ["ours", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
-def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 30.0) -> T:
-    """Wait, the gevent way, until ``condition()`` is true, and give what it gave; AssertionError after ``timeout``."""
+def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 100.0) -> T:
+    """Wait, the gevent way, until ``condition()`` is true, and give what it gave; AssertionError after ``timeout``.
+
+    By default that is shortly before a test's own limit, and only names what did not come.
+    """
     return wait_until(condition, timeout, what)
 
 

@@ -280,11 +280,13 @@ def test_without_descriptors_clients_wait_and_the_log_says_so_in_a_line_each() -
 
         with contextlib.ExitStack() as closing:
             with no_descriptors(nsqd.process.pid):
-                # The first ones take what the daemon had open for a moment when its descriptors were counted.
+                # The first ones keep what the daemon had open for a moment when its descriptors were counted.
                 waiting = [closing.enter_context(connect(nsqd.tcp_address)) for _ in range(8)]
                 wait_for(lambda: failures(nsqd.tcp_address) >= 2)
-                asking = gevent.spawn(get, nsqd.http_address, "/ping")
+                for _ in range(8):
+                    closing.enter_context(connect(nsqd.http_address))
                 wait_for(lambda: failures(nsqd.http_address) >= 2)
+                asking = gevent.spawn(get, nsqd.http_address, "/ping")
             waiting[-1].sendall(b"  V2SUB\n")
             assert b"E_INVALID" in waiting[-1].recv(100)
             assert asking.get(timeout=30).body == b"OK"
