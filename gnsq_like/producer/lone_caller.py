@@ -49,13 +49,16 @@ class LoneCaller:
         #: None while the connection is the hub's.
         self._lease: Lease | None = None
         self._address = ""
-        #: Leases so far.
-        self.count = 0
         #: The thread of the last publishes, and how many it has made in a row.
         self._thread = 0
         self._row = 0
         #: Monotonic time when the last publish that was handed over ended; its caller sets it.
         self.ended_at = 0.0
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether a thread has the connection. From any thread."""
+        return self._lease is not None
 
     # -- in callers' threads ------------------------------------------------------------------------
 
@@ -103,7 +106,6 @@ class LoneCaller:
             lease.over.link(partial(self._over, lease))
             self._address = connection.address
             self._lease = lease
-            self.count += 1
 
     def _over(self, lease: Lease) -> None:
         if self._lease is lease:

@@ -14,8 +14,8 @@ from tests.support.nsqds import good_nsqd
 from tests.support.peer import PATIENCE, ScriptedNsqd
 from tests.support.scripts import run_script
 
-#: For scripts: ``leased()`` publishes until this thread has got a lease, and returns how many publishes it took. On a
-#: busy machine that lease may be over already.
+#: For scripts: ``leased()`` publishes until this thread has a lease, and returns how many publishes it took. On a busy
+#: machine that lease may be over already.
 BEGIN = """
     import os, signal, sys, threading, time
     from gnsq_like import Producer
@@ -24,12 +24,9 @@ BEGIN = """
     lost = []
     producer = Producer(sys.argv[1], timeout=60, on_disconnect=lambda *given: lost.append(str(given)))
 
-    def leases():
-        return 0 if producer._pool is None else producer._pool.lone_caller.count
-
     def leased():
-        before, count = leases(), 0
-        while leases() == before:
+        count = 0
+        while producer._pool is None or not producer._pool.lone_caller.is_lent:
             producer.publish("t", b"row")
             count += 1
         return count
