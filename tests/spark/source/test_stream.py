@@ -53,7 +53,6 @@ def run(frame: DataFrame, directory: Path, sink: Any) -> None:
         query.stop()
 
 
-@pytest.mark.sample
 def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     began = time.time_ns()
     publish(nsqd, "rows", range(250))
