@@ -94,7 +94,7 @@ def test_the_tutorials_reader_is_found_by_the_command(steps: Steps) -> None:
 
 def test_each_command_of_the_tutorial_exists() -> None:
     named = set(re.findall(r"(?:^    |``|\| )gnsq-like ([a-z-]+)", page("tutorial.rst"), re.MULTILINE))
-    assert {"nsqd", "pub", "tail", "run"} <= named <= set(COMMANDS)
+    assert {"nsqd", "pub", "dlq", "run"} <= named <= set(COMMANDS)
 
 
 PROGRAMS = {

@@ -46,7 +46,7 @@ def test_the_keys_and_their_defaults() -> None:
 
 
 def test_the_columns_of_the_tables() -> None:
-    written, metrics = section(PAGE, "What is written"), section(PAGE, "Metrics")
+    written, metrics = section(PAGE, "Output"), section(PAGE, "Metrics")
     for column in [*KEPT, "body", "reason"]:
         assert f"``{column}``" in written, column
     for column in COLUMNS:
@@ -88,13 +88,13 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
 
 def test_the_statuses_are_the_command_s() -> None:
     told = " ".join(CliRunner().invoke(command, ["run", "--help"]).output.split())
-    written = " ".join(section(PAGE, "When something is wrong").split())
+    written = " ".join(section(PAGE, "Troubleshooting").split())
     for status in ("0 all", "1 it failed under way", "2 it could not begin", "3 all", "130"):
         assert status in told and status in written, status
 
 
 def test_the_keys_of_the_care_of_tables() -> None:
-    named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Care of the tables"), re.MULTILINE))
+    named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Table maintenance"), re.MULTILINE))
     assert named == {each.name for each in fields(MaintainOptions)}
 
 
