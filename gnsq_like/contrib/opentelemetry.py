@@ -313,7 +313,7 @@ class TracedProducer(Producer):
 
     def _sent(self, operation: Operation, topic: str, encoded: tuple[bytes, bool]) -> bytes:
         data, as_json = encoded
-        sent = self._tracing._wrapped(topic, data, as_json, operation.span)
+        sent = self._wrapped(operation, topic, data, as_json)
         operation.add({"messaging.message.body.size": len(data)})
         if sent is not data:
             operation.add({"messaging.message.envelope.size": len(sent)})
@@ -326,7 +326,16 @@ class TracedProducer(Producer):
             except InvalidBody as exc:
                 raise InvalidBody(f"message {position}: {exc}") from exc
             operation.count += 1
-            yield self._tracing._wrapped(topic, data, as_json, operation.span)
+            yield self._wrapped(operation, topic, data, as_json)
+
+    def _wrapped(self, operation: Operation, topic: str, data: bytes, as_json: bool) -> bytes:
+        sent = self._tracing._wrapped(topic, data, as_json, operation.span)
+        # An event that was made earlier, such as for an outbox.
+        if sent is data and self._tracing._makes_events(topic) and (event := unpack(data)) is not None:
+            sender = _sender_of(event)
+            if sender is not None:
+                operation.span.add_link(sender)
+        return sent
 
     @contextmanager
     def _sending(self, topic: str) -> Iterator[Operation]:

@@ -78,7 +78,7 @@ def test_a_tile_and_a_page(nsqd: Running, run: Run) -> None:
             page = text_of(client, "/pipelines")
             assert "Latency, half below 2" in page and "2,000 20 rejected" in page
             assert "127.0.0.1:4150 clicks / table 5 1 answers" in page
-            assert "clicks / table 127.0.0.1:4152 – – away since" in page
+            assert "127.0.0.1:4152 clicks / table – – away since" in page
             # The page of all topics is kept for a while, but not longer than the figures.
             run.look(30, {"127.0.0.1:4150": 20_000}, times=2)
             wait_until(made, lambda found: not found.is_well)

@@ -202,18 +202,21 @@ def test_readers_accept_what_is_no_event_and_events_of_other_languages(nsqd: Run
     assert {trace_id(span) for span in seen.spans("process mixed") if span.parent} == {int(trace.split("-")[1], 16)}
 
 
-def test_an_event_is_published_unchanged(nsqd: Running, seen: Seen) -> None:
+@pytest.mark.parametrize("method", ["publish", "multi_publish"])
+def test_an_event_is_published_unchanged(nsqd: Running, seen: Seen, method: str) -> None:
     """So that a dead letter, or what an outbox has kept, continues its trace."""
     tracing = Tracing(cloud_events=["again"], **seen.providers)
     with seen.tracer_provider.get_tracer("test").start_as_current_span("request") as request:
         kept = tracing.event("again", b'{"order":7}', is_json=True)
     assert tracing.event("elsewhere", b"x") == b"x"
     with tracing.producer(nsqd.tcp_address) as producer:
-        producer.publish("again", kept)
+        getattr(producer, method)("again", [kept] if method == "multi_publish" else kept)
     [message] = consumed(tracing, nsqd, "again", 1)
     assert message.body == b'{"order":7}'
-    [process] = seen.spans("process again")
+    [send], [process] = seen.spans("send again"), seen.spans("process again")
     assert parent_id(process) == request.get_span_context().span_id
+    assert parent_id(send) is None
+    assert [link.context.span_id for link in send.links] == [request.get_span_context().span_id]
 
 
 @pytest.mark.parametrize("decoder", ["json", json.loads], ids=["name", "function"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.support.web import get
+from tests.support.web import Server
 
 
 class Seen:
@@ -63,12 +63,30 @@ def trace_id(span: ReadableSpan) -> int:
     return int(span.context.trace_id)
 
 
-def is_one_trace(port: int, names: list[str]) -> bool:
-    """Whether a server's page has one span of each name, each the child of the one before, in one trace."""
-    spans = {name: (trace, span, parent) for name, trace, span, parent in json.loads(get(port, "/spans")[1])}
+class NotedSpan(NamedTuple):
+    """A span that has ended in a server under test, as ``traced`` notes it."""
+
+    name: str
+    trace: int
+    span: int
+    parent: int | None
+    #: The name that the test knows its request by, if the application has set it.
+    subject: str | None
+    #: The process.
+    pid: str
+
+
+def noted_spans(server: Server) -> list[NotedSpan]:
+    """The spans of all processes of a server."""
+    return [NotedSpan(*json.loads(note.name), pid=note.pid) for note in server.notes if note.what == "span"]
+
+
+def is_one_trace(server: Server, names: list[str]) -> bool:
+    """Whether a server has noted one span of each name, each the child of the one before, in one trace."""
+    spans = {span.name: span for span in noted_spans(server)}
     if not set(names) <= set(spans):
         return False
     found = [spans[name] for name in names]
-    assert len({trace for trace, _, _ in found}) == 1, spans
-    assert [parent for _, _, parent in found[1:]] == [span for _, span, _ in found[:-1]], spans
+    assert len({each.trace for each in found}) == 1, spans
+    assert [each.parent for each in found[1:]] == [each.span for each in found[:-1]], spans
     return True

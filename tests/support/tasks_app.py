@@ -52,8 +52,8 @@ def slow(seconds: float) -> None:
 
 
 @task
-def unfit() -> object:
-    return object()
+def unfit(kind: str) -> object:
+    return object() if kind == "object" else [float(kind)]
 
 
 @task(takes_context=True)

@@ -1,28 +1,33 @@
-"""The SDK of OpenTelemetry in a server under test, and its page with the spans of the process."""
+"""The SDK of OpenTelemetry in a server under test: each span that ends is a note, which ``spans`` reads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-_exporter = InMemorySpanExporter()
+from tests.support.notes import note
+
+#: The attribute by which tests know the spans of a request, and of its handler.
+SUBJECT = "subject"
+
+
+class _Notes(SpanExporter):
+    """Notes of several processes are in one file, and stay there when a process ends."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        for span in spans:
+            parent = span.parent and span.parent.span_id
+            subject = (span.attributes or {}).get(SUBJECT)
+            note("span", json.dumps([span.name, span.context.trace_id, span.context.span_id, parent, subject]))
+        return SpanExportResult.SUCCESS
 
 
 def install() -> None:
-    """Make the spans of this process end in its memory."""
+    """Make notes of the spans of this process."""
     provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(_exporter))
+    provider.add_span_processor(SimpleSpanProcessor(_Notes()))
     trace.set_tracer_provider(provider)
-
-
-def page() -> str:
-    """Name, trace, span and parent of each span."""
-    spans = [
-        (span.name, span.context.trace_id, span.context.span_id, span.parent and span.parent.span_id)
-        for span in _exporter.get_finished_spans()
-    ]
-    return json.dumps(spans)

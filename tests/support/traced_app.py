@@ -1,12 +1,17 @@
 """A Flask application whose requests, publishes and handlers are traced, with its readers in the same process."""
 
+from typing import Any
+
+from asgiref.wsgi import WsgiToAsgi
 from flask import Flask
 from opentelemetry import trace
 
 from gnsq_like import Message
+from gnsq_like.contrib.asgi import with_readers
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
 from tests.support import traced
+from tests.support.notes import note
 
 nsq = NSQ(tracing=Tracing(cloud_events=["orders"]))
 _tracer = trace.get_tracer("tests")
@@ -17,20 +22,23 @@ def create_app() -> Flask:
     app = Flask("traced")
     nsq.init_app(app)
 
-    @app.get("/publish/orders/<name>")
+    @app.post("/publish/orders/<name>")
     def publish(name: str) -> str:
-        with _tracer.start_as_current_span("request"):
+        with _tracer.start_as_current_span("request", attributes={traced.SUBJECT: name}):
             nsq.publish("orders", {"name": name})
         return "ok"
-
-    @app.get("/spans")
-    def spans() -> str:
-        return traced.page()
 
     return app
 
 
-@nsq.reader("orders", "book")
+def create_asgi() -> Any:
+    """The application for an ASGI server, with the readers in its processes."""
+    return with_readers(WsgiToAsgi(create_app()), nsq.make_readers)
+
+
+@nsq.reader("orders", "book", max_in_flight=50)
 def book(message: Message) -> None:
+    name = message.json()["name"]
+    trace.get_current_span().set_attribute(traced.SUBJECT, name)
     with _tracer.start_as_current_span("query"):
-        assert message.json() == {"name": "tea"}
+        note("booked", name)

@@ -52,7 +52,7 @@ try:
     )
     from sqlalchemy.dialects import postgresql, sqlite
     from sqlalchemy.exc import IntegrityError
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, SessionTransaction
 except ModuleNotFoundError as exc:
     raise missing(exc, "sqlalchemy") from exc
 
@@ -66,8 +66,9 @@ if TYPE_CHECKING:
 _ID = BigInteger().with_variant(Integer, "sqlite")
 #: The largest number: each takes as many bytes in an envelope.
 _ANY_NUMBER = 2**63 - 1
-#: In ``session.info``: the messages to record if the transaction commits.
+#: In ``session.info``: the messages to record if the transaction commits, each with its transaction or savepoint.
 _RECORDED = "gnsq_like_recorded"
+_Recorded = tuple[SessionTransaction | None, str, bytes]
 
 
 class Extension(Protocol):
@@ -133,37 +134,7 @@ class Outbox:
         :param session: instead of the current one
         :raises InvalidName, InvalidBody, InvalidOption: at once; nothing is inserted then
         """
-        known, delay = checked_key(key, defer), checked_delay(defer)
-        check = self._nsq.producer.check
-        data = check(topic, body)
-        is_json = not isinstance(body, bytes | bytearray | memoryview) and envelopes.is_json(data)
-        moment = now()
-        tracing = None if self._nsq.is_recording else self._nsq.tracing
-        extensions = {} if tracing is None else tracing.carrier(topic)
-
-        def wrapped(sequence: int | None) -> bytes:
-            if not (bool(known) if envelope is None else envelope):
-                return data if tracing is None else tracing.event(topic, data, is_json=is_json)
-            return envelopes.wrap(
-                data, is_json=is_json, topic=topic, key=known, sequence=sequence, extensions=extensions
-            )
-
-        check(topic, wrapped(_ANY_NUMBER if known else None))
-        session = self._session() if session is None else session
-        sequence = self._advance(session, topic, known) if known else None
-        sent = wrapped(sequence)
-        session.execute(
-            insert(self.messages).values(
-                topic=topic,
-                key=known,
-                sequence=sequence,
-                shard=shard_of(topic, known, is_deferred=delay is not None),
-                body=sent,
-                created_at=moment,
-                due_at=None if delay is None else moment + timedelta(seconds=delay),
-            )
-        )
-        self._at_commit(session, topic, sent)
+        self._add(topic, [body], key, defer, envelope, session)
 
     def multi_publish(
         self,
@@ -175,14 +146,60 @@ class Outbox:
         session: Session | None = None,
     ) -> None:
         """Insert several messages; see :meth:`publish`."""
-        for body in bodies:
-            self.publish(topic, body, key=key, envelope=envelope, session=session)
+        self._add(topic, bodies, key, None, envelope, session)
 
-    def _advance(self, session: Session, topic: str, key: str) -> int:
-        """Take the next number. Other transactions with this key wait for this one's end."""
+    def _add(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        key: str | None,
+        defer: float | None,
+        envelope: bool | None,
+        session: Session | None,
+    ) -> None:
+        known, delay = checked_key(key, defer), checked_delay(defer)
+        wraps = bool(known) if envelope is None else envelope
+        check = self._nsq.producer.check
+        tracing = None if self._nsq.is_recording else self._nsq.tracing
+        extensions = {} if tracing is None else tracing.carrier(topic)
+
+        def wrapped(data: bytes, is_json: bool, sequence: int | None) -> bytes:
+            return envelopes.wrap(
+                data, is_json=is_json, topic=topic, key=known, sequence=sequence, extensions=extensions
+            )
+
+        encoded: list[tuple[bytes, bool]] = []
+        for body in bodies:
+            data = check(topic, body)
+            is_json = not isinstance(body, bytes | bytearray | memoryview) and envelopes.is_json(data)
+            if not wraps and tracing is not None:
+                data = tracing.event(topic, data, is_json=is_json)
+            check(topic, wrapped(data, is_json, _ANY_NUMBER if known else None) if wraps else data)
+            encoded.append((data, is_json))
+        session = self._session() if session is None else session
+        last = self._advance(session, topic, known, len(encoded)) if known and encoded else None
+        moment = now()
+        for number, (data, is_json) in enumerate(encoded):
+            sequence = None if last is None else last - len(encoded) + 1 + number
+            sent = wrapped(data, is_json, sequence) if wraps else data
+            session.execute(
+                insert(self.messages).values(
+                    topic=topic,
+                    key=known,
+                    sequence=sequence,
+                    shard=shard_of(topic, known, is_deferred=delay is not None),
+                    body=sent,
+                    created_at=moment,
+                    due_at=None if delay is None else moment + timedelta(seconds=delay),
+                )
+            )
+            self._at_commit(session, topic, sent)
+
+    def _advance(self, session: Session, topic: str, key: str, count: int) -> int:
+        """Take the next numbers, and return the last. Other transactions with this key wait for this one's end."""
         table = self.sequences
         mine = and_(table.c.topic == topic, table.c.key == key)
-        advance = update(table).where(mine).values(last=table.c.last + 1)
+        advance = update(table).where(mine).values(last=table.c.last + count)
         if not session.execute(advance).rowcount:  # type: ignore[attr-defined]
             self._begin_sequence(session, topic, key)
             session.execute(advance)
@@ -211,16 +228,24 @@ class Outbox:
         if _RECORDED not in session.info:
             session.info[_RECORDED] = []
             event.listen(session, "after_commit", self._committed)
-            event.listen(session, "after_rollback", _rolled_back)
+            event.listen(session, "after_soft_rollback", _rolled_back)
         if self._nsq.is_recording:
-            session.info[_RECORDED].append((topic, body))
+            session.info[_RECORDED].append((_current(session), topic, body))
 
     def _committed(self, session: Session) -> None:
+        """Of a transaction, or of a savepoint in it."""
         wake_all()
-        recorded, session.info[_RECORDED] = session.info[_RECORDED], []
-        for topic, body in recorded:
-            # As if a relay had published it; in a test there is none.
-            self._nsq.producer.publish(topic, body)
+        ended = _current(session)
+        recorded: list[_Recorded] = session.info[_RECORDED]
+        if ended is not None and ended.nested:
+            session.info[_RECORDED] = [(ended.parent if each[0] is ended else each[0], *each[1:]) for each in recorded]
+            return
+        session.info[_RECORDED] = []
+        for within, topic, body in recorded:
+            # A session that was closed has said nothing about the end of its transaction.
+            if within is ended:
+                # As if a relay had published it; in a test there is none.
+                self._nsq.producer.publish(topic, body)
 
     def _make_relay(self, producer: Producer, keep: float, poll_interval: float) -> Relay:
         """In a context of the application."""
@@ -229,8 +254,19 @@ class Outbox:
         return Relay(store, producer, poll_interval=poll_interval, name=self._name)
 
 
-def _rolled_back(session: Session) -> None:
-    session.info[_RECORDED] = []
+def _current(session: Session) -> SessionTransaction | None:
+    """The innermost savepoint, or the transaction."""
+    return session.get_nested_transaction() or session.get_transaction()
+
+
+def _rolled_back(session: Session, ended: SessionTransaction) -> None:
+    session.info[_RECORDED] = [each for each in session.info[_RECORDED] if not _is_within(each[0], ended)]
+
+
+def _is_within(inner: SessionTransaction | None, outer: SessionTransaction) -> bool:
+    while inner is not None and inner is not outer:
+        inner = inner.parent
+    return inner is outer
 
 
 def _messages(metadata: MetaData, prefix: str) -> Table:

@@ -83,5 +83,5 @@ def test_a_request_its_publish_and_its_handler_are_one_trace(project: Project) -
         ) as server,
     ):
         assert get(server.port, "/publish/orders/tea")[0] == 200
-        wait_for(lambda: is_one_trace(server.port, ["request", "send orders", "process orders"]), "the spans", 60)
+        wait_for(lambda: is_one_trace(server, ["request", "send orders", "process orders"]), "the spans", 60)
         assert server.noted("found") == ["tea"]

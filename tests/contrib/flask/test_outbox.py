@@ -209,6 +209,52 @@ def test_a_recording_has_what_committed(tmp_path: Path) -> None:
         assert [each.json() for each in site.nsq.outbox] == [{"order": 1}, {"order": 3}]
 
 
+@contextmanager
+def savepoint(session: Any) -> Iterator[None]:
+    """A savepoint that is rolled back."""
+    with session.begin_nested() as transaction:
+        yield
+        transaction.rollback()
+
+
+def test_a_recording_respects_savepoints(tmp_path: Path) -> None:
+    with made(f"sqlite:///{tmp_path}/orders.sqlite3", NSQ_RECORD=True, NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1") as site:
+        session, publish = site.session, site.outbox.publish
+        publish("orders", 1)
+        with session.begin_nested():
+            publish("orders", 2)
+        with savepoint(session):
+            publish("orders", "never")
+            with session.begin_nested():
+                publish("orders", "never")
+        with session.begin_nested():
+            with savepoint(session):
+                publish("orders", "never")
+            publish("orders", 3)
+        assert site.nsq.outbox == []
+        session.commit()
+        assert [each.json() for each in site.nsq.outbox] == [1, 2, 3]
+        with session.begin_nested():
+            publish("orders", "never")
+        session.rollback()
+        publish("orders", "never")
+        session.close()
+        publish("orders", 4)
+        session.commit()
+        assert [each.json() for each in site.nsq.outbox] == [1, 2, 3, 4]
+
+
+def test_of_several_messages_none_is_inserted_if_one_is_wrong(site: Site) -> None:
+    with pytest.raises(InvalidBody):
+        site.outbox.multi_publish("orders", [b"1", b"2", b""], key="a")
+    site.outbox.multi_publish("orders", [], key="a")
+    site.session.commit()
+    assert site.rows() == []
+    site.outbox.multi_publish("orders", (b"%d" % number for number in range(3)), key="a")
+    site.session.commit()
+    assert [row[1] for row in site.rows()] == [1, 2, 3]
+
+
 def test_a_trace_goes_into_the_outbox(tmp_path: Path) -> None:
     sender = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, False, TraceFlags(1))
     url, tracing = f"sqlite:///{tmp_path}/orders.sqlite3", Tracing(cloud_events=["orders"])

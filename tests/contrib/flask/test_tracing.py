@@ -12,7 +12,7 @@ from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.spans import Seen, is_one_trace, parent_id, span_id
-from tests.support.web import CONF, get, gunicorn
+from tests.support.web import CONF, gunicorn, publish_from
 
 
 @pytest.mark.parametrize("batch", [None, {"size": 1}])
@@ -61,7 +61,7 @@ def test_under_gunicorn(tmp_path: Path, kind: str) -> None:
             NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
         ) as server,
     ):
-        assert get(server.port, "/publish/orders/tea")[0] == 200
+        assert publish_from(1, server.port, ["tea"], "orders").ok == ["tea"]
         names = ["request", "send orders", "process orders", "query"]
-        wait_for(lambda: is_one_trace(server.port, names), "the spans")
+        wait_for(lambda: is_one_trace(server, names), "the spans")
         assert server.end() == 0

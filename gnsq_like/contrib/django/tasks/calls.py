@@ -26,7 +26,10 @@ class Call:
     run_after: float | None
 
     def encode(self) -> bytes:
-        """The body of the message."""
+        """The body of the message.
+
+        :raises TypeError, ValueError: if the arguments are not JSON
+        """
         members = {
             "id": self.id,
             "module_path": self.module_path,
@@ -36,7 +39,7 @@ class Call:
             "enqueued_at": _text(self.enqueued_at),
             "run_after": None if self.run_after is None else _text(self.run_after),
         }
-        return json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(members, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
@@ -64,6 +67,13 @@ class Call:
         if not isinstance(call.kwargs, dict):
             raise DecodeError("a task", body, "kwargs is no object")
         return call
+
+
+def check_value(value: Any) -> None:
+    """
+    :raises ValueError: for what a task has returned, if it has NaN or infinity in it, which are not JSON
+    """
+    json.dumps(value, allow_nan=False)
 
 
 def _text(seconds: float) -> str:

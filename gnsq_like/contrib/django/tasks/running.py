@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 
 from gnsq_like.contrib.django.publishing import producer
 from gnsq_like.contrib.django.tasks import records
-from gnsq_like.contrib.django.tasks.calls import Call
+from gnsq_like.contrib.django.tasks.calls import Call, check_value
 from gnsq_like.contrib.django.tasks.framework import (
     Task,
     TaskContext,
@@ -31,7 +31,7 @@ from gnsq_like.contrib.django.tasks.framework import (
     signals,
 )
 from gnsq_like.contrib.django.tasks.touching import touched
-from gnsq_like.errors import Requeue
+from gnsq_like.errors import DecodeError, Requeue
 
 if TYPE_CHECKING:
     from gnsq_like import Message
@@ -89,8 +89,14 @@ class Worker:
             self._attempt(message, result)
 
     def give_up(self, message: Message) -> None:
-        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it."""
-        call = Call.decode(message.body)
+        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is no
+        task."""
+        try:
+            call = Call.decode(message.body)
+        except DecodeError:
+            # Raised, it would bring the message again and again.
+            self._call_hook(message)
+            return
         if not (self._has_table and records.is_finished(call.id, self._backend.database)):
             reason = f"given up after {message.attempts - 1} deliveries"
             error = TaskError(exception_class_path=f"{__name__}.GivenUpError", traceback=reason)
@@ -144,6 +150,7 @@ class Worker:
     def _attempt(self, message: Message, result: Any) -> None:
         try:
             value = normalize_json(_called(result))
+            check_value(value)
         except Requeue:
             records.change(result, status=TaskResultStatus.READY)
             self._save(result)

@@ -80,11 +80,13 @@ def test_what_is_wrong_is_said(project: Project, arguments: list[str], text: str
 UNPUBLISHED = "SELECT count(*) FROM gnsq_like_outbox_outboxmessage WHERE published_at IS NULL"
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_campaign(
     project: Project,
     database: tuple[dict[str, Any], Callable[[str], list[Any]]],
     kind: str,
+    replicas: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     common, ask = database
@@ -94,8 +96,8 @@ def test_campaign(
         command = ["-u", "manage.py", *commands[what], *arguments]
         return Server(command, project.path, **environment, **common)
 
-    campaign = Campaign(kind, start, lambda: ask(UNPUBLISHED)[0][0], seed=1)
+    campaign = Campaign(kind, start, lambda: ask(UNPUBLISHED)[0][0], seed=1, replicas=replicas)
     campaign.run()
     campaign.check()
     with capsys.disabled():
-        print(f"\n{'postgresql' if common else 'sqlite'}, {kind}: {campaign.report()}")
+        print(f"\n{'postgresql' if common else 'sqlite'}, {kind}, replicas={replicas}: {campaign.report()}")

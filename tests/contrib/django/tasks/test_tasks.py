@@ -100,6 +100,13 @@ def heard(signal: Any) -> Iterator[list[tuple[str, str]]]:
         signal.disconnect(receive)
 
 
+def channel(nsqd: RunningNsqd) -> dict[str, Any]:
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        found: dict[str, Any]
+        [found] = client.stats(topic="tasks.default")["topics"][0]["channels"]
+        return found
+
+
 def held(nsqd: RunningNsqd, topic: str = "tasks.default") -> int:
     with NsqdHTTPClient(nsqd.http_address) as client:
         return sum(each["message_count"] for each in client.stats(topic=topic)["topics"])
@@ -172,6 +179,8 @@ def test_what_is_wrong_is_refused_at_once(nsqd: RunningNsqd) -> None:
             tasks_app.add.using(queue_name="other")
         with pytest.raises(TypeError):
             tasks_app.add.enqueue(object())
+        with pytest.raises(ValueError, match="JSON"):
+            tasks_app.add.enqueue(float("nan"))
         with pytest.raises(TypeError):
             tasks_app.add.enqueue(two=timedelta(1))
     with tasks(queues=["two words"]), pytest.raises(InvalidTask, match="invalid topic name"):
@@ -313,13 +322,14 @@ def test_a_task_may_ask_for_another_try(nsqd: RunningNsqd, using: str) -> None:
         assert (result.return_value, result.errors, result.attempts) == ("x", [], 2)
 
 
-def test_what_is_not_json_fails(nsqd: RunningNsqd, using: str) -> None:
+@pytest.mark.parametrize(("kind", "error"), [("object", "TypeError"), ("nan", "ValueError"), ("inf", "ValueError")])
+def test_what_is_not_json_fails(nsqd: RunningNsqd, using: str, kind: str, error: str) -> None:
     with tasks(using, reader={"max_attempts": 1}), workers():
-        result = tasks_app.unfit.enqueue()
+        result = tasks_app.unfit.enqueue(kind)
         wait_for(lambda: tasks_app.unfit.get_result(result.id).is_finished, "the result")
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
-        assert "TypeError" in result.errors[0].traceback
+        assert error in result.errors[0].traceback
 
 
 @pytest.mark.parametrize("path", ["tests.support.tasks_app.gone", "tests.support.tasks_app.no_task", "os.getcwd"])
@@ -362,9 +372,8 @@ def test_a_long_task_is_not_delivered_again() -> None:
     with running_nsqd(msg_timeout=1.0) as daemon, nsq(daemon), tasks(), workers():
         tasks_app.slow.enqueue(3.0)
         wait_for(lambda: tasks_app.ran, "the task")
-        with NsqdHTTPClient(daemon.http_address) as client:
-            [channel] = client.stats(topic="tasks.default")["topics"][0]["channels"]
-    assert channel["timeout_count"] == 0
+        timeouts = channel(daemon)["timeout_count"]
+    assert timeouts == 0
 
 
 @pytest.mark.parametrize(
@@ -373,6 +382,20 @@ def test_a_long_task_is_not_delivered_again() -> None:
 def test_other_messages_are_refused(body: bytes) -> None:
     with pytest.raises(DecodeError, match="not a task"):
         Call.decode(body)
+
+
+def test_what_is_no_task_is_given_up(nsqd: RunningNsqd) -> None:
+    given_up: list[bytes] = []
+    options = {"on_giving_up": lambda message: given_up.append(message.body)}
+    with tasks(reader=options), workers():
+        tasks_app.add.enqueue(1)
+        wait_for(lambda: tasks_app.ran == [(1, 0)], "a task")
+        with Producer(nsqd.tcp_address) as producer:
+            producer.publish("tasks.default", b"no task")
+        wait_for(lambda: given_up, "the end of its attempts")
+        wait_for(lambda: not channel(nsqd)["in_flight_count"], "the FIN")
+    assert given_up == [b"no task"]
+    assert channel(nsqd)["depth"] == 0
 
 
 def test_a_call_comes_back() -> None:

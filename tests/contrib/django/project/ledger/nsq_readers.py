@@ -3,17 +3,20 @@ import threading
 
 from django.db import connection, transaction
 from django.dispatch import receiver
+from opentelemetry import trace
 
 from gnsq_like.contrib.django import reader, signals
 from ledger.models import Line
 from tests.support import notes
 from tests.support.notes import note
+from tests.support.traced import SUBJECT
 
 
 @reader("orders", "book", max_in_flight=50, concurrency=4)
 def book(message):
     """Finds the row that the message is about, and writes one."""
     name = message.body.decode()
+    trace.get_current_span().set_attribute(SUBJECT, name)
     note("found" if Line.objects.filter(writer="request", name=name).exists() else "missed", name)
     Line.objects.create(writer="book", name=name)
     note("booked", name)

@@ -6,6 +6,7 @@ from opentelemetry import trace
 
 from gnsq_like.contrib.django import apublish, healthz, publish
 from ledger.models import Line
+from tests.support.traced import SUBJECT
 
 tracer = trace.get_tracer("tests")
 
@@ -14,7 +15,7 @@ tracer = trace.get_tracer("tests")
 def order(request, topic, name):
     """A row and a message about it; names with "bad" in them are rolled back after the publish."""
     try:
-        with tracer.start_as_current_span("request"), transaction.atomic():
+        with tracer.start_as_current_span("request", attributes={SUBJECT: name}), transaction.atomic():
             Line.objects.create(writer="request", name=name)
             publish(topic, name.encode())
             if "bad" in name:
@@ -35,17 +36,9 @@ async def published(request, topic, name):
     return HttpResponse("ok")
 
 
-def spans(request):
-    """What OpenTelemetry has seen in this process."""
-    from tests.support import traced
-
-    return HttpResponse(traced.page())
-
-
 urlpatterns = [
     path("publish/<topic>/<name>", order),
     path("apublish/<topic>/<name>", published),
     path("healthz", healthz),
     path("plain", plain),
-    path("spans", spans),
 ]
