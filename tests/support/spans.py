@@ -78,7 +78,8 @@ class NotedSpan(NamedTuple):
 
 def noted_spans(server: Server) -> list[NotedSpan]:
     """The spans of all processes of a server."""
-    return [NotedSpan(*json.loads(note.name), pid=note.pid) for note in server.notes if note.what == "span"]
+    noted = [note for note in server.notes if note.what == "span"]
+    return [NotedSpan(*json.loads(each.name), each.pid) for each in noted]
 
 
 def is_one_trace(server: Server, names: list[str]) -> bool:

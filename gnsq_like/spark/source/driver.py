@@ -30,7 +30,7 @@ from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, make_plan
 from gnsq_like.spark.source.query_log import QueryLog, lost
-from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, TopicChannel
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
 from gnsq_like.spark.staging.staging_log import owner_of
 from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
@@ -70,6 +70,8 @@ class Driver:
         #: The last planned batch, until the messages that it took are subtracted from ``_outstanding``. Not a resumed
         #: one: its messages may have been staged before the run.
         self._running: dict[TopicChannel, Offset] = {}
+        #: What the batch that was planned last takes of the messages that the last poll found.
+        self._taking: dict[Queue, Share] = {}
         #: Monotonic times of the last batch and the last poll.
         self._batch_at = self._polled_at = time.monotonic()
         #: Seconds that the last poll took: it takes longer for many nsqds.
@@ -171,6 +173,7 @@ class Driver:
         )
         if not plan:
             return start
+        self._taking = plan
         self._running = {
             of: self._log(of).plan(self._start_of(of, offsets), shares) for of, shares in by_log(plan).items()
         }
@@ -197,7 +200,7 @@ class Driver:
         else:
             self._throttle()
             began = time.monotonic()
-            depths = self._daemons.depths()
+            depths = self._depths()
             self._poll_took = time.monotonic() - began
         self._polled_at = time.monotonic()
         return depths
@@ -214,17 +217,27 @@ class Driver:
             taken = self._log(of).taken(offset)
             outstanding.subtract({Queue(of, address): count for address, count in taken.items()})
         self._running = {}
-        return outstanding.limited(self._daemons.depths()) if outstanding else {}
+        return outstanding.limited(self._depths()) if outstanding else {}
+
+    def _depths(self) -> dict[Queue, Depth]:
+        self._taking = {}
+        return self._daemons.depths()
 
     def lag(self) -> dict[str, Any] | None:
-        """How much waits in each nsqd as of the last poll, by topic; None before the first one. Never switches."""
+        """How much each nsqd has beyond the planned batch, by topic; None before the first poll. Never switches.
+
+        Spark reports no progress while there are no batches. So the last report is that of the last batch, and it must
+        not count the messages of this batch as waiting.
+        """
         depths, away = self._daemons.last_depths, self._daemons.away
         if not (depths or away):
             return None
         topics = sorted({queue.of.topic for queue in depths} | {of.topic for of in self._options.named})
         found: dict[str, Any] = {topic: {address: {"away": True} for address in sorted(away)} for topic in topics}
         for queue, depth in depths.items():
-            found[queue.of.topic][queue.address] = {"messages": depth.messages, "in_flight": depth.in_flight}
+            share = self._taking.get(queue)
+            left = depth.messages - (share.messages if share is not None else 0)
+            found[queue.of.topic][queue.address] = {"messages": left, "in_flight": depth.in_flight}
         return found
 
     # -- a batch that Spark has written down --------------------------------------------------------------

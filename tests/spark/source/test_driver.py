@@ -64,12 +64,20 @@ def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_pat
     assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
 
 
-def test_the_lag_is_that_of_the_last_poll(nsqd: Running, tmp_path: Path) -> None:
-    driver = engine_of(nsqd, tmp_path, "lag").driver
+def test_the_lag_is_what_the_last_poll_found_and_the_batch_does_not_take(nsqd: Running, tmp_path: Path) -> None:
+    driver = engine_of(nsqd, tmp_path, "lag", maxMessagesPerTrigger=5).driver
     assert driver.lag() is None
     publish(nsqd, "lag", range(7))
-    driver.latest(driver.initial())
-    assert driver.lag() == {"lag": {nsqd.tcp_address: {"messages": 7, "in_flight": 0}}}
+    planned = driver.latest(driver.initial())
+    assert driver.lag() == {"lag": {nsqd.tcp_address: {"messages": 2, "in_flight": 0}}}
+    # None of them was read: the next batch takes five again, or the rest of what the other one left.
+    driver.latest(planned)
+    assert driver.lag() == {"lag": {nsqd.tcp_address: {"messages": 2, "in_flight": 0}}}
+    publish(nsqd, "lag", range(3))
+    waiting = engine_of(nsqd, tmp_path / "waiting", "lag", minMessagesPerTrigger=100).driver
+    start = waiting.initial()
+    assert waiting.latest(start) == start
+    assert waiting.lag() == {"lag": {nsqd.tcp_address: {"messages": 10, "in_flight": 0}}}
 
 
 def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
