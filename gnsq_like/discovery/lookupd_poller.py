@@ -3,7 +3,8 @@
 Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped; one
 that does not know the topic counts as an answer without nsqds. Rounds are one interval apart, with new random jitter
 each time, so that a fleet of Readers does not poll in step. After a lost connection an extra round follows soon
-(:meth:`LookupdPoller.hurry`).
+(:meth:`LookupdPoller.hurry`). Rounds are closer while they find nothing, and for a while after one that misses an nsqd
+which was listed before: that extra round may fall into the seconds of its restart.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class LookupdPoller:
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
+    :param clock: returns the time in seconds, as gevent's timers count it
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LookupdPoller:
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = clients
         self._topic = topic
@@ -57,6 +60,7 @@ class LookupdPoller:
         self._on_found = on_found
         self._on_error = on_error
         self._draw = draw
+        self._clock = clock
         self._greenlet: Any = None
         self._stopped = False
         self._hurried = Event()
@@ -65,10 +69,15 @@ class LookupdPoller:
         self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
-        #: When the last round began (monotonic).
+        #: When the last round began (by the clock).
         self.began = 0.0
         #: Rounds in a row that found nothing.
         self._fruitless = 0
+        #: The nsqds that the last round with an answer listed.
+        self._listed: frozenset[str] = frozenset()
+        #: Those listed before and not since, for whose sake rounds are closer, and for how many rounds they have been.
+        self._sought: frozenset[str] = frozenset()
+        self._sought_rounds = 0
 
     @property
     def all_failed(self) -> bool:
@@ -107,26 +116,28 @@ class LookupdPoller:
             except BaseException:
                 # A bug; discovery must go on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
-            self._extra.began(time.monotonic())
+            self._extra.began(self._clock())
             self._sleep(self._pause())
 
     def _pause(self) -> float:
         interval = self._options.lookupd_poll_interval
         if self._fruitless:
             interval = delays.fruitless_delay(self._fruitless, interval)
+        elif self._sought:
+            interval = delays.missing_delay(self._sought_rounds, interval)
         return delays.poll_delay(interval, self._options.lookupd_poll_jitter, self._draw)
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the next round, or for an extra one."""
-        due = time.monotonic() + seconds
+        due = self._clock() + seconds
         if not self._hurried.wait(seconds):
             return
         self._hurried.clear()
-        extra_due = self._extra.ask(time.monotonic(), self._draw)
-        gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - time.monotonic()))
+        extra_due = self._extra.ask(self._clock(), self._draw)
+        gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - self._clock()))
 
     def _round(self) -> None:
-        self.began = time.monotonic()
+        self.began = self._clock()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0
@@ -140,7 +151,17 @@ class LookupdPoller:
             gevent.killall(asked, block=False)
         self._fruitless = self._fruitless + 1 if self._is_fruitless(nodes) else 0
         if answered:
+            self._seek(nodes)
             self._give(nodes, True, answered == len(asked))
+
+    def _seek(self, nodes: dict[str, NsqdNode]) -> None:
+        """Note which nsqds are no longer listed, until the rounds for their sake are as far apart as all others."""
+        interval = self._options.lookupd_poll_interval
+        missing = (self._sought | self._listed).difference(nodes)
+        self._sought_rounds = 1 if missing - self._sought else self._sought_rounds + 1
+        if delays.missing_delay(self._sought_rounds, interval) >= interval:
+            missing = frozenset()
+        self._listed, self._sought = frozenset(nodes), missing
 
     def _merge(self, nodes: dict[str, NsqdNode], found: Iterable[NsqdNode]) -> None:
         """Add what a nsqlookupd answered."""

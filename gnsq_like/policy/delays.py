@@ -21,6 +21,10 @@ REDIAL_MAXIMUM = 5.0
 #: First delay after a lookup round that found no nsqd; doubled each time, up to the poll interval.
 FRUITLESS_BASE = 1.0
 
+#: First delay after a lookup round that misses an nsqd which an earlier one listed, doubled likewise: a restarted nsqd
+#: is listed again within seconds, and one that is gone for good costs four more rounds.
+MISSING_BASE = 5.0
+
 #: An extra lookup round follows a lost connection after a random time between these two ...
 EXTRA_ROUND_SOONEST = 0.5
 EXTRA_ROUND_LATEST = 3.0
@@ -58,6 +62,14 @@ def fruitless_delay(rounds: int, interval: float) -> float:
     slows down to the interval.
     """
     return _doubled(FRUITLESS_BASE, rounds - 1, interval)
+
+
+def missing_delay(rounds: int, interval: float) -> float:
+    """Seconds until the next lookup round when the last `rounds` missed an nsqd (1 = the first): 5, 10, 20, …
+
+    At the interval, it is missed no longer.
+    """
+    return _doubled(MISSING_BASE, rounds - 1, interval)
 
 
 class ExtraRounds:

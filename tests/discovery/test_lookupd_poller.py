@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import gevent
 import pytest
@@ -14,12 +14,15 @@ from gevent.event import Event
 from gnsq_like import LookupdClient, Message, NsqdNode, Producer, Reader
 from gnsq_like.discovery.lookupd_poller import LookupdPoller
 from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like.http.nsqlookupd import LookupResult
 from gnsq_like.options import DiscoveryOptions
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
 from tests.support.peer import PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import answer_cls, ignore, serve
+from tests.support.virtual_hub import run_in_virtual_time
+from tests.support.virtual_nsqd import Clock
 
 
 @pytest.fixture
@@ -264,6 +267,66 @@ def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
     assert len(lookupd.asked) - 1 <= len(drawn) <= len(lookupd.asked)
     poller.stop()
     poller.stop()
+
+
+def rounds(listed: Callable[[float], str], lost: Iterable[float] = (), seconds: float = 300.0) -> list[int]:
+    """When a Reader asks, in virtual time and without jitter, if these ports are listed and connections lost then."""
+    clock = Clock()
+    asked: list[float] = []
+
+    class Listing:
+        url = "http://lookupd:4161"
+
+        def lookup(self, topic: str, missing_ok: bool) -> LookupResult:
+            asked.append(clock.now)
+            nodes = [NsqdNode("10.0.0.1", int(port), 4151) for port in listed(clock.now).split()]
+            return LookupResult(producers=tuple(nodes))
+
+        def close(self) -> None:
+            pass
+
+    poller = LookupdPoller(
+        [cast(LookupdClient, Listing())],
+        "t",
+        DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
+        on_found=lambda *_: None,
+        on_error=lambda *_: None,
+        draw=lambda: 0.5,
+        clock=lambda: clock.now,
+    )
+
+    def main() -> None:
+        for at in lost:
+            clock.at(at, poller.hurry)
+        poller.start()
+        gevent.sleep(seconds)
+        poller.stop()
+
+    run_in_virtual_time(clock, main)
+    return [round(at) for at in asked]
+
+
+def test_rounds_are_one_interval_apart() -> None:
+    assert rounds(lambda now: "1 2") == [0, 60, 120, 180, 240]
+
+
+def test_rounds_that_find_nothing_are_closer() -> None:
+    assert rounds(lambda now: "1" if now > 10 else "", seconds=100.0) == [0, 1, 3, 7, 15, 75]
+
+
+def test_an_nsqd_that_is_away_in_the_extra_round_is_looked_for_again_soon() -> None:
+    def listed(now: float) -> str:
+        return "1" if 20 < now < 30 else "1 2"
+
+    assert rounds(listed, lost=[20.5]) == [0, 22, 27, 37, 97, 157, 217, 277]
+
+
+def test_an_nsqd_that_is_gone_is_looked_for_a_few_times() -> None:
+    def listed(now: float) -> str:
+        return "1 2 3" if now < 70 else "1 2" if now < 130 else "1"
+
+    # One is missing from the round at 120 on, another from that at 135 on, where the search begins anew.
+    assert rounds(listed, seconds=400.0) == [0, 60, 120, 125, 135, 140, 150, 170, 210, 270, 330, 390]
 
 
 @pytest.mark.parametrize("kind", KINDS)

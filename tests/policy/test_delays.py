@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gnsq_like.policy.delays import (
     ExtraRounds,
     fruitless_delay,
+    missing_delay,
     poll_delay,
     redial_delay,
     requeue_delay,
@@ -96,3 +97,13 @@ def test_a_search_that_finds_nothing_slows_down_to_the_interval(rounds: int, int
 
 def test_a_search_that_finds_nothing_begins_with_short_intervals() -> None:
     assert [fruitless_delay(rounds, 60.0) for rounds in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@given(st.integers(1, 10_000), st.floats(0.001, 3600))
+def test_a_search_for_a_missing_nsqd_slows_down_to_the_interval(rounds: int, interval: float) -> None:
+    assert 0 < missing_delay(rounds, interval) <= missing_delay(rounds + 1, interval) <= interval
+    assert missing_delay(60, interval) == interval
+
+
+def test_a_search_for_a_missing_nsqd_takes_four_rounds() -> None:
+    assert [missing_delay(rounds, 60.0) for rounds in range(1, 6)] == [5, 10, 20, 40, 60]
