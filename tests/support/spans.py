@@ -78,7 +78,12 @@ class NotedSpan(NamedTuple):
 
 def noted_spans(server: Server) -> list[NotedSpan]:
     """The spans of all processes of a server."""
-    return [NotedSpan(*json.loads(note.name), pid=note.pid) for note in server.notes if note.what == "span"]
+    found: list[NotedSpan] = []
+    for note in server.notes:
+        if note.what == "span":
+            name, trace, span, parent, subject = json.loads(note.name)
+            found.append(NotedSpan(name, trace, span, parent, subject, note.pid))
+    return found
 
 
 def is_one_trace(server: Server, names: list[str]) -> bool:
