@@ -7,4 +7,8 @@ from django.core.management import execute_from_command_line
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+    if "OTEL_TRACES_EXPORTER" in os.environ:
+        from opentelemetry.instrumentation import auto_instrumentation
+
+        auto_instrumentation.initialize()
     execute_from_command_line(sys.argv)

@@ -20,7 +20,7 @@ from gnsq_like.contrib.cloudevents import pack, unpack
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.shared.telemetry import SCHEMA_URL
 from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, PublishRefused
-from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.peer import scripted_nsqd
 from tests.support.spans import Seen, parent_id, span_id, trace_id
 
@@ -30,9 +30,9 @@ OPERATION = "messaging.client.operation.duration"
 PROCESS = "messaging.process.duration"
 
 
-@pytest.fixture(scope="module")
-def nsqd() -> Iterator[Running]:
-    with running_nsqd() as running:
+@pytest.fixture(scope="module", params=KINDS)
+def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with running_nsqd(request.param) as running:
         yield running
 
 

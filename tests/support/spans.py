@@ -78,7 +78,7 @@ class NotedSpan(NamedTuple):
 
 def noted_spans(server: Server) -> list[NotedSpan]:
     """The spans of all processes of a server."""
-    found = []
+    found: list[NotedSpan] = []
     for note in server.notes:
         if note.what == "span":
             name, trace, span, parent, subject = json.loads(note.name)

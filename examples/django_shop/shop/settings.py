@@ -56,9 +56,14 @@ DATABASES = {
     }
 }
 
+# Then manage.py sets OpenTelemetry up, by this and its other variables.
+IS_TRACED = "OTEL_TRACES_EXPORTER" in os.environ
+
 # Each handler has a thread and a database connection, so every reader has up to four of each.
 NSQ = {
     "NSQD_TCP_ADDRESSES": os.environ.get("NSQ_NSQD_TCP_ADDRESSES", "127.0.0.1:4150"),
     "MAX_IN_FLIGHT": 4,
     "DEFAULT_REQUEUE_DELAY": 5,
+    "TRACING": IS_TRACED,
+    "CLOUD_EVENTS": IS_TRACED,
 }

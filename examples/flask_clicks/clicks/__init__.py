@@ -6,7 +6,8 @@ import queue
 from collections import deque
 from collections.abc import Iterator
 
-from flask import Flask, Response, abort, current_app, render_template, request
+import flask
+from flask import Response, abort, current_app, render_template, request
 
 from gnsq_like.contrib.flask import NSQ
 
@@ -16,11 +17,21 @@ RECENT = 20
 #: Seconds between two signs of life in a stream, by which it also notices a closed page.
 HEARTBEAT = 15
 
-nsq = NSQ()
+if IS_TRACED := "OTEL_TRACES_EXPORTER" in os.environ:
+    from opentelemetry.instrumentation import auto_instrumentation
+
+    from gnsq_like.contrib.opentelemetry import Tracing
+
+    nsq = NSQ(tracing=Tracing(cloud_events=["clicks"]))
+else:
+    nsq = NSQ()
 
 
-def create_app() -> Flask:
-    app = Flask(__name__)
+def create_app() -> flask.Flask:
+    if IS_TRACED:
+        # In each worker, when gevent has patched it. It replaces flask.Flask.
+        auto_instrumentation.initialize()
+    app = flask.Flask(__name__)
     #: The last clicks, and a queue for each page that is connected to this worker.
     app.extensions["clicks"] = (deque(maxlen=RECENT), set())
     nsq.init_app(app)
