@@ -26,6 +26,7 @@
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
 #   make bench-compare  what became slower since the commit BASE=main
+#   make simulate   a fleet of Readers in virtual time; SIMULATE_ARGS="--readers 100" (default: 1,000, over an hour)
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
 #
@@ -40,6 +41,7 @@ PYTEST_ARGS ?=
 PROCESSES ?= 3
 BENCH_ARGS ?=
 BASE ?= main
+SIMULATE_ARGS ?=
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
@@ -64,8 +66,7 @@ JAVA_STAMP = .java$(STAMP)
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	faults soak fuzz test-commands test-spark test-peers test-browser \
 	differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
-	test-all bench \
-	bench-compare format clean
+	test-all bench bench-compare simulate format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -276,6 +277,9 @@ bench: $(TEST_VENV)/$(STAMP)
 
 bench-compare: $(TEST_VENV)/$(STAMP)
 	PYTHONPATH=. $(BIN)/python benchmarks/compare.py $(BASE) $(BENCH_ARGS)
+
+simulate: $(TEST_VENV)/$(STAMP)
+	PYTHONPATH=. $(BIN)/python benchmarks/simulate.py $(SIMULATE_ARGS)
 
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 
 
+NSQD = ("--nsqd", f"{sys.executable} -m gnsq_like nsqd")
+
+
 def run(script: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, f"benchmarks/{script}", "--nsqd", f"{sys.executable} -m gnsq_like nsqd", *arguments],
+        [sys.executable, f"benchmarks/{script}", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -28,6 +32,7 @@ def test_bench_measures_and_reports(tmp_path: Path) -> None:
     table, chart = tmp_path / "table.md", tmp_path / "chart.svg"
     output = run(
         "bench.py",
+        *NSQD,
         *("--rounds", "1", "--seconds", "0.1", "--count", "2000", "--client", "gnsq_like"),
         *("--only", "consuming, 100 bytes", "--only", "MPUB of 100, patched"),
         *("--markdown", str(table), "--svg", str(chart)),
@@ -43,8 +48,37 @@ def test_bench_measures_and_reports(tmp_path: Path) -> None:
 def test_compare_runs_both_trees_and_finds_no_difference_beyond_any_bound() -> None:
     output = run(
         "compare.py",
+        *NSQD,
         *(str(ROOT), "--rounds", "1", "--seconds", "0.1", "--count", "2000", "--tolerance", "1000"),
         *("--only", "one caller, patched"),
     )
     assert "one caller, patched: gnsq_like" in output
     assert "slower" not in output
+
+
+def test_a_fleet_is_simulated_and_the_same_seed_finds_the_same(tmp_path: Path) -> None:
+    fleet = ("simulate.py", "--readers", "20", "--nsqds", "5", "--max-in-flight", "10", "--poll", "60:0.3")
+    run(*fleet, "--json", str(tmp_path / "all.json"), "--charts", str(tmp_path))
+    run(*fleet, "--json", str(tmp_path / "again.json"), "--only", "discovery")
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["discovery"] == json.loads((tmp_path / "again.json").read_text())["discovery"]
+
+    [traffic], [discovery] = found["traffic"], found["discovery"]
+    phases = traffic["figures"]
+    assert phases["all"]["share in use"] > 0.95
+    assert phases["all"]["fairness, a Reader"] > 0.95
+    for name in ("a tenth", "another tenth", "killed, replaced"):
+        assert phases[name]["share in use"] > 0.6
+        assert phases[name]["first message, latest"] < 5
+    assert phases["trickle"]["delivered, latest"] < 1
+    assert max(share for _, share, _ in traffic["samples"]) <= 1
+
+    events = discovery["figures"]
+    assert [each["not connected at the end"] for each in events.values()] == [0] * len(events)
+    # Rounds of three requests by each Reader, apart from those that find nothing.
+    assert sum(discovery["lookups"][: 150 - 10]) == 20 * 3 * 3
+    assert events["an nsqd comes"]["found after, latest"] <= 60 * 1.15
+    assert events["an nsqd is replaced"]["found after, latest"] < 5
+
+    for kind in ("traffic", "discovery"):
+        ElementTree.parse(tmp_path / f"scale-{kind}.svg")
