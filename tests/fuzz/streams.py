@@ -5,17 +5,31 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
+#: Each costs as much as a whole input: with all of an input in single bytes, few inputs could be tried.
+_MOST_PIECES = 32
+
 
 def head(data: bytes, count: int) -> tuple[bytes, bytes]:
     """The first ``count`` bytes, which choose how the rest is used, filled up with zeros; and the rest."""
     return data[:count].ljust(count, b"\0"), data[count:]
 
 
-def pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """The data in pieces of ``size`` bytes; whole for 0."""
-    step = size or max(1, len(data))
-    for start in range(0, len(data), step):
-        yield data[start : start + step]
+def pieces(data: bytes, how: int) -> Iterator[bytes]:
+    """The data, with some small pieces cut out of it: ``how`` is a byte of the input.
+
+    Its low three bits are the size of these pieces, 0 for none; the others are where they begin, in 32nds of the data.
+    """
+    size, place = how & 7, how >> 3
+    at = stop = 0
+    if size:
+        at = len(data) * place // 32
+        stop = min(len(data), at + _MOST_PIECES * size)
+        if at:
+            yield data[:at]
+        for start in range(at, stop, size):
+            yield data[start : min(start + size, stop)]
+    if stop < len(data):
+        yield data[stop:]
 
 
 class Input:

@@ -50,6 +50,11 @@ def test_what_was_encoded_is_decoded(stream):
     assert flatten(FrameDecoder().feed(encode(stream))) == stream
 
 
+@given(st.lists(raw_messages))
+def test_several_messages_are_encoded_one_after_the_other(messages):
+    assert encode_messages(messages) == encode(messages)
+
+
 @given(streams)
 def test_messages_that_follow_each_other_are_one_run(stream):
     items = FrameDecoder().feed(encode(stream))

@@ -265,6 +265,19 @@ def test_an_error_belongs_to_the_oldest_unanswered_publish():
     assert session.abandon() == ["c", "d"]
 
 
+def test_an_abandoned_session_takes_nothing_more():
+    session = ready()
+    session.expect("a")
+    assert not session.broken
+    assert session.abandon() == ["a"]
+    assert session.broken
+    assert session.abandon() == []
+    with pytest.raises(NotRunning, match=r"^the session is broken$"):
+        session.receive(OK)
+    with pytest.raises(NotRunning, match=r"^cannot publish while the session is BROKEN$"):
+        session.expect("b")
+
+
 def test_a_failed_fin_belongs_to_no_publish_and_ends_nothing():
     session = subscribed()
     session.expect("a")
