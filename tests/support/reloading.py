@@ -50,7 +50,8 @@ class Reloads:
             wait_for(lambda: len(load.answers.ok) >= REQUESTS, "requests", PATIENCE)
         finally:
             answers = load.stop()
-        wait_until_all_is_finished(self.nsqd, "orders")
+        # Readers that fell behind have much to do.
+        wait_until_all_is_finished(self.nsqd, "orders", PATIENCE)
         return answers
 
     def _wait_until_reloaded(self, times: int) -> None:

@@ -248,14 +248,14 @@ def channel_of(nsqd: Running, topic: str) -> dict[str, Any]:
     return channel
 
 
-def wait_until_all_is_finished(nsqd: Running, topic: str) -> None:
+def wait_until_all_is_finished(nsqd: Running, topic: str, timeout: float = 30) -> None:
     """Wait until the topic's only channel holds nothing: no message can be delivered again."""
 
     def is_empty() -> bool:
         channel = channel_of(nsqd, topic)
         return not (channel["depth"] or channel["in_flight_count"] or channel["deferred_count"])
 
-    wait_for(is_empty, f"the end of all messages of {topic}", 30)
+    wait_for(is_empty, f"the end of all messages of {topic}", timeout)
 
 
 #: The state, in nsqd's stats, of a client that has sent CLS.
