@@ -215,3 +215,16 @@ def test_each_fault_has_its_text(begin, says):
         decoder = FrameDecoder(max_frame_bytes=1000)
         assert not decode(decoder, begin + b" Bad Request")
         assert str(decoder.error) == says
+
+
+def test_the_rest_of_several_pieces_is_taken_over_whole_and_a_frame_without_a_payload_follows():
+    decoder = FrameDecoder()
+    assert decoder.feed_one(b"abc") is None
+    assert decoder.feed_one(b"de") is None
+    assert decoder.take_rest() == b"abcde"
+    assert decoder.feed_one(encode_frame(RESPONSE, b"")) == Frame(RESPONSE, b"")
+
+
+def test_a_frame_as_long_as_ok_is_not_taken_for_the_ok_before_it():
+    frames = [Frame(RESPONSE, b"OK"), Frame(ERROR, b"NO"), Frame(RESPONSE, b"no")]
+    assert FrameDecoder().feed(encode(frames)) == frames

@@ -253,6 +253,15 @@ def test_publishes_are_confirmed_oldest_first_and_in_runs():
     assert not session.unanswered
 
 
+def test_publishes_are_confirmed_before_and_after_messages_of_the_same_read():
+    session = subscribed()
+    for token in "ab":
+        session.expect(token)
+    message = (1, 1, b"i" * 16, b"body")
+    received = session.receive(OK + encode_message(*message) + OK)
+    assert received == [Confirmed(["a"]), Messages([message]), Confirmed(["b"])]
+
+
 def test_an_error_belongs_to_the_oldest_unanswered_publish():
     session = ready()
     for token in "abcd":
