@@ -16,8 +16,10 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +64,7 @@ def environment(python: str = sys.executable, python_path: str = str(ROOT)) -> d
     use_java(environ)
     return {
         **environ,
+        "SPARK_HOME": _spark_home(),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -69,6 +72,23 @@ def environment(python: str = sys.executable, python_path: str = str(ROOT)) -> d
         # Short programs: the fast compiler and the simple collector save a second of each start.
         "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
+
+
+def _spark_home() -> str:
+    """A home of Spark that is pyspark's package without ``python/lib/pyspark.zip``.
+
+    Each of Spark's Pythons, about eight a session, would import pyspark from that file and compile it again: 2.0 s of
+    CPU time instead of 0.6.
+    """
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    package = Path(spec.origin).parent
+    home = ROOT / ".venv" / f"spark-home-{zlib.crc32(os.fsencode(package)):08x}"
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "sbin", "jars"):
+        with suppress(FileExistsError):
+            (home / name).symlink_to(package / name)
+    return str(home)
 
 
 @contextmanager
