@@ -58,7 +58,6 @@ def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
     """For what drives Python to its recursion limit: finalizers of others' garbage would meet the limit there."""
-    gc.collect()
     gc.disable()
     try:
         yield
