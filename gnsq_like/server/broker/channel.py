@@ -197,8 +197,8 @@ class Channel:
     def _send(self, consumer: Consumer, messages: list[Message], now: float) -> list[Message]:
         """Note them as in flight; returns them without second copies.
 
-        After a kill, the disk may have several records of a message . While one is in flight or
-        deferred, the others are dropped: their ids would stand for both.
+        After a kill, the disk may have several records of a message. While one is in flight
+        or deferred, the others are dropped: their ids would stand for both.
         """
         due = now + consumer.msg_timeout
         in_flight = self.in_flight

@@ -173,7 +173,7 @@ def test_several_processes(project, patched):
             publish(nsqd, "work", b"gate-1", b"gate-2")
             wait_for(lambda: len(server.noted("began")) == 2, "both handlers", 60)
             workers = server.pids("began")
-            assert len(workers) == 2
+            assert len(workers) == 2, (server.notes, channel_of(nsqd, "work"))
             assert str(server.process.pid) not in workers
             server.process.send_signal(signal.SIGTERM)
             wait_for(lambda: client_states(nsqd, "work") == [CLOSING] * 2, "CLS", 60)
