@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _fleet import Setup
+from _report import svg_pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +51,7 @@ def draw_discovery(runs: Sequence[Mapping[str, Any]], setup: Setup, path: Path) 
 
 
 def _panels() -> tuple[Any, tuple[Axes, Axes]]:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # Text stays text, and the same figures give the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "scale", "font.family": "sans-serif", "font.size": 9})
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(2, 1, figsize=(8.5, 6), sharex=True)
+    figure, panels = svg_pyplot("scale").subplots(2, 1, figsize=(8.5, 6), sharex=True)
     return figure, (panels[0], panels[1])
 
 

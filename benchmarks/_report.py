@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from _modes import MODES, Mode
 from _publishers import Done
@@ -80,15 +80,20 @@ _CHART = ("consuming, 100 bytes", "100 greenlets, patched", "100 greenlets", "MP
 _OURS, _OTHERS, _INK = "#2f6fdb", "#9aa4b2", "#6b7280"
 
 
-def chart(results: Results, path: Path) -> None:
-    """One panel a section, a bar a client."""
+def svg_pyplot(salt: str) -> Any:
+    """matplotlib's pyplot for SVG files: text stays text, and the same figures give the same file."""
     import matplotlib as mpl
 
     mpl.use("svg")
-    # Text stays text, and the same figures give the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "bench", "font.family": "sans-serif", "font.size": 9})
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif", "font.size": 9})
     from matplotlib import pyplot
 
+    return pyplot
+
+
+def chart(results: Results, path: Path) -> None:
+    """One panel a section, a bar a client."""
+    pyplot = svg_pyplot("bench")
     found = list(rows(results))
     sections = [(name, [row for row in found if row.mode.section == name]) for name in _CHART]
     sections = [(name, [row for row in members if "," not in row.mode.client]) for name, members in sections if members]

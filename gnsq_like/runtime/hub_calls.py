@@ -138,9 +138,8 @@ class HubHandle:
         """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread."""
         self._has_ended = True
         self._take()
-        for done in tuple(self._unfinished):
-            done.settle(NotRunning(_ENDED))
-        self._unfinished.clear()
+        while self._unfinished:
+            self._unfinished.pop().settle(NotRunning(_ENDED))
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
         """Wait in any thread for a reply that this thread settles. May switch, or block."""

@@ -19,6 +19,7 @@ from gevent import socket
 from gevent.pool import Pool
 
 from gnsq_like import Message, NsqdHTTPClient
+from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import Running, wait_for
 from tests.support.notes import Note, open_gate, read_notes
 from tests.support.scale import PROFILE
@@ -240,7 +241,7 @@ def get(port: int, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-def channel_of(nsqd: Running, topic: str) -> dict[str, Any]:
+def channel_of(nsqd: Running | RunningNsqd, topic: str) -> dict[str, Any]:
     """nsqd's stats of the topic's only channel."""
     with NsqdHTTPClient(nsqd.http_address) as client:
         channel: dict[str, Any]

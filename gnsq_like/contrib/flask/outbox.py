@@ -244,7 +244,7 @@ class Outbox:
         for within, topic, body in recorded:
             # A session that was closed has said nothing about the end of its transaction.
             if within is ended:
-                # As if a relay had published it; in a test there is none.
+                # Tests that record run no relay, so it is published here.
                 self._nsq.producer.publish(topic, body)
 
     def _make_relay(self, producer: Producer, keep: float, poll_interval: float) -> Relay:

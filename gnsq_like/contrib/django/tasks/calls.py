@@ -70,8 +70,9 @@ class Call:
 
 
 def check_value(value: Any) -> None:
-    """
-    :raises ValueError: for what a task has returned, if it has NaN or infinity in it, which are not JSON
+    """Check a task's return value, which has been through JSON already, for NaN and infinity, which are not JSON.
+
+    :raises ValueError: if it contains one
     """
     json.dumps(value, allow_nan=False)
 

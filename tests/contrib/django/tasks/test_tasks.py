@@ -38,6 +38,7 @@ from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support import tasks_app
 from tests.support.daemons import wait_for
 from tests.support.django_databases import migrated
+from tests.support.web import channel_of
 
 BACKEND = "gnsq_like.contrib.django.tasks.NSQBackend"
 TABLE = "gnsq_like.contrib.django.tasks"
@@ -98,13 +99,6 @@ def heard(signal: Any) -> Iterator[list[tuple[str, str]]]:
         yield found
     finally:
         signal.disconnect(receive)
-
-
-def channel(nsqd: RunningNsqd) -> dict[str, Any]:
-    with NsqdHTTPClient(nsqd.http_address) as client:
-        found: dict[str, Any]
-        [found] = client.stats(topic="tasks.default")["topics"][0]["channels"]
-        return found
 
 
 def held(nsqd: RunningNsqd, topic: str = "tasks.default") -> int:
@@ -372,7 +366,7 @@ def test_a_long_task_is_not_delivered_again() -> None:
     with running_nsqd(msg_timeout=1.0) as daemon, nsq(daemon), tasks(), workers():
         tasks_app.slow.enqueue(3.0)
         wait_for(lambda: tasks_app.ran, "the task")
-        timeouts = channel(daemon)["timeout_count"]
+        timeouts = channel_of(daemon, "tasks.default")["timeout_count"]
     assert timeouts == 0
 
 
@@ -393,9 +387,9 @@ def test_what_is_no_task_is_given_up(nsqd: RunningNsqd) -> None:
         with Producer(nsqd.tcp_address) as producer:
             producer.publish("tasks.default", b"no task")
         wait_for(lambda: given_up, "the end of its attempts")
-        wait_for(lambda: not channel(nsqd)["in_flight_count"], "the FIN")
+        wait_for(lambda: not channel_of(nsqd, "tasks.default")["in_flight_count"], "the FIN")
     assert given_up == [b"no task"]
-    assert channel(nsqd)["depth"] == 0
+    assert channel_of(nsqd, "tasks.default")["depth"] == 0
 
 
 def test_a_call_comes_back() -> None:
