@@ -5,14 +5,21 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
+import gevent
+
+from gnsq_like import LookupdClient
+from gnsq_like.errors import HTTPError
+from gnsq_like.server.daemon_process import START_TIMEOUT, DaemonFailed, DaemonProcess
 
 #: Seconds that daemons with all messages in memory have to end after SIGTERM, before SIGKILL.
 STOP_TIMEOUT = 3.0
+#: Seconds between two looks at what an nsqlookupd knows.
+_POLL_INTERVAL = 0.01
 
 
 class ClusterProcesses:
@@ -54,9 +61,9 @@ class ClusterProcesses:
         self._stop_timeout = stop_timeout
 
     def start(self) -> None:
-        """Start all, and wait until they listen. May switch.
+        """Start all, and wait until they listen and every nsqlookupd knows every nsqd. May switch.
 
-        :raises DaemonFailed: when one does not; :meth:`stop` ends the others
+        :raises DaemonFailed: when that fails; :meth:`stop` ends those that run
         """
         self._start(self.lookupds)
         registers = [f"--lookupd-tcp-address={lookupd.tcp_address}" for lookupd in self.lookupds]
@@ -65,6 +72,23 @@ class ClusterProcesses:
             arguments += [*_addresses(self._nsqd_port, number), *self._nsqd_flags]
             self.nsqds.append(DaemonProcess(f"nsqd {number}", ["nsqd", *arguments]))
         self._start(self.nsqds)
+        deadline = time.monotonic() + START_TIMEOUT
+        for lookupd in self.lookupds:
+            self._wait_until_known(lookupd, deadline)
+
+    def _wait_until_known(self, lookupd: DaemonProcess, deadline: float) -> None:
+        """Wait until this nsqlookupd knows all nsqds: a Reader that asks it at once is not sent away."""
+        with LookupdClient(lookupd.http_address) as client:
+            while True:
+                with suppress(HTTPError):
+                    if len(client.nodes()) >= len(self.nsqds):
+                        return
+                for daemon in self:
+                    if not daemon.is_running:
+                        raise DaemonFailed(f"{daemon.name} ended too early: {daemon.how_it_ended}")
+                if time.monotonic() >= deadline:
+                    raise DaemonFailed(f"{lookupd.name} did not hear of every nsqd within {START_TIMEOUT:g} s")
+                gevent.sleep(_POLL_INTERVAL)
 
     def _start(self, daemons: Sequence[DaemonProcess]) -> None:
         for daemon in daemons:
