@@ -31,7 +31,7 @@ def test_pages_and_forms_over_tls(nsqd: Running, tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     flags = ["--http-address=127.0.0.1:0", "--https-address=127.0.0.1:0", f"--tls-cert={cert}", f"--tls-key={key}"]
     with running_tool("admin", *flags, f"--nsqd-http-address={nsqd.http_address}") as admin:
-        admin.wait_for_line(r"open https://\S+")
+        admin.wait_for_line(r"open https://.*\n")
         urls = dict(re.findall(r"open (https?)://(\S+?)/\n", admin.err))
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=client_context()))
         for scheme, address in urls.items():

@@ -181,7 +181,7 @@ def test_wrong_usage(arguments: list[str], words: str) -> None:
     assert words in done.stderr.decode()
 
 
-@given(st.integers(1, 200), st.lists(st.integers(0, 10**5), min_size=11, max_size=11))
+@given(st.integers(1, 200), st.lists(st.integers(0, 99_999), min_size=11, max_size=11))
 def test_a_table_fits_where_all_that_may_go_is_gone(width: int, figures: list[int]) -> None:
     names = [name for columns in fitting(None).values() for name in columns]
     groups = fitting(width)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnsq_like import Message
 from tests.faults.ledger import OUTCOMES, Handling, Ledger
+from tests.support.whole_lines import whole_lines
 
 _LETTERS = dict(zip("CNRU", OUTCOMES, strict=True))
 
@@ -61,8 +62,7 @@ def read_into(path: Path, client: str, ledger: Ledger) -> tuple[list[str], dict[
     resources = None
     if not path.exists():
         return errors, resources
-    complete, _, _ = path.read_text().rpartition("\n")
-    for line in complete.splitlines():
+    for line in whole_lines(path):
         letter, _, rest = line.partition(" ")
         words = rest.split(" ")
         if letter == "P":

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.support.whole_lines import whole_lines
+
 #: Lines of a history that are shown.
 _SHOWN = 80
 
@@ -26,7 +28,7 @@ class Trace:
     def history(self, number: int, notes: Iterable[Path]) -> list[str]:
         """What happened to a message: on the wire, to the nsqds while it was under way, and what clients noted."""
         self._file.flush()
-        lines = [line.split() for line in self._path.read_text().splitlines()]
+        lines = [line.split() for line in whole_lines(self._path)]
         deliveries = [words for words in lines if words[1] == "delivered" and words[-1] == str(number)]
         ids = {words[-2] for words in deliveries}
         connections = {tuple(words[2:4]) for words in deliveries}
@@ -40,7 +42,7 @@ class Trace:
         texts = [" ".join(words) for words in sorted(found)]
         for path in notes:
             if path.exists():
-                noted = [line for line in path.read_text().splitlines() if line.split()[1:2] == [str(number)]]
+                noted = [line for line in whole_lines(path) if line.split()[1:2] == [str(number)]]
                 texts += [f"{path.name}: {line}" for line in noted]
         return texts[-_SHOWN:]
 

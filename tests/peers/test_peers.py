@@ -23,6 +23,7 @@ import pytest
 import trustme
 
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.whole_lines import whole_lines
 
 pytestmark = pytest.mark.peers
 
@@ -164,7 +165,7 @@ def consuming(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Pop
 
 def lines_of(output: Path) -> list[tuple[str, int]]:
     """Each message's body and attempts."""
-    words = [line.split() for line in output.read_text().splitlines()]
+    words = [line.split() for line in whole_lines(output)]
     return [(body, int(attempts)) for body, attempts in words]
 
 

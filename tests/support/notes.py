@@ -1,7 +1,6 @@
 """Notes of what processes under test do, for the tests that count them; and work that ends when a test wants.
 
-The processes append to one file, which the environment names in NOTES: a line for each note, in one write. A reader
-may still see the first half of a line, and so takes complete lines only.
+The processes append to one file, which the environment names in NOTES: a line for each note, in one write.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import time
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.whole_lines import whole_lines
 
 
 class Note(NamedTuple):
@@ -23,8 +24,7 @@ class Note(NamedTuple):
 
 def read_notes(path: Path) -> list[Note]:
     """All notes so far, in their order."""
-    complete, _, _ = path.read_text().rpartition("\n")
-    return [Note(*line.split(maxsplit=2)) for line in complete.splitlines()]
+    return [Note(*line.split(maxsplit=2)) for line in whole_lines(path)]
 
 
 def open_gate(path: Path) -> None:

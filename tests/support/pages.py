@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -26,6 +27,11 @@ def blocks(text: str, language: str = "python") -> list[str]:
     """The code blocks in a language, at the left margin."""
     found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
     return [textwrap.dedent(block) for block in found]
+
+
+def replaced(text: str, meant: Mapping[str, str]) -> str:
+    """The text with each of the keys replaced, in one pass: one value may contain another key, as a port 41615 does."""
+    return re.sub("|".join(map(re.escape, meant)), lambda found: meant[found[0]], text)
 
 
 def section(text: str, title: str) -> str:
