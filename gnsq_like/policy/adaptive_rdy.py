@@ -11,10 +11,13 @@ A *round* is the time nsqd takes to send a burst. Only time in which nsqd could 
 handling a pass nor the time in which in flight has reached RDY (`_held`). A round within *patience* doubles the
 burst; a round longer than twice that cuts it to the number of messages that did arrive within patience.
 
-Patience is a few round trips. In a process so busy that it reads late, every round is slow although nsqd is not: a
-flood looks like sparse traffic, and a burst of 1 would turn it into that. Hence *trials*: now and then the burst is
-doubled for some rounds although it is slow. If they take no longer than before, nsqd was not the cause, and their
-time becomes the patience for a number of rounds.
+Patience is a few round trips, or more in a flood: from 20,000 messages a second on, it is longer the larger the burst
+is, so that the burst grows although nsqd needs many milliseconds to send it, as it does when it deflates.
+
+In a process so busy that it reads late, every round is slow although nsqd is not: a flood looks like sparse traffic,
+and a burst of 1 would turn it into that. Hence *trials*: now and then the burst is doubled for some rounds although it
+is slow. If they take no longer than before, nsqd was not the cause, and their time becomes the patience for a number of
+rounds.
 
 If round trips are not much shorter than nsqd's ticker there is nothing to gain: RDY is the share.
 
@@ -28,6 +31,10 @@ from __future__ import annotations
 PATIENCE_ROUND_TRIPS = 2.0
 #: ... but at least these seconds: the time of a pass in a process that also does other work.
 PATIENCE_MINIMUM = 0.001
+#: ... and in a flood, for each message of the burst, up to these seconds: nsqd needs 5 us for a message, but several
+#: times that if it deflates or has no CPU to itself, and each burst costs a read, a write and nsqd a flush.
+FLOOD_PATIENCE = 0.00005
+FLOOD_PATIENCE_MAXIMUM = 0.02
 #: A burst takes about this many round trips to grow until it fills nsqd's buffer. If that is as long as nsqd's
 #: buffer timeout, RDY is the share.
 WORTH_WHILE_ROUND_TRIPS = 4.0
@@ -184,7 +191,12 @@ class AdaptiveRdy:
     def _patience(self) -> float:
         if self._trial:
             return TRIAL_SLACK * self._usual
-        return max(PATIENCE_MINIMUM, PATIENCE_ROUND_TRIPS * self.round_trip, TRIAL_SLACK * self._pace)
+        return max(
+            PATIENCE_MINIMUM,
+            min(FLOOD_PATIENCE_MAXIMUM, FLOOD_PATIENCE * self.burst),
+            PATIENCE_ROUND_TRIPS * self.round_trip,
+            TRIAL_SLACK * self._pace,
+        )
 
     def _filled(self, waited: float, patience: float) -> None:
         """The burst arrived within twice the patience."""

@@ -56,7 +56,7 @@ class Board:
         self.is_short = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
-        #: most seats that the silent may keep from the busy; at 0 they have one, and only for a turn in each round
+        #: most seats that the silent may keep from hungry ones; at 0 they have one, and only for a turn in each round
         self.silent_seats = int(settings.silent_part * self.limit)
         #: what is left of max_in_flight; negative when it is exceeded
         self.room = max_in_flight - sum(charge.at(now) for charge in charges)

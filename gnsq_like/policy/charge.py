@@ -41,24 +41,29 @@ class Settings:
     #: The settling time: room freed by lowering RDY is not granted again before. Measured on loopback: 5 ms suffice.
     settle_minimum: float = 0.005
     settle_round_trips: float = 2.0
-    #: The turn of a silent connection beside busy ones.
+    #: The turn of a silent connection beside busy ones; messages that come in its settling time are taken as well.
     silent_turn: float = 0.025
-    silent_turn_round_trips: float = 4.0
-    #: Each silent connection gets a turn within this time, if `silent_part` of the limit is enough for that.
+    silent_turn_round_trips: float = 1.5
+    #: Each silent connection gets a turn within this time, if `silent_part` of the limit is enough for that ...
     silent_round: float = 0.5
-    #: ... and if no more turns a second are needed for it: each costs two RDY commands.
-    silent_turns_per_second: float = 500.0
-    #: At most this part of the limit is for silent connections while others are busy, but 1 at least.
+    #: ... and if no more turns a second are needed for it: each costs two RDY commands. First turns do not count.
+    turns_per_second: float = 60.0
+    #: There are more turns a second where a round would otherwise take longer than this.
+    silent_round_longest: float = 5.0
+    #: At most this part of the limit is for silent connections while busy ones are hungry, but 1 at least ...
     silent_part: float = 0.15
+    #: ... and this part while none is, as far as the busy ones keep `busy_minimum` each.
+    unused_part: float = 0.5
+    busy_minimum: int = 2
 
     def settling(self, round_trip: float) -> float:
         """The settling time: seconds after which a lowered RDY is certainly in force."""
         return max(self.settle_minimum, self.settle_round_trips * round_trip)
 
-    def quick(self, round_trip: float) -> float:
-        """Seconds of silence that end a turn while any connection has traffic."""
+    def quick(self, round_trip: float, pace: float = 0.0) -> float:
+        """Seconds of silence that end a turn while any connection has traffic, `pace` or more."""
         patience = min(self.low_rdy_probe_timeout, self.low_rdy_idle_timeout)
-        return max(patience, self.probe_round_trips * round_trip)
+        return max(patience, pace, self.probe_round_trips * round_trip)
 
     def slow(self, round_trip: float, crowd: float) -> float:
         """Seconds of silence that end a turn while no connection has traffic, with `crowd` connections per seat.
@@ -72,6 +77,14 @@ class Settings:
         """Seconds that a silent connection's turn lasts while others are busy."""
         return max(self.silent_turn, self.silent_turn_round_trips * round_trip)
 
+    def turns(self, count: int) -> float:
+        """The most turns a second of so many connections."""
+        return max(self.turns_per_second, count / self.silent_round_longest)
+
+    def round(self, count: int) -> float:
+        """Seconds in which each of so many silent connections gets a turn, if there are seats enough."""
+        return max(self.silent_round, count / self.turns(count))
+
 
 class Charge:
     """The plan's view of one connection. The Reader owns it and reports events.
@@ -84,6 +97,7 @@ class Charge:
         "closing",
         "coming",
         "delivered",
+        "full_at",
         "idle_since",
         "in_flight",
         "key",
@@ -143,6 +157,8 @@ class Charge:
         #: last message or answer
         self.idle_since = now
         self.last_message_at = NEVER
+        #: when it last had all of its RDY in flight, its first message after a silence not counted
+        self.full_at = NEVER
 
     def __repr__(self) -> str:
         return (
@@ -164,11 +180,19 @@ class Charge:
         self.idle_since = self.last_message_at = now
         if self.coming:
             self.coming = max(0, self.coming - n)
-        return first or self.in_flight - self.reserved > self.rdy
+        held = self.in_flight - self.reserved
+        if held < self.rdy or first:
+            return first
+        was_hungry = self.is_hungry(now)
+        self.full_at = now
+        return not was_hungry or held > self.rdy
 
     def answered(self, n: int, now: float, *, reserved: int = 0) -> bool:
         """`n` messages were answered or are lost, of which `reserved` were overdue. True if a new plan is needed."""
-        freed = self.in_flight - self.reserved > self.rdy or reserved > 0
+        held = self.in_flight - self.reserved
+        if held >= self.rdy and self.is_hungry(now):
+            self.full_at = now
+        freed = held > self.rdy or reserved > 0
         self.in_flight -= n
         self.reserved -= reserved
         self.idle_since = now
@@ -220,6 +244,10 @@ class Charge:
         """When a connection that is not silent will be, if nothing arrives."""
         return now + max(0.0, self.settings.low_rdy_idle_timeout - self._quiet(now))
 
+    def is_hungry(self, now: float) -> bool:
+        """Whether all of its RDY was in flight a short time ago, so that it might use more."""
+        return now < self.full_at + self.settings.low_rdy_idle_timeout
+
     def _quiet(self, now: float) -> float:
         """Seconds at RDY >= 1, with none in flight, since its last message."""
         if not self.rdy or self.in_flight > self.reserved:
@@ -231,6 +259,12 @@ class Charge:
         if self.last_message_at != NEVER:
             return False
         return not self.rdy or now < self.proven_at
+
+    def is_untried(self, now: float) -> bool:
+        """Whether it has had no turn so far, or its first one has just begun."""
+        if self.last_message_at != NEVER or self.waiting_since > self.idle_since:
+            return False
+        return self.turn_at == NEVER or now < self.proven_at
 
     def is_settling(self, now: float) -> bool:
         """Whether messages may still arrive under an earlier, higher RDY."""

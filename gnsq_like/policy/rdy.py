@@ -20,8 +20,12 @@ part. With fewer seats than connections the topics have equally many seats, or t
 that tests, a single connection has RDY 1, and takes its turns among the others.
 
 A connection that delivered nothing for long, or nothing yet, is *silent*. While others are busy, the silent ones take
-short turns on a few seats (see `turns`), and the busy ones share the rest. One message makes a silent connection a
-busy one.
+turns on a few seats (see `turns`), and the busy ones share the rest. One message makes a silent connection a busy one.
+A busy connection is *hungry* if all of its RDY was in flight lately. While none is, the silent ones have more seats,
+one each if possible: that costs no commands, and their first messages come at once.
+
+A turn costs two RDY commands, and an nsqd gets those of all Readers. So there are only so many turns a second
+(`Settings.turns`), except first ones.
 
 Where more is in flight than max_in_flight (it was lowered, or a message arrived late), a connection gets RDY only for
 what it would still have in flight if the whole excess were answered there: usually 0, until enough has been answered.
@@ -43,7 +47,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from gnsq_like.policy.board import FOREVER, Board, Mode, Plan
 from gnsq_like.policy.charge import NEVER, Charge, Settings
 from gnsq_like.policy.shares import deal, deal_to_groups, lift
-from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, is_due
+from gnsq_like.policy.turns import SilentTurns, count_seats, due_at
 
 __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
 
@@ -112,7 +116,7 @@ def _probe(board: Board, topic: Hashable, group: Sequence[Charge]) -> Charge | N
     ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.is_settling(now))]
     holder = max((charge for charge in group if charge.rdy), key=lambda charge: charge.turn_at, default=None)
     if holder is not None:
-        ends_at = _turn_ends(holder, now, settings, None, probing=True)
+        ends_at = _turn_ends(holder, now, settings.quick(holder.round_trip), probing=True)
         if ends_at > now or not ready:
             board.wake(ends_at if ends_at > now else now + settings.quick(holder.round_trip))
             return holder
@@ -136,9 +140,9 @@ def _distribute(board: Board, charges: Sequence[Charge]) -> None:
     silent: list[Charge] = []
     for charge in charges:
         (silent if charge.is_silent(now) else busy).append(charge)
-    seats = _silent_seats(board, silent) if busy else 0
+    seats, shared = _silent_seats(board, silent, busy) if busy else (0, False)
     if seats:
-        turns = _rotate(board, silent, seats)
+        turns = _rotate(board, silent, seats, shared)
         _serve(board, busy, board.limit - seats)
         if board.room >= seats - turns.occupied:
             board.plan.turns = turns
@@ -168,23 +172,33 @@ def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
         _take_turns(board, group, seats=seats, probing=False)
 
 
-def _silent_seats(board: Board, silent: Sequence[Charge]) -> int:
-    """The seats for silent connections while others are busy."""
+def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]) -> tuple[int, bool]:
+    """The seats for silent connections while others are busy, and whether these use them, too."""
     if not silent or board.limit == 1:
-        return 0
+        return 0, False
+    now, settings = board.now, board.settings
+    unused = min(int(settings.unused_part * board.limit), board.limit - settings.busy_minimum * len(busy))
+    if unused > board.silent_seats:
+        fed_at = max(charge.full_at for charge in busy) + settings.low_rdy_idle_timeout
+        # Slow handlers may hold messages for longer than that.
+        lowered = (board.limit - unused) // len(busy)
+        if fed_at <= now and all(charge.in_time < lowered for charge in busy):
+            return min(unused, len(silent)), False
+        board.wake(fed_at if fed_at > now else now + settings.low_rdy_idle_timeout)
     if board.silent_seats:
-        return count_seats(silent, board.silent_seats, board.settings)
+        return count_seats(silent, board.silent_seats, settings, now), False
     # One seat, which the busy ones have while none of the silent uses it or is due.
-    if any(charge.rdy or charge.is_settling(board.now) or is_due(charge, board.now) for charge in silent):
-        return 1
-    board.wake(min(map(due_at, silent)))
-    return 0
+    next_at = min(due_at(charge, len(silent)) for charge in silent)
+    if next_at <= now or any(charge.rdy or charge.is_settling(now) for charge in silent):
+        return 1, True
+    board.wake(next_at)
+    return 0, True
 
 
-def _rotate(board: Board, silent: Sequence[Charge], seats: int) -> SilentTurns:
+def _rotate(board: Board, silent: Sequence[Charge], seats: int, shared: bool) -> SilentTurns:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
-    turns = SilentTurns(silent, min(seats, room), shared=not board.silent_seats, now=board.now, draw=board.draw)
+    turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw)
     for charge, rdy in turns.tick(board.now, board.room):
         board.grant(charge, rdy)
     return turns
@@ -296,11 +310,14 @@ def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, probing:
     now, settings = board.now, board.settings
     quick = probing or _has_traffic(charges, now, settings)
     crowd = len(charges) / max(1, seats)
-    ends = {
-        charge.key: _turn_ends(charge, now, settings, None if quick else crowd, probing)
-        for charge in charges
-        if charge.rdy
-    }
+    pace = 0.0
+    if quick and not probing and not any(charge.turn_at == NEVER for charge in charges):
+        pace = min(seats / settings.turns(len(charges)), settings.slow(0.0, crowd))
+
+    def patience(charge: Charge) -> float:
+        return settings.quick(charge.round_trip, pace) if quick else settings.slow(charge.round_trip, crowd)
+
+    ends = {charge.key: _turn_ends(charge, now, patience(charge), probing) for charge in charges if charge.rdy}
     # A connection that just lost its seat, and may still get a message, is not ready for another.
     idle = [charge for charge in charges if not charge.rdy and not charge.is_settling(now)]
     ready = [charge for charge in idle if not charge.in_time]
@@ -335,9 +352,8 @@ def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, probing:
         board.wait()
     if len(charges) > seats:
         for charge in kept:
-            patience = settings.quick(charge.round_trip)
-            ends_at = ends.get(charge.key, now + patience)
-            board.wake(ends_at if ends_at > now else now + patience)
+            ends_at = ends.get(charge.key, now + patience(charge))
+            board.wake(ends_at if ends_at > now else now + patience(charge))
 
 
 def _seated(
@@ -394,11 +410,10 @@ def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> b
     )
 
 
-def _turn_ends(charge: Charge, now: float, settings: Settings, crowd: float | None, probing: bool) -> float:
-    """When a holder's turn ends, as things stand; `crowd` is None while there is traffic."""
-    patience = settings.quick(charge.round_trip) if crowd is None else settings.slow(charge.round_trip, crowd)
+def _turn_ends(charge: Charge, now: float, patience: float, probing: bool) -> float:
+    """When a holder's turn ends, as things stand: after so many seconds of silence."""
     silent_at = (now if charge.in_time else max(charge.idle_since, charge.turn_at)) + patience
-    return silent_at if probing else min(silent_at, charge.turn_at + settings.low_rdy_timeout)
+    return silent_at if probing else min(silent_at, charge.turn_at + charge.settings.low_rdy_timeout)
 
 
 def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> int:

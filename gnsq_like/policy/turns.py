@@ -2,7 +2,8 @@
 
 A silent connection has delivered nothing for long, or nothing yet (see `charge`). nsqd answers RDY 1 with a message at
 once if it has one, so a few round trips show whether a connection has become busy. While others are busy, the silent
-ones therefore need only a few *seats*: RDY 1 for a turn of about 25 ms each, the longest waiting next.
+ones therefore need only a few *seats*: RDY 1 for a turn of 25 ms or more, the longest waiting next. Turns are longer
+where the seats suffice for more of them a second than there should be.
 
 The plan makes a `SilentTurns` from the charges, and the Reader calls `tick` when a turn ends. A tick looks only at the
 few connections on seats, so that a thousand silent connections cost next to nothing. Every new plan replaces it.
@@ -17,23 +18,19 @@ from collections.abc import Callable, Sequence
 from gnsq_like.policy.charge import NEVER, Charge, Settings
 
 
-def count_seats(silent: Sequence[Charge], most: int, settings: Settings) -> int:
+def count_seats(silent: Sequence[Charge], most: int, settings: Settings, now: float) -> int:
     """The seats for these silent connections, of at most `most`: one each, or as few as make a short round."""
     if len(silent) <= most:
         return len(silent)
     spans = sum(settings.silent(charge.round_trip) + settings.settling(charge.round_trip) for charge in silent)
-    a_round = max(settings.silent_round, len(silent) / settings.silent_turns_per_second)
+    is_hurried = any(charge.is_untried(now) for charge in silent)
+    a_round = settings.silent_round if is_hurried else settings.round(len(silent))
     return min(most, math.ceil(spans / a_round))
 
 
-def is_due(charge: Charge, now: float) -> bool:
-    """Whether a connection that shares its only seat with busy ones may have its next turn."""
-    return due_at(charge) <= now
-
-
-def due_at(charge: Charge) -> float:
-    """When a connection that shares its only seat with busy ones may have its next turn."""
-    return NEVER if charge.turn_at == NEVER else charge.waiting_since + charge.settings.silent_round
+def due_at(charge: Charge, count: int) -> float:
+    """When one of `count` connections that share their only seat with busy ones may have its next turn."""
+    return NEVER if charge.turn_at == NEVER else charge.waiting_since + charge.settings.round(count)
 
 
 class SilentTurns:
@@ -48,21 +45,25 @@ class SilentTurns:
     ) -> None:
         self._seats = seats
         self._shared = shared
+        self._count = len(charges)
+        #: seconds that a turn and its settling time take at least, unless a connection waits for its first turn
+        self._pace = seats / charges[0].settings.turns(len(charges)) if charges and not shared else 0.0
         #: (end of the turn, charge), the earliest first
-        self._holders: list[tuple[float, Charge]] = []
+        self._holders: list[tuple[float, Charge]]
         #: (time at which the seat is free, charge)
         self._settling: list[tuple[float, Charge]] = []
         waiting: list[tuple[bool, float, float, Charge]] = []
         for charge in charges:
             if charge.rdy:
-                self._holders.append((charge.turn_at + charge.settings.silent(charge.round_trip), charge))
-            elif charge.is_settling(now):
+                continue
+            if charge.is_settling(now):
                 self._settling.append((charge.settled_at, charge))
             else:
                 waiting.append((charge.turn_at != NEVER, charge.waiting_since, draw(), charge))
-        self._holders.sort(key=lambda holder: holder[0])
         waiting.sort(key=lambda each: each[:3])
         self._waiting = deque(each[3] for each in waiting)
+        self._holders = [(self._ends(charge, charge.turn_at), charge) for charge in charges if charge.rdy]
+        self._holders.sort(key=lambda holder: holder[0])
 
     @property
     def occupied(self) -> int:
@@ -77,12 +78,20 @@ class SilentTurns:
         changes = self._leave(now)
         changes += [(charge, 1) for _, charge in self._holders if charge.rdy > 1]
         free = min(self._seats - self.occupied, room)
-        while free > 0 and self._waiting and not (self._shared and not is_due(self._waiting[0], now)):
-            charge = self._waiting.popleft()
-            self._holders.append((now + charge.settings.silent(charge.round_trip), charge))
+        while free > 0 and self._waiting and not (self._shared and due_at(self._waiting[0], self._count) > now):
+            charge = self._waiting[0]
+            self._holders.append((self._ends(charge, now), charge))
+            self._waiting.popleft()
             changes.append((charge, 1))
             free -= 1
         return changes
+
+    def _ends(self, charge: Charge, began: float) -> float:
+        settings, round_trip = charge.settings, charge.round_trip
+        lasts = settings.silent(round_trip)
+        if not (self._waiting and self._waiting[0].turn_at == NEVER):
+            lasts = max(lasts, self._pace - settings.settling(round_trip))
+        return began + lasts
 
     def _leave(self, now: float) -> list[tuple[Charge, int]]:
         """Those whose turns are over, as far as others wait; more if there are fewer seats than before."""

@@ -5,9 +5,9 @@ The connection's reader greenlet calls :meth:`Subscription.receive` with the mes
 ``charge.in_flight`` their count: an answer counts once, when its message is removed.
 
 Answers may come from any thread; those from other threads are passed to the Reader's hub. ``finish`` only notes the
-message; FINs are accounted and written together in one callback of the hub, because the work per answer costs several
-times as much as noting it. The callback runs before the hub polls its sockets again, so no FIN leaves later than if it
-were written alone.
+message in ``finished``, as the Reader's workers do themselves; FINs are accounted and written together in one callback
+of the hub, because the work per answer costs several times as much as noting it. The callback runs before the hub polls
+its sockets again, so no FIN leaves later than if it were written alone.
 
 ``flow_control`` and ``policy`` decide RDY; it is sent here.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from itertools import repeat
 from typing import Any, Literal, Protocol
 
 from gnsq_like.addresses import Address
@@ -28,7 +27,7 @@ from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.hooks import MessageHooks
-from gnsq_like.reader.message import Message
+from gnsq_like.reader.message import Message, make_messages
 from gnsq_like.reader.topic_flow import TopicFlow
 from gnsq_like.runtime.hub_calls import HubHandle, thread_id
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -117,9 +116,9 @@ class Subscription:
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
-        self._finished: list[Message] = []
+        self.finished: list[Message] = []
         #: Whether ``_write_finished`` is scheduled.
-        self._write_due = False
+        self.is_write_due = False
 
     def __repr__(self) -> str:
         return f"<Subscription {self.topic}/{self.channel} at {self.address}>"
@@ -155,6 +154,7 @@ class Subscription:
             connection.connect()
             self.begin(connection)
             connection.subscribe(self.topic, self.channel)
+            self.charge.round_trip = connection.round_trip  # SUB's, if it was shorter than that of IDENTIFY
         except NSQError as exc:
             connection.close()
             return exc
@@ -209,7 +209,7 @@ class Subscription:
         now = connection.last_received_at
         count = len(raw_messages)
         stamps = self._flow.stamps(self, count)
-        messages = list(map(Message, raw_messages, repeat(self), repeat(now), stamps))
+        messages = make_messages(raw_messages, self, now, stamps)
         self.in_flight.update(dict.fromkeys(messages))
         wants_plan = self.charge.received(count, now)
         if self.adaptive_rdy is not None:
@@ -288,17 +288,20 @@ class Subscription:
         if thread_id() != self._thread:
             self._flow.hub_handle.call(self.finish, message)
             return
-        self._finished.append(message)
-        if not self._write_due:
-            self._write_due = True
-            self._run_callback(self._write_finished)
+        self.finished.append(message)
+        if not self.is_write_due:
+            self.write_soon()
 
     def finish_all(self, messages: list[Message]) -> None:
         """As :meth:`finish`, for several messages of this subscription, in its thread. Never switches."""
-        self._finished += messages
-        if not self._write_due:
-            self._write_due = True
-            self._run_callback(self._write_finished)
+        self.finished += messages
+        if not self.is_write_due:
+            self.write_soon()
+
+    def write_soon(self) -> None:
+        """Account and write the FINs of ``finished`` in the hub's next iteration. Never switches."""
+        self.is_write_due = True
+        self._run_callback(self._write_finished)
 
     def give_up(self, message: Message) -> None:
         """FIN for a message that is given up, which is no success for backoff. Never switches."""
@@ -384,8 +387,8 @@ class Subscription:
 
     def _write_finished(self) -> None:
         # In the hub, once for all messages finished since its last iteration.
-        self._write_due = False
-        finished, self._finished = self._finished, []
+        self.is_write_due = False
+        finished, self.finished = self.finished, []
         self._finish(finished, "handled")
 
     def _finish(self, messages: list[Message], outcome: Outcome) -> None:

@@ -123,6 +123,25 @@ def test_after_a_flood_the_trickle_comes_at_once_again() -> None:
 # --- throughput
 
 
+def burst_at(rate: float, share: int) -> int:
+    """The burst after a while in which nsqd always has messages, and sends so many a second."""
+    controller, now = AdaptiveRdy(round_trip=0.0002), 0.0
+    for _ in range(300):
+        rdy = controller.target(0, share, now)
+        if rdy != controller.rdy:
+            controller.sent(rdy, now)
+        count = min(controller.burst, controller.rdy)
+        now += count / rate
+        controller.received(count, count, now)
+    return controller.burst
+
+
+def test_bursts_reach_the_share_in_a_flood_that_nsqd_sends_slowly() -> None:
+    """As with deflate: a burst of 500 takes 20 ms. Below 20,000 a second they stay at what comes in a millisecond."""
+    assert burst_at(25000.0, 500) == 500
+    assert burst_at(10000.0, 500) <= 32
+
+
 def flood(count: int, **how: float) -> tuple[float, int]:
     """Seconds until `count` waiting messages were handled, and the RDYs sent."""
     bench = Bench(**how)  # type: ignore[arg-type]

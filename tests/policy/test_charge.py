@@ -28,6 +28,18 @@ def test_rdy_costs_what_it_allows_and_then_what_came_of_it() -> None:
     assert (charge.in_flight, charge.at(0.2)) == (0, 5)
 
 
+def test_the_cost_after_a_change_is_known_before_it() -> None:
+    """Also with a handler that runs past its deadline, whose message nsqd does not count."""
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(1, 0.1)
+    charge.reserve()
+    for rdy in (7, 3):
+        expected = charge.after(rdy, 1.0)
+        charge.sent(rdy, 1.0)
+        assert charge.at(1.0) == expected == 8
+
+
 def test_lowered_rdy_costs_what_may_be_under_way_until_it_holds() -> None:
     charge = made()
     charge.sent(5, 0.0)
@@ -54,10 +66,13 @@ def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its
 
 def test_what_asks_for_another_plan() -> None:
     charge = made()
-    charge.sent(2, 0.0)
+    charge.sent(3, 0.0)
     assert charge.received(1, 0.1), "the first of a turn"
     assert not charge.received(1, 0.2)
-    assert charge.received(1, 0.3), "more than its RDY"
+    assert charge.received(1, 0.3), "all of its RDY is in flight"
+    charge.answered(1, 0.4)
+    assert not charge.received(1, 0.5), "again, soon after"
+    assert charge.received(1, 0.6), "more than its RDY"
     assert charge.answered(1, 0.4)
     assert not charge.answered(1, 0.5)
     assert charge.received(1, 0.5 + SETTINGS.low_rdy_idle_timeout), "the first after a long silence"
@@ -107,7 +122,7 @@ def test_the_times() -> None:
     assert [SETTINGS.quick(each) for each in (0.0, 0.0625, 1.0)] == [0.25, 0.25, 4.0]
     assert Settings(low_rdy_idle_timeout=0.125).quick(0.0) == 0.125
     assert [SETTINGS.slow(0.0, crowd) for crowd in (1, 2, 10, 100)] == [5.0, 2.5, 0.5, 0.25]
-    assert [SETTINGS.silent(each) for each in (0.0, 0.00625, 1.0)] == [0.025, 0.025, 4.0]
+    assert [SETTINGS.silent(each) for each in (0.0, 0.016, 1.0)] == [0.025, 0.025, 1.5]
 
 
 def test_a_new_connection() -> None:

@@ -127,6 +127,7 @@ def test_silent_topics_in_backoff_do_not_take_the_places_of_the_busy() -> None:
     for each in charges:
         each.quiet = 60.0
     busy = charge("busy", "busy", in_flight=1)
+    busy.full_at = 0.0
     settle([*charges, busy], 50, {**{f"failed{number}": PROBING for number in range(100)}, "busy": FLOWING})
     assert busy.rdy >= 42
     assert 0 < sum(each.rdy for each in charges) <= 8

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.charge import NEVER, Charge, Settings
-from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, is_due
+from gnsq_like.policy.turns import SilentTurns, count_seats, due_at
 from tests.support.scale import examples
 
 SETTINGS = Settings()
@@ -34,10 +34,10 @@ def run(turns: SilentTurns, until: float) -> list[tuple[float, object, int]]:
 
 
 @pytest.mark.parametrize(
-    ("silent_ones", "most", "seats"), [(3, 3, 3), (9, 1, 1), (99, 15, 6), (99, 3, 3), (999, 150, 16)]
+    ("silent_ones", "most", "seats"), [(3, 3, 3), (9, 1, 1), (30, 4, 2), (99, 15, 2), (999, 150, 6), (999, 3, 3)]
 )
 def test_seats(silent_ones: int, most: int, seats: int) -> None:
-    assert count_seats([silent(n) for n in range(silent_ones)], most, SETTINGS) == seats
+    assert count_seats([silent(n) for n in range(silent_ones)], most, SETTINGS, 0.0) == seats
 
 
 def test_the_longest_waiting_is_next_and_a_new_connection_before_all() -> None:
@@ -67,9 +67,9 @@ def test_a_shared_seat_is_given_back_after_the_turn() -> None:
 
 
 def test_when_a_connection_on_a_shared_seat_is_due() -> None:
-    assert due_at(silent("a", -0.2)) == pytest.approx(0.3)
-    assert is_due(silent("a", -0.6), 0.0)
-    assert due_at(Charge("new", 0.0, SETTINGS)) == NEVER
+    assert due_at(silent("a", -0.2), 30) == pytest.approx(0.3)
+    assert due_at(silent("a", -0.2), 120) == pytest.approx(1.8)
+    assert due_at(Charge("new", 0.0, SETTINGS), 100) == NEVER
 
 
 def test_the_room_limits_what_begins() -> None:
@@ -88,7 +88,8 @@ def test_never_more_than_the_seats_and_everyone_within_a_round(
 ) -> None:
     charges = [silent(n, -random.Random(n).random(), round_trips[n]) for n in range(count)]
     turns = SilentTurns(charges, seats, shared=False, now=0.0, draw=random.Random(1).random)
-    spans = [SETTINGS.silent(c.round_trip) + SETTINGS.settling(c.round_trip) for c in charges]
+    pace = seats / SETTINGS.turns(count)
+    spans = [max(pace, SETTINGS.silent(c.round_trip) + SETTINGS.settling(c.round_trip)) for c in charges]
     a_round = 1.5 * sum(spans) / seats + 2 * max(spans)  # longer turns may bunch on one seat
     begun: dict[object, float] = {charge.key: 0.0 for charge in charges}
     now: float | None = 0.0

@@ -13,7 +13,7 @@ import pytest
 
 from gnsq_like import Message, Producer, Reader
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.peer import PATIENCE, scripted_nsqd
+from tests.support.peer import HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
 
@@ -40,10 +40,20 @@ def test_a_lost_connection_frees_its_share_and_drops_what_was_not_begun():
         gevent.spawn(answer_cls, second)
 
 
+def test_the_times_of_turns_are_those_of_the_options(nsqd):
+    times: dict[str, Any] = {"low_rdy_idle_timeout": 11.0, "low_rdy_timeout": 31.0, "low_rdy_probe_timeout": 1.0}
+    with reading([nsqd], **times) as reader:
+        peer = serve(nsqd)
+        running = reader._running
+        assert running is not None
+        assert {name: getattr(running.flow.settings, name) for name in times} == times
+        gevent.spawn(answer_cls, peer)
+
+
 def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
     """Backoff on the wire: RDY 0 before the REQ, then RDY 1, then all of it."""
     fail = [True]
-    levels: list[int] = []
+    blocks: list[tuple[int, float]] = []
 
     def handler(message):
         if fail[0]:
@@ -55,7 +65,7 @@ def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
         max_in_flight=10,
         adaptive_rdy=False,
         backoff_multiplier=0.1,
-        on_backoff=lambda level, seconds: levels.append(level),
+        on_backoff=lambda level, seconds: blocks.append((level, seconds)),
     )
     with reader:
         peer = nsqd.accept()
@@ -72,7 +82,9 @@ def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
         seen = until(peer, b"RDY 10")
         assert b"FIN " + ID % 2 in [*seen, peer.line()]
         gevent.spawn(answer_cls, peer)
-    assert levels == [1, 0]
+    [(level, seconds), end] = blocks
+    assert (level, end) == (1, (0, 0.0))
+    assert 0 < seconds <= 0.2
 
 
 @pytest.mark.parametrize("strategy", [lambda level: {}[level], lambda level: "soon", lambda level: -1])
@@ -111,6 +123,23 @@ def test_a_cap_below_msg_timeout_does_not_make_the_timer_spin(nsqd):
         assert rounds < 200  # a timer that is always due makes ten thousands
         gate.open.set()
         wait_for(lambda: reader.stats()["finished"] == 1)
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_message_with_a_short_deadline_is_overdue_shortly_before_it(nsqd):
+    """Not a quarter of a second before, as one with a long deadline: that would be as soon as it arrives."""
+    messages: list[Message] = []
+
+    def hold(message: Message) -> None:
+        message.enable_async()
+        messages.append(message)
+
+    with reading([nsqd], hold, max_backoff_duration=0):
+        peer = serve(nsqd, msg_timeout=200)
+        peer.messages(ID % 1)
+        wait_for(lambda: messages and messages[0]._is_overdue)
+        assert time.monotonic() >= messages[0].timeout_at - 0.02
+        messages[0].finish()
         gevent.spawn(answer_cls, peer)
 
 
@@ -170,6 +199,7 @@ def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard(
         reader = stack.enter_context(
             Reader("t", "c", handler, nsqd_tcp_addresses=addresses, max_in_flight=10, low_rdy_idle_timeout=0.5)
         )
+        stack.callback(gate.open.set)  # a Reader that stops waits for its handlers
         wait_for(lambda: len(done) == 10)
         producers[0].multi_publish("t", [b"held"] * 30)
         wait_for(lambda: reader.stats()["connections"][addresses[0]]["share"] == 9)
@@ -179,6 +209,30 @@ def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard(
             wait_for(partial(has_second, address))
         gate.open.set()
         wait_for(lambda: done[addresses[0]] == 31)
+
+
+def test_silent_nsqds_get_no_commands_while_the_busy_one_does_not_use_all_its_places():
+    """With 3 of 20 places they would take turns, one every 30 ms; half of the places suffice for one each."""
+
+    def commands(peer: Peer) -> list[bytes]:
+        peer.send(HEARTBEAT)
+        return until(peer, b"NOP")[:-1]
+
+    with contextlib.ExitStack() as stack:
+        nsqds = [stack.enter_context(scripted_nsqd()) for _ in range(5)]
+        reader = stack.enter_context(reading(nsqds, max_in_flight=20, adaptive_rdy=False))
+        busy, *silent = [serve(nsqd) for nsqd in nsqds]
+        busy.messages(ID % 1)
+        wait_for(lambda: sorted(each["rdy"] for each in reader.stats()["connections"].values()) == [1, 1, 1, 1, 16])
+        for peer in silent:
+            commands(peer)
+        for number in range(2, 10):
+            busy.messages(ID % number)
+            until(busy, b"FIN " + ID % number)
+            gevent.sleep(0.05)  # the time in which a silent one would have had a turn
+        assert [commands(peer) for peer in silent] == [[]] * 4
+        for peer in (busy, *silent):
+            gevent.spawn(answer_cls, peer)
 
 
 def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():

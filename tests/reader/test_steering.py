@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import gevent
 import pytest
 
-from gnsq_like import Reader
+from gnsq_like import Batch, Reader
 from gnsq_like.errors import InvalidOption
-from tests.support.peer import ScriptedNsqd
-from tests.support.reading import answer_cls, reading, until
+from tests.support.peer import PATIENCE, ScriptedNsqd
+from tests.support.reading import ID, answer_cls, reading, serve, until
 
 
 def here(change: Any) -> None:
@@ -57,3 +58,16 @@ def test_a_wrong_max_in_flight_is_refused_and_changes_nothing(value: Any) -> Non
     with pytest.raises(InvalidOption, match="max_in_flight"):
         reader.max_in_flight = value
     assert reader.max_in_flight == 4
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_as_many_are_handled_at_once_as_may_be_in_flight(nsqd: ScriptedNsqd, batched: bool) -> None:
+    both = threading.Barrier(2, timeout=PATIENCE)
+    handler: Any = Batch(lambda _: both.wait(), size=1) if batched else lambda _: both.wait()
+    with reading([nsqd], handler, spawn="thread", max_in_flight=1, adaptive_rdy=False) as reader:
+        peer = serve(nsqd)
+        reader.max_in_flight = 2
+        until(peer, b"RDY 2")
+        peer.messages(ID % 0, ID % 1)
+        assert {peer.line(), peer.line()} == {b"FIN " + ID % number for number in range(2)}
+        gevent.spawn(answer_cls, peer)

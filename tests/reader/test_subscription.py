@@ -34,6 +34,22 @@ def test_a_failed_fin_reaches_on_error_and_ends_nothing(nsqd):
     assert errors == [(nsqd.address, "E_FIN_FAILED")]
 
 
+def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
+    """While a Reader dials many nsqds at once, the reply to IDENTIFY is read late."""
+    with reading([nsqd]) as reader:
+        peer = nsqd.accept()
+        gevent.sleep(0.3)  # the late reply, which SUB's must be earlier than
+        peer.identify(version="1.3.0", max_rdy_count=2500)
+        peer.line()
+        peer.send(OK)
+        running = reader._running
+        assert running is not None
+        wait_for(lambda: reader.stats()["connections"])
+        [subscription] = running.flow.subscriptions
+        assert subscription.charge.round_trip == subscription.connection.round_trip
+        gevent.spawn(answer_cls, peer)
+
+
 def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None:
     """So shortly that the handler's place is already kept for it."""
     in_time: list[bool] = []

@@ -16,7 +16,7 @@ import pytest
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.testing import FaultProxy
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.frames import RDY_ON_ITS_WAY, Frames
+from tests.support.frames import RDY_ON_ITS_WAY, Frames, hub_clock
 
 SWEEP = os.environ.get("GNSQ_LIKE_SWEEP", "")
 #: Connections, max_in_flight, milliseconds each way.
@@ -29,7 +29,6 @@ MESSAGES = 30
 
 @pytest.mark.parametrize(("connections", "max_in_flight", "delay_ms"), CELLS)
 def test_the_window_holds_while_it_is_changed(connections: int, max_in_flight: int, delay_ms: int) -> None:
-    frames = Frames(max_in_flight, delay_ms / 1000)
     handled = [0]
 
     def handler(message: Message) -> None:
@@ -37,6 +36,7 @@ def test_the_window_holds_while_it_is_changed(connections: int, max_in_flight: i
         handled[0] += 1
 
     with contextlib.ExitStack() as stack:
+        frames = Frames(max_in_flight, delay_ms / 1000, stack.enter_context(hub_clock()))
         addresses = []
         for number in range(connections):
             kind: Any = "real" if SWEEP == "real" else "ours"

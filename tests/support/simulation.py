@@ -418,10 +418,14 @@ def _check_shares(
     silent = {charge.key for charge in open_slots if charge.is_silent(now)}
     beside_busy = mode is Mode.FLOWING and limit > 1 and 0 < len(silent) < len(open_slots)
     if beside_busy:
+        busy = [charge for charge in open_slots if charge.key not in silent]
+        unused = min(limit // 2, limit - 2 * len(busy))
+        if any(charge.is_hungry(now) or charge.in_time >= (limit - unused) // len(busy) for charge in busy):
+            unused = 0
         room, limit = _check_silent(
-            [charge for charge in open_slots if charge.key in silent], limit, room, settling, made
+            [charge for charge in open_slots if charge.key in silent], unused, limit, room, settling, made
         )
-        open_slots = [charge for charge in open_slots if charge.key not in silent]
+        open_slots = busy
     at_zero = [charge for charge in open_slots if not (charge.rdy or charge.in_time)]
     if mode is Mode.PROBING:
         assert sum(charge.rdy for charge in open_slots) <= 1
@@ -437,9 +441,11 @@ def _check_shares(
         assert made.next_at is not None, "a connection that has nothing although there is room waits for a time"
 
 
-def _check_silent(silent: list[Charge], limit: int, room: int, settling: set[Hashable], made: Plan) -> tuple[int, int]:
+def _check_silent(
+    silent: list[Charge], unused: int, limit: int, room: int, settling: set[Hashable], made: Plan
+) -> tuple[int, int]:
     """Silent connections beside busy ones. Returns the room and the limit for the busy."""
-    most = max(1, int(silent[0].settings.silent_part * limit))
+    most = max(1, int(silent[0].settings.silent_part * limit), min(unused, len(silent)))
     assert all(charge.rdy <= 1 for charge in silent)
     holding = sum(charge.rdy for charge in silent)
     assert holding <= most, "the silent leave the rest to the busy"
