@@ -49,6 +49,9 @@ from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that the thread of a Reader gets to end after it, when the program ends.
+_THREAD_ENDS = 0.5
+
 
 class Reader(Steering, KnownAttributes):
     """Consumes a topic, or several, through a channel: calls a handler for each message, or is iterated over.
@@ -220,7 +223,7 @@ class Reader(Steering, KnownAttributes):
         self._subscriptions.begin(self._running)
         at_fork.register(self, Reader._forked_child)
         at_fork.register_busy(self, _busy)
-        at_exit.register(self, Reader._begin_to_stop_at_exit, Reader.wait)
+        at_exit.register(self, Reader._begin_to_stop_at_exit, Reader._wait_at_exit)
         watchdog.start()
         redialer.start()
         if poller is not None:
@@ -331,6 +334,11 @@ class Reader(Steering, KnownAttributes):
             return False
         running.hub_handle.call(self._begin_to_stop, timeout)
         return True
+
+    def _wait_at_exit(self, timeout: float) -> None:
+        running = self._running
+        if self.wait(timeout) and running is not None:
+            running.hub_handle.join_thread(min(timeout, _THREAD_ENDS))
 
     def _end(self, running: Running, stop: Stop) -> None:
         try:

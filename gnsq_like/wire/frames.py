@@ -4,9 +4,9 @@ A frame is int32 size (of everything after it), int32 type, payload. The payload
 int64 timestamp in ns, uint16 attempts, a 16-byte id, and the body.
 
 :class:`FrameDecoder` is on the path of every message, so it makes one pass over the received bytes and unpacks a
-message's 34-byte header in one call. Its cost is linear in the bytes however they are split: the pieces of an
-incomplete frame are kept in a list and joined once, when the last byte arrives. An invalid size is detected before
-anything is stored for it.
+message's 34-byte header in one call; the inner loop does only what every message needs. Its cost is linear in the bytes
+however they are split: the pieces of an incomplete frame are kept in a list and joined once, when the last byte
+arrives. An invalid size is detected before anything is stored for it.
 
 Rules for editors: bytes from the peer may cause ProtocolError and nothing else. Frames decoded before the fault
 are still returned; the fault is then in ``error``, and the decoder refuses further input.
@@ -36,7 +36,6 @@ RawMessage = tuple[int, int, bytes, bytes]
 
 _HEAD = struct.Struct(">ii")
 _MESSAGE_HEAD = struct.Struct(">iiqH16s")
-_MESSAGE_META = struct.Struct(">qH16s")
 
 
 class Frame(NamedTuple):
@@ -138,65 +137,52 @@ class FrameDecoder:
         self.error = self._fault(size, frame_type)
         stop = 4 + size
         if self.error is not None or len(data) < stop:
-            self._hold(data, max(8, stop))
+            self._hold(data, stop)
             return None
         self._hold(data[stop:], 8)
         return Frame(frame_type, data[8:stop])
 
     def _hold(self, rest: bytes, needed: int) -> None:
-        self._pieces = [rest] if rest else []
+        self._pieces = [rest]
         self._held = len(rest)
         self._needed = needed
 
     def _cut(self, data: bytes) -> list[Item]:
         items: list[Item] = []
-        run: list[RawMessage] = []
         unpack_message = _MESSAGE_HEAD.unpack_from
-        unpack_head = _HEAD.unpack_from
         limit = self._max_frame_bytes
         position = 0
         end = len(data)
         needed = 8
         while position + 8 <= end:
-            if position + 34 <= end:
-                size, frame_type, timestamp, attempts, message_id = unpack_message(data, position)
-                if frame_type == MESSAGE and 30 <= size <= limit:
-                    stop = position + 4 + size
-                    if stop > end:
-                        needed = stop - position
-                        break
-                    run.append((timestamp, attempts, message_id, data[position + 34 : stop]))
-                    position = stop
-                    continue
-            else:
-                size, frame_type = unpack_head(data, position)
-            if size == 6 and data.startswith(OK_FRAME, position):
-                if run:
-                    items.append(run)
-                    run = []
+            if data.startswith(OK_FRAME, position):
                 items.append(_OK)
                 position += 10
                 continue
-            fault = self._fault(size, frame_type)
-            if fault is not None:
-                self.error = fault
+            run: list[RawMessage] = []
+            start = position + 34  # of the body
+            while start <= end:
+                size, frame_type, timestamp, attempts, message_id = unpack_message(data, position)
+                stop = position + 4 + size
+                if frame_type != MESSAGE or size > limit or not start <= stop <= end:
+                    break
+                run.append((timestamp, attempts, message_id, data[start:stop]))
+                position = stop
+                start = stop + 34
+            if run:
+                items.append(run)
+                continue
+            size, frame_type = _HEAD.unpack_from(data, position)
+            self.error = self._fault(size, frame_type)
+            if self.error is not None:
                 position = end
                 break
             stop = position + 4 + size
             if stop > end:
                 needed = stop - position
                 break
-            if frame_type == MESSAGE:  # a message with an empty body, at the end of the data
-                timestamp, attempts, message_id = _MESSAGE_META.unpack_from(data, position + 8)
-                run.append((timestamp, attempts, message_id, b""))
-            else:
-                if run:
-                    items.append(run)
-                    run = []
-                items.append(Frame(frame_type, data[position + 8 : stop]))
+            items.append(Frame(frame_type, data[position + 8 : stop]))
             position = stop
-        if run:
-            items.append(run)
         if position < end or self._held:
             self._hold(data[position:], needed)
         return items

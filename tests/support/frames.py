@@ -14,7 +14,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import gevent
 
 from gnsq_like.testing.proxy import Observer
 from gnsq_like.wire.frames import FrameDecoder
@@ -22,8 +26,27 @@ from gnsq_like.wire.frames import FrameDecoder
 RDY_ON_ITS_WAY = "RDY was on its way"
 ANOTHER_CAME = "one that was on its way is in flight"
 NOT_PLANNED_YET = "max_in_flight was lowered a moment ago"
-#: Seconds beside the delays of the network for what happens at once, on a busy machine.
+#: Seconds beside the delays of the network for what happens at once.
 SLACK = 1.0
+#: Seconds between two ticks of :func:`hub_clock`.
+_TICK = 0.01
+
+
+@contextmanager
+def hub_clock() -> Iterator[Callable[[], float]]:
+    """Context manager: seconds in which this thread's hub has run.
+
+    They stand still with it, for as long as it gets no CPU: it has had a hundred turns within a second of this clock.
+    """
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+
+    with gevent.get_hub().loop.timer(_TICK, _TICK) as timer:
+        timer.start(tick)
+        yield lambda: ticks * _TICK
 
 
 @dataclass
@@ -43,9 +66,11 @@ class Frames:
     """What passes between one Reader and its nsqds. ``observer`` makes one for each proxy; they share a thread.
 
     :param delay: seconds of the network, each way
+    :param clock: seconds; see :func:`hub_clock`
     """
 
-    def __init__(self, max_in_flight: int, delay: float) -> None:
+    def __init__(self, max_in_flight: int, delay: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._limit = max_in_flight
         self._lowered_at = float("-inf")
         self._delay = delay
@@ -60,7 +85,7 @@ class Frames:
     def lower(self, max_in_flight: int) -> None:
         """Call it before max_in_flight is changed to less, and after it was changed to more."""
         if max_in_flight < self._limit:
-            self._lowered_at = time.monotonic()
+            self._lowered_at = self._clock()
         self._limit = max_in_flight
 
     def observer(self, nsqd: int) -> Observer:
@@ -94,7 +119,7 @@ class Frames:
             connection.extra.discard(rest[:16])
         elif word == b"RDY" or line == b"CLS":
             self.rdys += 1
-            connection.rdy_at = time.monotonic()
+            connection.rdy_at = self._clock()
             connection.earlier.append((connection.rdy_at, connection.rdy))
             connection.rdy = int(rest) if rest else 0
 
@@ -106,7 +131,7 @@ class Frames:
         self.most_in_flight = max(self.most_in_flight, total)
         if held < connection.rdy and total <= limit:
             return
-        now = time.monotonic()
+        now = self._clock()
         on_its_way = [rdy for at, rdy in connection.earlier if at >= now - 2 * self._delay - SLACK]
         if held >= connection.rdy and held < max(on_its_way, default=0):
             self.explained[RDY_ON_ITS_WAY] += 1

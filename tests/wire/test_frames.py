@@ -24,7 +24,9 @@ raw_messages = st.tuples(
     st.binary(min_size=16, max_size=16),
     st.binary(max_size=80),
 )
-other_frames = st.builds(Frame, st.sampled_from([RESPONSE, ERROR, 3, -1]), st.binary(max_size=60))
+other_frames = st.just(Frame(RESPONSE, b"OK")) | st.builds(
+    Frame, st.sampled_from([RESPONSE, ERROR, 3, -1]), st.binary(max_size=60)
+)
 streams = st.lists(st.one_of(raw_messages, other_frames), max_size=12)
 
 
