@@ -1,10 +1,12 @@
 """Polls the nsqlookupds for the nsqds that have a topic.
 
 Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped; one
-that does not know the topic counts as an answer without nsqds. Rounds are one interval apart, with new random jitter
-each time, so that a fleet of Readers does not poll in step. After a lost connection an extra round follows soon
-(:meth:`LookupdPoller.hurry`). Rounds are closer while they find nothing, and for a while after one that misses an nsqd
-which was listed before: that extra round may fall into the seconds of its restart.
+that does not know the topic counts as an answer without nsqds. Regular rounds are one interval apart, with new random
+jitter each time, and the second one follows the first at any time within the interval, so that a fleet of Readers does
+not poll in step. After a lost connection an extra round follows soon (:meth:`LookupdPoller.hurry`). There are others
+while rounds find nothing, and for a while after one that misses an nsqd which was listed before: that extra round may
+fall into the seconds of its restart. Regular rounds keep their times: if they followed the extra ones, all Readers that
+lost connections together would poll together from then on.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 logger = logging.getLogger(__name__)
+
+#: A round that begins so shortly before a regular one replaces it: a part of the interval.
+_NEAR = 0.02
 
 
 class LookupdPoller:
@@ -71,6 +76,8 @@ class LookupdPoller:
         self.failures: dict[str, NSQError] = {}
         #: When the last round began (by the clock).
         self.began = 0.0
+        #: When the next regular round is due; None before the first one.
+        self._regular_at: float | None = None
         #: Rounds in a row that found nothing.
         self._fruitless = 0
         #: The nsqds that the last round with an answer listed.
@@ -117,20 +124,27 @@ class LookupdPoller:
                 # A bug; discovery must go on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
             self._extra.began(self._clock())
-            self._sleep(self._pause())
+            self._sleep_until(self._next_at())
 
-    def _pause(self) -> float:
-        interval = self._options.lookupd_poll_interval
+    def _next_at(self) -> float:
+        """When the next round is due, if no connection is lost."""
+        now, interval, jitter = self._clock(), self._options.lookupd_poll_interval, self._options.lookupd_poll_jitter
+        if self._regular_at is None:
+            self._regular_at = now + delays.first_poll_delay(interval, jitter, self._draw)
+        elif self._regular_at - now <= _NEAR * interval:
+            self._regular_at = now + delays.poll_delay(interval, jitter, self._draw)
+        closer = interval
         if self._fruitless:
-            interval = delays.fruitless_delay(self._fruitless, interval)
+            closer = delays.fruitless_delay(self._fruitless, interval)
         elif self._sought:
-            interval = delays.missing_delay(self._sought_rounds, interval)
-        return delays.poll_delay(interval, self._options.lookupd_poll_jitter, self._draw)
+            closer = delays.missing_delay(self._sought_rounds, interval)
+        if closer == interval:
+            return self._regular_at
+        return min(self._regular_at, now + delays.poll_delay(closer, jitter, self._draw))
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep_until(self, due: float) -> None:
         """Wait for the next round, or for an extra one."""
-        due = self._clock() + seconds
-        if not self._hurried.wait(seconds):
+        if not self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
             return
         self._hurried.clear()
         extra_due = self._extra.ask(self._clock(), self._draw)

@@ -55,6 +55,14 @@ def poll_delay(interval: float, jitter: float, draw: Draw) -> float:
     return interval * (1.0 + jitter * (draw() - 0.5))
 
 
+def first_poll_delay(interval: float, jitter: float, draw: Draw) -> float:
+    """Seconds until the second lookup round: anywhere in the interval, so that a fleet that starts together spreads.
+
+    Without `jitter` it is the interval.
+    """
+    return interval * (1.0 - draw()) if jitter else interval
+
+
 def fruitless_delay(rounds: int, interval: float) -> float:
     """Seconds until the next lookup round when the last `rounds` found nothing (1 = the first): 1, 2, 4, …
 

@@ -93,7 +93,7 @@ def test_a_mute_nsqlookupd_does_not_freeze_the_hub():
     errors: list[tuple[str, NSQError]] = []
     release = Event()
     with Lookupd() as mute:
-        mute.answer = lambda *_: release.wait()
+        mute.answer_after(release)
         with reading([mute], lookupd_timeout=30, on_error=lambda *error: errors.append(error)):
             for _ in range(20):
                 gevent.sleep(0.01)  # the hub's turn; a hub that is frozen comes back with the timeout's error
@@ -106,7 +106,7 @@ def test_a_mute_nsqlookupd_does_not_hold_up_the_first_connection(lookupd, nsqd):
     errors: list[tuple[str, NSQError]] = []
     release = Event()
     with Lookupd() as mute:
-        mute.answer = lambda *_: release.wait()
+        mute.answer_after(release)
         with reading([mute, lookupd], lookupd_timeout=60, on_error=lambda *error: errors.append(error)):
             peer = serve(nsqd)
             assert errors == []
@@ -311,14 +311,14 @@ def test_rounds_are_one_interval_apart() -> None:
 
 
 def test_rounds_that_find_nothing_are_closer() -> None:
-    assert rounds(lambda now: "1" if now > 10 else "", seconds=100.0) == [0, 1, 3, 7, 15, 75]
+    assert rounds(lambda now: "1" if now > 10 else "", seconds=100.0) == [0, 1, 3, 7, 15, 60]
 
 
 def test_an_nsqd_that_is_away_in_the_extra_round_is_looked_for_again_soon() -> None:
     def listed(now: float) -> str:
         return "1" if 20 < now < 30 else "1 2"
 
-    assert rounds(listed, lost=[20.5]) == [0, 22, 27, 37, 97, 157, 217, 277]
+    assert rounds(listed, lost=[20.5]) == [0, 22, 27, 37, 60, 120, 180, 240]
 
 
 def test_an_nsqd_that_is_gone_is_looked_for_a_few_times() -> None:
@@ -326,7 +326,11 @@ def test_an_nsqd_that_is_gone_is_looked_for_a_few_times() -> None:
         return "1 2 3" if now < 70 else "1 2" if now < 130 else "1"
 
     # One is missing from the round at 120 on, another from that at 135 on, where the search begins anew.
-    assert rounds(listed, seconds=400.0) == [0, 60, 120, 125, 135, 140, 150, 170, 210, 270, 330, 390]
+    assert rounds(listed, seconds=400.0) == [0, 60, 120, 125, 135, 140, 150, 170, 180, 240, 300, 360]
+
+
+def test_an_extra_round_moves_no_regular_one() -> None:
+    assert rounds(lambda now: "1 2", lost=[70.0, 130.0, 131.0]) == [0, 60, 72, 120, 132, 180, 240]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.delays import (
     ExtraRounds,
+    first_poll_delay,
     fruitless_delay,
     missing_delay,
     poll_delay,
@@ -50,6 +51,11 @@ def test_poll_delay_is_the_interval_on_average() -> None:
 def test_no_number_of_failures_overflows(failures: int, chance: float) -> None:
     assert 0 < redial_delay(failures, lambda: chance) <= 5
     assert 0 <= requeue_delay(failures) <= 900
+
+
+def test_readers_that_start_together_spread_over_the_interval() -> None:
+    assert [first_poll_delay(60.0, 0.3, lambda drawn=drawn: drawn) for drawn in (0.0, 0.25, 0.75)] == [60, 45, 15]  # type: ignore[misc]
+    assert first_poll_delay(60.0, 0.0, lambda: 0.25) == 60.0
 
 
 def test_an_extra_round_comes_half_a_second_to_three_seconds_after_a_loss() -> None:

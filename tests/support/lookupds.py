@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import parse_qs
 
+from gevent.event import Event
 from gevent.pywsgi import WSGIServer
 
 #: A Reader's options for discovery without delay.
@@ -56,6 +57,15 @@ class Lookupd:
         ]
         start_response("200 OK", [("Content-Type", "application/json")])
         return [json.dumps({"channels": [], "producers": producers}).encode()]
+
+    def answer_after(self, release: Event) -> None:
+        """Be mute until then."""
+
+        def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+            release.wait()
+            return self.lookup(environ, start_response)
+
+        self.answer = answer
 
     @property
     def address(self) -> str:
