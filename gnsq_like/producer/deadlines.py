@@ -3,6 +3,9 @@
 Most publishes have the same timeout, so their deadlines come in order. Those form a line: adding costs a comparison,
 and answered ones are removed from its front as new ones are added. A deadline earlier than the line's last goes to a
 heap. Answered publishes behind an unanswered one stay in the line; when there are many, it is rebuilt without them.
+
+A timer that is late was held up with everything else in this process: a blocked hub, a machine that slept, no CPU. The
+answers that came meanwhile are read first, so what has been answered in time does not expire.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from gnsq_like.runtime.timer import Timer
 
 #: The line or heap is rebuilt at twice its pending entries plus this.
 _SLACK = 1000
+#: Seconds by which a timer is late if its hub stood still.
+_HELD_UP = 0.01
 
 
 class Expires(Protocol):
@@ -55,6 +60,8 @@ class Deadlines:
         self._heap: list[tuple[float, int, Expires]] = []
         self._numbers = count()
         self._timer = Timer(self._fire)
+        #: Whether the timer is set once more, after it was late.
+        self._is_second_look = False
         self._rebuild_at = _SLACK
 
     def __len__(self) -> int:
@@ -90,10 +97,15 @@ class Deadlines:
     def close(self) -> None:
         """Drop everything; twice is fine."""
         self._timer.cancel()
+        self._is_second_look = False
         self._line.clear()
         self._heap.clear()
 
     def _fire(self) -> None:
+        self._is_second_look = not self._is_second_look and self._timer.late > _HELD_UP
+        if self._is_second_look:
+            self._timer.set(self._grace)
+            return
         now = time.monotonic() - self._grace
         expired = False
         line, heap = self._line, self._heap

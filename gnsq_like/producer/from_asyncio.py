@@ -46,7 +46,7 @@ async def publish_from_loop(
 
     publish.link(wake)
     hub_handle.call(begin, publish, now)
-    timer = loop.call_later(publish.deadline - now + GRACE, settle)
+    timer = loop.call_later(publish.deadline - now, lambda: loop.call_later(GRACE, settle))
     try:
         await settled
     except BaseException:

@@ -29,6 +29,7 @@ from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
+
+#: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
+#: groups: a write for each of a hundred costs more than all the rest.
+_FEW = 8
+_SINGLE = 4
+_GROUP = 16
 
 _CLOSED = "the Producer was closed before this was sent"
 
@@ -66,6 +73,12 @@ class Pool:
         self.destinations: list[Destination] = [Destination(address, self) for address in self._fixed]
         #: Index at which the search for the next destination begins.
         self._turn = 0
+        #: Where that search ended, and in which iteration of the hub, after how many others.
+        self._last: Destination | None = None
+        self._iteration = 0.0
+        self._count = 0
+        #: Whether several publishes come now, each connection's in one write.
+        self.holds = False
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
         #: Whether ``_pump`` is scheduled.
@@ -97,6 +110,8 @@ class Pool:
         if self.circuit.reason is None and (not self._queue or publish.is_copy):
             destination = self._choose(publish, now)
             if destination is not None:
+                if self.holds:
+                    destination.hold()
                 destination.send(publish)
                 return
         self._enqueue(publish)
@@ -113,11 +128,16 @@ class Pool:
         self._arm_retry()
 
     def _choose(self, publish: Publish, now: float) -> Destination | None:
-        """The next nsqd in turn that is ready for this publish. Never switches."""
+        """The next nsqd in turn that is ready for this publish, or the last one again. Never switches."""
         destinations = self.destinations
         count = len(destinations)
         if count == 1 and not publish.is_copy:
             return destinations[0] if destinations[0].ready(now) else None
+        if count > _FEW and not publish.is_copy:
+            last = self._last_of_group(count)
+            # It may have left the list since, and must not be dialled then.
+            if last is not None and last.connected and last.ready(now) and not last.doubted:
+                return last
         taken = publish.avoids() if publish.is_copy else ()
         doubted = None
         for step in range(count):
@@ -128,8 +148,19 @@ class Pool:
                     doubted = doubted or destination
                     continue
                 self._turn = position + 1
+                self._last = destination
                 return destination
         return doubted
+
+    def _last_of_group(self, count: int) -> Destination | None:
+        """The nsqd of the last publish, if the next one belongs to its group."""
+        iteration = self._loop.now()  # the loop reads the clock once in each
+        if iteration != self._iteration:
+            if self._count > _SINGLE:
+                self._turn = int(draw() * count)  # or the groups would go to the same nsqds again and again
+            self._iteration, self._count = iteration, 0
+        self._count += 1
+        return self._last if self._count > _SINGLE and self._count % _GROUP else None
 
     def failed(self, publish: Publish, error: Exception) -> None:
         """A try failed: try again, or settle the publish. Never switches."""

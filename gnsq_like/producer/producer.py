@@ -306,14 +306,14 @@ class Producer(KnownAttributes):
             running.callers_of(hub).publish(publish, now)
             return
         hub_handle = running.hub_handle
-        limit = publish.deadline - now + GRACE
+        limit = publish.deadline - now
         try:
             if running.pool.lone_caller.publish(publish, now):
-                answered = publish.done or hub_handle.wait(publish, limit)
+                answered = publish.done or hub_handle.wait(publish, limit) or hub_handle.wait(publish, GRACE)
             else:
                 wait = CrossThreadWait(publish)
                 hub_handle.call(running.begin, publish, now)
-                answered = wait.wait(limit)
+                answered = wait.wait(limit) or wait.wait(GRACE)
                 running.pool.lone_caller.ended_at = monotonic()
         except BaseException:
             publish.forget()  # now: its thread may have what it waits for before the call

@@ -11,7 +11,8 @@ from gevent.event import AsyncResult
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hub_calls import HubHandle, call_here
 
-#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another.
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
+#: are waited for separately: when the whole process has stood still until then, that thread gets them, too.
 GRACE = 0.1
 
 
@@ -74,10 +75,10 @@ class PublishResult(AsyncResult):
 
     def _wait_elsewhere(self, timeout: float | None) -> None:
         publish, hub_handle = self._publish, self._hub_handle
-        limit = publish.deadline + GRACE - monotonic()
-        if timeout is not None and timeout < limit:
+        limit = publish.deadline - monotonic()
+        if timeout is not None and timeout < limit + GRACE:
             if not hub_handle.wait(publish, timeout):
                 return
-        elif not hub_handle.wait(publish, limit):
+        elif not (hub_handle.wait(publish, limit) or hub_handle.wait(publish, GRACE)):
             withdraw(publish, hub_handle)
         self._settled()

@@ -76,14 +76,15 @@ class Running:
 
     def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        if len(publishes) > 1:
-            for destination in self.pool.destinations:
-                destination.hold()
-        for publish, now in publishes:
-            try:
-                self.begin(publish, now)
-            except Exception:
-                logger.exception("%r could not be begun", publish)
+        self.pool.holds = len(publishes) > 1
+        try:
+            for publish, now in publishes:
+                try:
+                    self.begin(publish, now)
+                except Exception:
+                    logger.exception("%r could not be begun", publish)
+        finally:
+            self.pool.holds = False
 
     def callers_of(self, hub: Any) -> Callers:
         """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""

@@ -372,6 +372,24 @@ def test_a_callback_that_raises_ends_the_connection_and_is_logged(
     assert "a fault of the owner" in caplog.text
 
 
+def test_an_on_close_that_raises_is_logged_and_the_connection_is_over(
+    nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_close(*_: object) -> None:
+        raise RuntimeError("a fault of the owner")
+
+    connection = Connection(nsqd.address, on_close=on_close)
+    script = gevent.spawn(identified, nsqd)
+    connection.connect()
+    publish = connection.publish(commands.pub("t", b"x"))
+    script.get(timeout=PATIENCE).close()
+    assert publish.wait(PATIENCE)
+    wait_for(lambda: "a fault of the owner" in caplog.text)
+    assert "on_close raised" in caplog.text
+    assert not connection.alive
+    assert isinstance(connection.error, ConnectionLost)
+
+
 def test_close_writes_what_waited_for_the_socket_if_it_takes_it_by_now() -> None:
     sink = Sink()
     with PeerInAThread(sink) as nsqd:

@@ -80,6 +80,16 @@ def test_a_batch_is_bounded(nsqd, option, value):
     producer.close()
 
 
+def test_a_message_that_does_not_fit_begins_the_next_batch(nsqd):
+    producer = make(nsqd, max_batch_bytes=4 + (4 + 4) + (4 + 6))
+    waiting = [gevent.spawn(producer.publish, "t", body) for body in (b"1234", b"1234567", b"1")]
+    peer = identified(nsqd)
+    assert [take_batch(peer)[1] for _ in range(2)] == [[b"1234"], [b"1234567", b"1"]]
+    peer.send(OK * 2)
+    gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+    producer.close()
+
+
 def test_linger_gathers_what_comes_later(nsqd):
     producer = make(nsqd, linger=1)
     first = start(producer, 2)

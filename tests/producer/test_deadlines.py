@@ -98,3 +98,15 @@ def test_what_is_done_is_forgotten_although_one_is_not(queue: Deadlines, log: Lo
         thing.done = True
     assert len(queue) < 4000
     assert not log
+
+
+def test_what_is_done_behind_an_earlier_one_out_of_order_is_forgotten_too(queue: Deadlines, log: Log) -> None:
+    now = time.monotonic()
+    queue.add(Thing(now + 5000, log))
+    queue.add(Thing(now + 1000, log))
+    for number in range(20_000):
+        thing = Thing(now + 1001 + number * 0.01, log)
+        queue.add(thing)
+        thing.done = True
+    assert len(queue) < 4000
+    assert not log

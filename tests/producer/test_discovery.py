@@ -7,10 +7,10 @@ import gevent
 import pytest
 
 from gnsq_like import LookupdClient, Producer
-from gnsq_like.errors import NotSent
+from gnsq_like.errors import NotSent, OutcomeUnknown
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import good_nsqd, nowhere, run_out_of_time
+from tests.support.nsqds import good_nsqd, nowhere, run_out_of_time, unanswered
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
@@ -34,6 +34,20 @@ def test_all_nsqds_whatever_their_topics(kind, own_thread):
                 return connected == {one.tcp_address, two.tcp_address}
 
             wait_for(publish)
+
+
+@pytest.mark.parametrize("own_thread", [False, True])
+def test_too_few_nsqds_for_the_copies(own_thread):
+    with good_nsqd() as nsqd, Lookupd() as lookupd:
+        lookupd.nsqds = [nsqd]
+        with Producer(lookupd_http_addresses=lookupd.address, replicas=2, own_thread=own_thread) as producer:
+            result = producer.publish_async("t", b"x")
+            wait_for(
+                lambda: producer.stats()["waiting"] == 1 and nsqd.bodies and not unanswered(producer, nsqd.address)
+            )
+            run_out_of_time(producer)
+            with pytest.raises(OutcomeUnknown, match="not sent to another in time: nsqlookupd knows no other"):
+                result.get(timeout=PATIENCE)
 
 
 def test_a_filter():
@@ -151,6 +165,17 @@ def test_the_wrong_port_is_asked_for(kind):
             text = "speaks nsqlookupd's TCP protocol; is this the port of nsqd"
             wait_for(lambda: text in producer._started().pool.why())
             producer.close(0)
+
+
+def test_all_publishes_that_wait_have_one_poller():
+    with running_nsqlookupd() as lookupd, Producer(lookupd_http_addresses=lookupd.http_address) as producer:
+        producer.publish_async("t", b"x")
+        pool = producer._started().pool
+        poller = wait_for(lambda: pool._discovery)
+        producer.publish_async("t", b"y")
+        wait_for(lambda: pool.waiting_count == 2)
+        assert pool._discovery is poller
+        producer.close(0)  # else it waits for an nsqd
 
 
 def test_publishes_wait_for_the_first_nsqd():

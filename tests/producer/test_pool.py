@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import gevent
@@ -12,8 +13,8 @@ from gnsq_like.errors import NotSent, NSQError, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
 from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
 from tests.support.hub import settle
-from tests.support.nsqds import answer_all, answer_one, failures, identified, run_out_of_time
-from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+from tests.support.nsqds import answer_all, answer_one, failures, good_nsqd, identified, run_out_of_time
+from tests.support.peer import OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 
 Make = Callable[..., Producer]
 
@@ -33,6 +34,29 @@ def test_no_room_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
     third.get(timeout=PATIENCE)
 
 
+def test_what_waits_at_the_end_was_not_sent(make: Make, nsqd: ScriptedNsqd) -> None:
+    producer = make(nsqd.address)
+    result = producer.publish_async("t", b"x")
+    nsqd.accept()
+    producer.close(timeout=0)
+    with pytest.raises(NotSent, match="the Producer was closed before this was sent"):
+        result.get(timeout=PATIENCE)
+
+
+def test_the_others_take_turns_beside_one_that_is_gone(make: Make) -> None:
+    with good_nsqd() as one, good_nsqd() as two, scripted_nsqd() as gone:
+        gone.close()
+        producer = make(one.address, two.address, gone.address)
+        producer.publish("t", b"x")
+        wait_for(
+            lambda: [each["connected"] for each in producer.stats()["connections"].values()] == [True, True, False]
+        )
+        before = len(one.bodies), len(two.bodies)
+        for _ in range(10):
+            producer.publish("t", b"x")
+        assert (len(one.bodies) - before[0], len(two.bodies) - before[1]) == (5, 5)
+
+
 def test_those_who_wait_for_room_go_in_their_order(make: Make, nsqd: ScriptedNsqd) -> None:
     producer = make(nsqd.address, max_pending_count=2)
     waiting = [gevent.spawn(producer.publish, "t", b"%d" % number) for number in range(20)]
@@ -41,6 +65,44 @@ def test_those_who_wait_for_room_go_in_their_order(make: Make, nsqd: ScriptedNsq
         assert (peer.line(), peer.body()) == (b"PUB t", b"%d" % number)
         peer.send(OK)
     gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+
+
+def test_publishes_go_to_the_nsqds_in_turn_and_many_of_one_moment_in_groups() -> None:
+    with contextlib.ExitStack() as stack:
+        nsqds = [stack.enter_context(scripted_nsqd()) for _ in range(9)]
+        producer = stack.enter_context(Producer([each.address for each in nsqds], own_thread=False))
+        first = producer.publish_async("t", b"first")
+        bodies: list[list[bytes]] = [[] for _ in nsqds]
+        for nsqd, taken in zip(nsqds, bodies, strict=True):
+            gevent.spawn(answer_all, identified(nsqd), taken)
+        first.get(timeout=PATIENCE)
+        wait_for(lambda: all(each["connected"] for each in producer.stats()["connections"].values()))
+        for taken in bodies:
+            taken.clear()
+        for _ in range(18):
+            producer.publish("t", b"x")
+        assert [len(taken) for taken in bodies] == [2] * 9
+
+        for taken in bodies:
+            taken.clear()
+        results = [producer.publish_async("t", b"%d" % number) for number in range(47)]
+        for result in results:
+            result.get(timeout=PATIENCE)
+        got = sorted([int(body) for body in taken] for taken in bodies if taken)
+        assert got == [[0], [1], [2], [*range(3, 15)], [*range(15, 31)], [*range(31, 47)]]
+
+
+def test_groups_go_to_all_nsqds_alike(make: Make) -> None:
+    with contextlib.ExitStack() as stack:
+        nsqds = [stack.enter_context(good_nsqd()) for _ in range(12)]
+        producer = make(*[each.address for each in nsqds], own_thread=False)
+        producer.publish("t", b"first")
+        wait_for(lambda: all(each["connected"] for each in producer.stats()["connections"].values()))
+        for _ in range(300):  # each time one to four nsqds, and six to a group
+            for result in [producer.publish_async("t", b"x") for _ in range(10)]:
+                result.get(timeout=PATIENCE)
+        # 250 are expected, and 29 is the standard deviation; three of them would get 700.
+        assert all(100 < len(each.bodies) < 400 for each in nsqds)
 
 
 def test_publish_async_waits_when_too_much_waits_already(make: Make, nsqd: ScriptedNsqd) -> None:
