@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import platform
 import re
 import resource
@@ -193,6 +194,7 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     except (OSError, UsageError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else exc
         raise click.ClickException(f"{name} cannot start: {reason}") from None
+    _collect_less_garbage()
     stopped.wait()
     daemon.stop()
     if isinstance(daemon, Nsqd) and daemon.lost_count:
@@ -204,6 +206,15 @@ def _allow_many_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems allow less than the limit they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _collect_less_garbage() -> None:
+    """Collect garbage for every 50,000 new objects instead of 700: messages are objects, and never in cycles.
+
+    [Saves a quarter of the time of an MPUB.]
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _wait_for_the_parents_end() -> None:

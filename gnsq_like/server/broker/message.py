@@ -17,6 +17,13 @@ class Message:
 
     __slots__ = ("attempts", "body", "defer", "delivered_at", "due", "id", "owner", "timestamp_ns")
 
+    #: The consumer that has it in flight; set by its delivery, as the next.
+    owner: Owner | None
+    #: When it was sent to its owner.
+    delivered_at: float
+    #: When it times out (in flight) or is queued again (deferred); set then.
+    due: float
+
     def __init__(self, message_id: bytes, timestamp_ns: int, body: bytes, defer: float = 0.0) -> None:
         self.id: bytes = message_id
         #: When it was published, by the wall clock.
@@ -26,12 +33,6 @@ class Message:
         self.defer: float = defer
         #: Deliveries so far; 16 bits on the wire.
         self.attempts: int = 0
-        #: The consumer that has it in flight.
-        self.owner: Owner | None = None
-        #: When it was sent to its owner.
-        self.delivered_at: float = 0.0
-        #: When it times out (in flight) or is queued again (deferred).
-        self.due: float = 0.0
 
     def copy(self) -> Message:
         """The same message for another channel, not yet delivered."""

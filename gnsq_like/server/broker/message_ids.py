@@ -11,9 +11,9 @@ from __future__ import annotations
 _TICK_BITS = 20
 #: 2010-11-04 01:42:54.657 UTC in milliseconds, subtracted from ticks although these are longer: nsqd's own epoch.
 _EPOCH = 1288834974288
-_SEQUENCE_BITS = 12
-_TICK_SHIFT = 22
-_SEQUENCE_END = 1 << _SEQUENCE_BITS
+_NODE_BITS = 10
+#: The sequence numbers of a tick as the last three characters of an id.
+_SEQUENCE = [b"%03x" % number for number in range(1 << 12)]
 
 
 class MessageIds:
@@ -23,7 +23,7 @@ class MessageIds:
     """
 
     def __init__(self, node_id: int) -> None:
-        self._node = node_id << _SEQUENCE_BITS
+        self._node = node_id
         self._tick = 0
         #: The next sequence number in ``_tick``.
         self._sequence = 0
@@ -36,13 +36,13 @@ class MessageIds:
             self._sequence = 0
         ids: list[bytes] = []
         while count:
-            here = min(count, _SEQUENCE_END - self._sequence)
-            # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits.
-            first = ((((self._tick - _EPOCH) << _TICK_SHIFT) & 0xFFFFFFFFFFFFFFFF) | self._node) + self._sequence
-            ids += [b"%016x" % number for number in range(first, first + here)]
-            count -= here
-            self._sequence += here
-            if self._sequence == _SEQUENCE_END:
+            # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits, of which the sequence has 12.
+            begin = b"%013x" % (((self._tick - _EPOCH) << _NODE_BITS | self._node) & 0xFFFFFFFFFFFFF)
+            made = [begin + end for end in _SEQUENCE[self._sequence : self._sequence + count]]
+            ids += made
+            count -= len(made)
+            self._sequence += len(made)
+            if self._sequence == len(_SEQUENCE):
                 self._tick += 1
                 self._sequence = 0
         return ids

@@ -7,6 +7,8 @@ other topic.
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.message_ids import MessageIds
@@ -56,10 +58,8 @@ class Topic:
         """
         for channel in self.channels.values():
             channel.queue.settle()
-        messages = [
-            Message(message_id, now_ns, body, defer)
-            for message_id, body in zip(self._ids.make(len(bodies), now_ns), bodies, strict=True)
-        ]
+        ids = self._ids.make(len(bodies), now_ns)
+        messages = list(map(Message, ids, repeat(now_ns), bodies, repeat(defer)))
         if self._flows and not len(self.queue):
             self._hand_out(messages, now, refusable=True)
         else:

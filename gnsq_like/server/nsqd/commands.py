@@ -16,7 +16,7 @@ from gnsq_like.server.broker.channel import Consumer
 from gnsq_like.server.nsqd.auth_servers import AuthFailed
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.identify import BadIdentify, identify
-from gnsq_like.server.nsqd.publishing import publish
+from gnsq_like.server.nsqd.publishing import PORTION, publish
 from gnsq_like.server.nsqd.tcp import CLOSING, INIT, SUBSCRIBED, NsqdClient
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.connection import Fatal
@@ -95,6 +95,11 @@ class Commands:
                 self._finish(ids)
                 continue
             client.expect_command()
+            topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
+            if bodies:
+                self._check_state(b"PUB")
+                self._publish_all(topic, bodies)
+                continue
             words = client.take_line()
             command = words[0]
             self._check_state(command)
@@ -282,6 +287,14 @@ class Commands:
 
     # -- publishing ----------------------------------------------------------------------------------
 
+    def _publish_all(self, word: bytes, bodies: list[bytes]) -> None:
+        """Several PUBs to one topic. If they are refused, none is accepted: an error ends the connection."""
+        topic = self._topic_name(b"PUB", word)
+        self._check_auth(b"PUB", topic)
+        self._publish(b"PUB", topic, bodies, answers=len(bodies))
+        if len(bodies) >= _COMMANDS_AT_ONCE:
+            self._client.share_loop()
+
     def _pub(self, words: list[bytes]) -> None:
         topic = self._publish_topic(b"PUB", words, 2)
         body = self._take_message(b"PUB")
@@ -321,14 +334,16 @@ class Commands:
         except EOFError:
             raise Fatal(b"E_BAD_MESSAGE", b"%b failed to read message body" % command) from None
 
-    def _publish(self, command: bytes, topic: str, bodies: list[bytes], defer: float = 0.0) -> None:
+    def _publish(
+        self, command: bytes, topic: str, bodies: list[bytes], defer: float = 0.0, *, answers: int = 1
+    ) -> None:
         client = self._client
         try:
             publish(self._broker, self._broker.topic(topic), bodies, client.clock, client.share_loop, defer)
         except DiskError as error:
             raise Fatal(b"E_%b_FAILED" % command, b"%b failed %b" % (command, str(error).encode())) from None
         client.publish_counts[topic] = client.publish_counts.get(topic, 0) + len(bodies)
-        client.respond(OK)
+        client.respond_ok(answers)
 
     def _mpub(self, words: list[bytes]) -> None:
         if len(words) < 2:

@@ -21,7 +21,7 @@ from gnsq_like.server.shared.handshake import shake_hands
 from gnsq_like.server.shared.tls_contexts import common_name
 from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Deflate, Snappy
-from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, RESPONSE, encode_frame, encode_messages
+from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, OK_FRAME, RESPONSE, encode_frame, encode_messages
 
 log = logging.getLogger("gnsq_like.nsqd")
 
@@ -174,6 +174,10 @@ class NsqdClient(Connection):
     def respond(self, payload: bytes) -> None:
         """Send a response frame once the client's commands read so far are executed."""
         self.output.add(encode_frame(RESPONSE, payload))
+
+    def respond_ok(self, count: int) -> None:
+        """Send OK for each of several commands, as :meth:`respond`."""
+        self.output.add(OK_FRAME * count)
 
     def respond_error(self, payload: bytes) -> None:
         """Send an error frame once the client's commands read so far are executed."""

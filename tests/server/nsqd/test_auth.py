@@ -52,6 +52,8 @@ class AuthServer:
         self.authorization.append(environ.get("HTTP_AUTHORIZATION"))
         self.answering.wait(10)
         start_response(self.status, [("Content-Type", "application/json")])
+        if self.status == "204 No Content":
+            return []
         return [self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode()]
 
     def allow(self, *authorizations: dict[str, Any], ttl: int = 3600, **others: Any) -> None:
@@ -185,7 +187,10 @@ def test_35_an_unusable_answer_is_a_failure_without_detail(client: Client, auth:
     client.expect_fatal(FAILED)
 
 
-@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "404 Not Found", "500 Oops", "204 No Content"])
+@pytest.mark.parametrize(
+    "status",
+    ["401 Unauthorized", "403 Forbidden", "404 Not Found", "500 Oops", "202 Accepted", "204 No Content"],
+)
 def test_35_any_status_but_200_is_a_failure(client: Client, auth: AuthServer, status: str) -> None:
     auth.status = status
     client.send(b"AUTH\n", sized(b"a"))

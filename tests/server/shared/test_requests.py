@@ -76,7 +76,9 @@ class Decoder:
         while True:
             ids = requests.take_fins()
             self.decoded += [([b"FIN", message_id], []) for message_id in ids]
-            if ids:
+            topic, published = requests.take_pubs(3, 1024)
+            self.decoded += [([b"PUB", topic], [body]) for body in published]
+            if ids or published:
                 continue
             while (words := requests.take_line()) is None:
                 yield
@@ -154,6 +156,31 @@ def test_a_fin_that_is_not_plain_is_left_to_take_line(line: bytes) -> None:
     requests.feed(line)
     assert requests.take_fins() == []
     assert requests.take_line() == line.rstrip(b"\r\n").split(b" ")
+
+
+def test_a_run_of_pubs_to_one_topic_is_taken_at_once() -> None:
+    requests = Requests()
+    requests.feed(b"".join(commands.pub("t", body) for body in (b"1", b"22", b"3")) + commands.pub("tt", b"4"))
+    assert requests.take_pubs(2, 9) == (b"t", [b"1", b"22"])
+    assert requests.take_pubs(2, 9) == (b"t", [b"3"])
+    assert requests.take_pubs(2, 9) == (b"tt", [b"4"])
+    assert requests.take_pubs(2, 9)[1] == []
+    assert requests.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(b"PUB t\n\0\0\0\0", b"PUB t\n\0\0\0\x03abc", b"PUB t\n\xff\xff\xff\xff", b"PUB t\n\0\0\0\x02a"),
+        *(b"PUB t\n\0\0\0", b"PUB t\r\n\0\0\0\x01a", b"PUB  t\n\0\0\0\x01a", b"PUB t u\n\0\0\0\x01a", b"PUB t"),
+    ],
+)
+def test_a_pub_that_is_not_plain_whole_and_of_a_valid_size_is_left_alone(command: bytes) -> None:
+    requests = Requests()
+    requests.feed(commands.pub("t", b"a") + command)
+    assert requests.take_pubs(9, 2) == (b"t", [b"a"])
+    assert requests.take_pubs(9, 2)[1] == []
+    assert requests.held_bytes == len(command)
 
 
 @pytest.mark.parametrize(
