@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import scale
+from tests.support.hub_errors import pytest_runtest_teardown
 from tests.support.summary import leave_out, pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 from tests.support.time_limit import (
     pytest_configure,
@@ -21,6 +22,7 @@ __all__ = [
     "pytest_configure",
     "pytest_runtest_makereport",
     "pytest_runtest_protocol",
+    "pytest_runtest_teardown",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_testnodedown",

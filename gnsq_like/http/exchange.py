@@ -23,7 +23,9 @@ from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+import gevent
 import requests
+from gevent import monkey
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -253,7 +255,7 @@ class _BoundedSocket:
 class _Connection(HTTPConnection):
     def connect(self) -> None:
         self.timeout = min(_time_left(), _current.get().connect_timeout)
-        super().connect()
+        _connect_uninterrupted(self, super().connect)
         bounded: Any = _BoundedSocket(self.sock)
         self.sock = bounded
 
@@ -261,6 +263,32 @@ class _Connection(HTTPConnection):
         # The query is added here, below urllib3's pool, which logs URLs and shows them in errors.
         query = _current.get().secret_query
         super().request(method, f"{url}?{query}" if query else url, *args, **kwargs)
+
+
+def _connect_uninterrupted(connection: _Connection, connect: Callable[[], None]) -> None:
+    """Connect in a greenlet of its own, which goes on if this one is killed, or interrupted by a gevent.Timeout.
+
+    If connecting fails with an OSError, urllib3 closes the socket; after any other exception it leaves it open.
+    """
+    if not monkey.is_module_patched("socket"):
+        connect()
+        return
+
+    def connected() -> Exception | None:
+        try:
+            connect()
+        except Exception as exc:
+            return exc  # raised below: gevent would print it, too
+        return None
+
+    connecting = gevent.spawn(connected)
+    try:
+        failure = connecting.get()
+    except BaseException:  # GreenletExit and gevent.Timeout, too
+        connecting.link(lambda _: connection.close())
+        raise
+    if failure is not None:
+        raise failure
 
 
 class _TLSConnection(_Connection, HTTPSConnection):

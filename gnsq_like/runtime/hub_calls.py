@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -133,6 +134,16 @@ class HubHandle:
         if done.error is not None:
             raise done.error
         return outcome[0]
+
+    def join_thread(self, timeout: float) -> None:
+        """Wait for the end of this thread, if it is another one that ``threading`` started. May block.
+
+        A daemon thread that is about to end while the interpreter is finalized is ended by CPython in the middle of a
+        greenlet, and the process by SIGSEGV.
+        """
+        for thread in threading.enumerate():
+            if thread.ident == self.thread and not self.here:
+                thread.join(timeout)
 
     def end(self) -> None:
         """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread."""

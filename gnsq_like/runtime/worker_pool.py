@@ -161,17 +161,18 @@ class WorkerPool(Generic[_T]):
         """Handle items until none are left to begin, or the slice is used up."""
         queue = self._queue
         handle = self._handle
-        while queue and not self._stopped and self.busy < self.concurrency:
-            item = queue.popleft()
-            self.busy += 1
-            if not self._pump_due:
-                self._pump_soon()
-            try:
+        # Once for all of them: others run, and can look, only while an item is handled.
+        self.busy += 1
+        try:
+            while queue and not self._stopped and self.busy <= self.concurrency:
+                item = queue.popleft()
+                if not self._pump_due:
+                    self._pump_soon()
                 handle(item)
-            except Exception:
-                logger.exception("%r raised, which it must not", handle)
-            finally:
-                self.busy -= 1
-            if monotonic() - self._polled_at > SLICE:
-                break
+                if monotonic() - self._polled_at > SLICE:
+                    break
+        except Exception:
+            logger.exception("%r raised, which it must not", handle)
+        finally:
+            self.busy -= 1
         self._pump_soon()

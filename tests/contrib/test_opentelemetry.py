@@ -396,6 +396,7 @@ def test_a_span_of_publish_async_ends_with_the_answer(nsqd: Running, seen: Seen)
     with Tracing(**seen.providers).producer(nsqd.tcp_address, own_thread=True) as producer:
         producer.publish_async("unwaited", b"x")
         wait_for(lambda: seen.spans("send unwaited"), "the span, though nobody waits for the result")
+        wait_for(lambda: seen.metric(SENT), "the metric, which is recorded after the span")
         assert seen.metric(SENT)[0][1] == 1
 
 

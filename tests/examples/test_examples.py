@@ -58,6 +58,7 @@ def test_several_readers_run_as_one() -> None:
             try:
                 assert process.stdout is not None
                 lines = sorted(process.stdout.readline() for _ in range(2))
+                wait_for(lambda: get(pages, "/healthz").status == 200, "all Readers to be connected")
                 health, metrics = get(pages, "/healthz"), get(pages, "/metrics")
                 process.send_signal(signal.SIGINT)
                 assert process.wait() == 0

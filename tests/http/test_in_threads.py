@@ -16,6 +16,7 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
+from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
 from tests.support.places import in_hub_thread, in_plain_thread
@@ -214,6 +215,33 @@ def test_a_killed_greenlet_abandons_the_request() -> None:
 
     with scripted(script) as server, NsqdHTTPClient(server.address, timeout=30) as client:
         assert in_hub_thread(ask)
+
+
+@needs_proc
+def test_a_greenlet_that_is_killed_while_it_connects_leaves_no_socket_open() -> None:
+    report = run_script(
+        """
+from gevent import monkey
+monkey.patch_all()
+import gc, json, sys
+import gevent
+from gnsq_like import NsqdHTTPClient
+from tests.support.daemons import wait_for
+from tests.support.full_listener import connecting, full_listener
+
+ignored = []
+sys.unraisablehook = ignored.append
+with full_listener() as address, NsqdHTTPClient(address, timeout=60) as client:
+    asking = gevent.spawn(client.ping)
+    wait_for(lambda: connecting(address) == 2)
+    asking.kill()
+    del asking
+    gc.collect()
+wait_for(lambda: not connecting(address))
+print(json.dumps([str(each.exc_value) for each in ignored]))
+"""
+    )
+    assert report == []
 
 
 def test_hubs_and_threads_share_a_client() -> None:

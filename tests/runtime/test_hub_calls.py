@@ -194,6 +194,26 @@ def test_calls_into_a_thread_that_is_gone_are_dropped() -> None:
     assert calls == []
 
 
+def test_the_end_of_its_thread_is_waited_for() -> None:
+    handles: list[HubHandle] = []
+    made, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        handles.append(handle_here())
+        made.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    made.wait()
+    handles[0].join_thread(0)
+    assert thread.is_alive()
+    threading.Timer(0.1, may_end.set).start()
+    handles[0].join_thread(60)
+    assert not thread.is_alive()
+    handle_here().join_thread(60)  # in its own thread it returns at once
+
+
 def test_catching_up_waits_for_the_calls_scheduled_before() -> None:
     made: list[int] = []
     handle = handle_here()

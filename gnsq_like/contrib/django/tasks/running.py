@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from inspect import iscoroutinefunction
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -35,6 +37,10 @@ from gnsq_like.errors import DecodeError, Requeue
 
 if TYPE_CHECKING:
     from gnsq_like import Message
+
+
+#: Of a thread's hub, in which the greenlet of an executor that is gone ends: it takes two.
+_ITERATIONS = 5
 
 
 class GivenUpError(Exception):
@@ -189,15 +195,39 @@ def _called(result: Any) -> Any:
     task = result.task
     first = [TaskContext(task_result=result)] if task.takes_context else []
 
-    def call() -> Any:
-        return task.call(*first, *result.args, **result.kwargs)
-
     from gevent import get_hub, monkey
 
     if iscoroutinefunction(task.func) and monkey.is_module_patched("threading"):
         # asyncio has one running loop for a native thread, which all greenlets share.
-        return get_hub().threadpool.apply(call)
-    return call()
+        return get_hub().threadpool.apply(_called_there, (task.func, (*first, *result.args), result.kwargs))()
+    return task.call(*first, *result.args, **result.kwargs)
+
+
+def _called_there(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call an async function in this native thread; what this returns then returns or raises the result.
+
+    gevent would print an exception that left the thread. And its traceback would keep the executor of async_to_sync,
+    whose thread is a greenlet of this one: the process waits for that at its end.
+    """
+
+    async def outcome() -> Callable[[], Any]:
+        try:
+            value = await function(*arguments, **options)
+        except BaseException as exc:
+            return partial(_raise, exc)
+        return lambda: value
+
+    from gevent import sleep
+
+    try:
+        return async_to_sync(outcome)()
+    finally:
+        for _ in range(_ITERATIONS):
+            sleep(0)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _error(exc: BaseException) -> Any:

@@ -18,7 +18,7 @@ from tests.support.web import ROOT
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 VERSIONS = ("3.12", "3.13", "3.14")
-REQUIREMENTS = ("django>=6", "pytest>=8.2", "pytest-timeout", "hypothesis", "psycopg[binary]", "opentelemetry-api")
+REQUIREMENTS = ("django>=6", "pytest>=8.2", "pytest-timeout", "hypothesis", "psycopg[binary]", "opentelemetry-sdk")
 HOME = ROOT / ".venv" / "django6"
 
 

@@ -38,6 +38,7 @@ from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support import tasks_app
 from tests.support.daemons import wait_for
 from tests.support.django_databases import migrated
+from tests.support.scripts import run_script
 from tests.support.web import channel_of
 
 BACKEND = "gnsq_like.contrib.django.tasks.NSQBackend"
@@ -163,6 +164,40 @@ def test_async_tasks(nsqd: RunningNsqd, using: str, enqueue: str) -> None:
         wait_for(lambda: tasks_app.add_later.get_result(result.id).is_finished, "the result")
         result.refresh()
         assert result.return_value == 3
+
+
+def test_async_tasks_of_a_patched_process_print_nothing_and_let_it_end() -> None:
+    """They run in threads of the hub's pool."""
+    run_script(
+        f"""
+        from gevent import monkey
+        monkey.patch_all()
+        import django
+        from django.conf import settings
+        settings.configure(
+            INSTALLED_APPS=["gnsq_like.contrib.django"],
+            NSQ={{"NSQD_TCP_ADDRESSES": "127.0.0.1:1"}},
+            TASKS={{"default": {{"BACKEND": "{BACKEND}"}}}},
+            LOGGING_CONFIG=None,  # Django 6 logs the states of tasks
+        )
+        django.setup()
+        from gnsq_like.contrib.django.testing import deliver, recording
+        from tests.support import tasks_app
+
+        with recording() as published:
+            for one in (1, "one"):
+                tasks_app.add_later.enqueue(one, 2)
+            good, bad = published
+            assert deliver([good])[0].answer == "FIN"
+            try:
+                deliver([bad])
+            except TypeError:
+                pass
+            else:
+                raise AssertionError("no exception")
+        assert tasks_app.ran == [(1, 2), ("one", 2)]
+        """
+    )
 
 
 def test_what_is_wrong_is_refused_at_once(nsqd: RunningNsqd) -> None:
