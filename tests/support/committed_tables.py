@@ -60,17 +60,19 @@ def read(kind: Kind, directory: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in {"date", "hour"}} for row in rows]
 
 
-def read_columns(kind: Kind, directory: Path, *columns: str) -> pa.Table:
-    """These columns, by the library of the format."""
+def read_columns(kind: Kind, directory: Path, *columns: str, window: str = "") -> pa.Table:
+    """These columns of the table, or of a window's, by the library of the format."""
     if kind == "delta":
         from deltalake import DeltaTable, QueryBuilder
 
         query = f"SELECT {', '.join(columns)} FROM t"
-        return pa.table(QueryBuilder().register("t", DeltaTable(directory / "data")).execute(query))
+        place = f"data-windows/{window}" if window else "data"
+        return pa.table(QueryBuilder().register("t", DeltaTable(directory / place)).execute(query))
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
-    return catalog.load_table("nsq.clicks").scan(selected_fields=columns).to_arrow()
+    name = f"nsq.clicks_{window}" if window else "nsq.clicks"
+    return catalog.load_table(name).scan(selected_fields=columns).to_arrow()
 
 
 def duckdb_rows(kind: Kind, directory: Path, query: str = "SELECT * FROM {table}") -> list[tuple[Any, ...]]:

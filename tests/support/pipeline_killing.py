@@ -57,6 +57,9 @@ class Outcome(NamedTuple):
     #: How often each (batch, minute) is in the metrics.
     keys: Counter[Any]
     letters: int
+    #: What the sums by window add up to: how many rows, and their numbers.
+    window_rows: int
+    window_numbers: int
 
 
 def click(number: int) -> bytes:
@@ -93,6 +96,10 @@ fetchMaxWaitMs = 1000
 availableNowWaitInFlight = true
 [parse]
 schema = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING"
+[windows.pages]
+length = "1m"
+by = ["page"]
+columns = {{ clicks = "count(*)", numbers = "sum(number)" }}
 [dead_letters]
 topic = "clicks.dead"
 [spark]
@@ -132,9 +139,9 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Run a pipeline's command."""
+    """Run a pipeline's command, with no home of Spark but what it chooses itself."""
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments]
-    return running(*command, cwd=config.parent)
+    return running("env", "-u", "SPARK_HOME", *command, cwd=config.parent)
 
 
 def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
@@ -180,6 +187,7 @@ class Beside:
         self._directory = config.parent / "out"
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(each,)) for each in (self._maintain, self._look)]
+        self._log = self._directory / "data" / ("_delta_log" if kind == "delta" else "metadata")
         self.reads = 0
         self.maintained: Counter[str] = Counter()
         self.errors: list[str] = []
@@ -196,11 +204,17 @@ class Beside:
             each.join()
 
     def _run(self, step: Callable[[], None]) -> None:
+        """Take a step after each change of the table."""
+        done: set[str] = set()
         while not self._is_over.wait(_PAUSE):
+            before = set(os.listdir(self._log)) if self._log.exists() else set()
+            if before == done:
+                continue
             try:
                 step()
             except Exception as exc:
                 self.errors.append(repr(exc))
+            done = before
 
     def _maintain(self) -> None:
         # As if the present hour were over.
@@ -209,9 +223,6 @@ class Beside:
             self.maintained.update({" ".join(word for word in line.split() if word.isalpha()): 1})
 
     def _look(self) -> None:
-        sign = "data/_delta_log" if self._kind == "delta" else "data/metadata"
-        if not (self._directory / sign).exists():
-            return
         found = read_columns(self._kind, self._directory, "seen_at", "id")
         batches = Counter(found["seen_at"].to_pylist())
         for seen_at, count in self._seen.items():
@@ -237,6 +248,12 @@ def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
     data = read_columns(kind, directory / "out", *columns).to_pylist() if kind else table("data", columns)
     metrics = table("metrics", ["messages", "rejected", "attempts", "latencies", "minute", "batch"])
     rejected = table("rejected", ["body"])
+    sums = ["clicks", "numbers"]
+    windows = (
+        read_columns(kind, directory / "out", *sums, window="pages").to_pylist()
+        if kind
+        else table("data-windows/pages", sums)
+    )
     client = NsqdHTTPClient(nsqd.http_address)
     return Outcome(
         data=Counter(row["body"]["number"] for row in data),
@@ -248,6 +265,8 @@ def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
         metrics_latencies=sum(count for row in metrics for _, count in row["latencies"]),
         keys=Counter((row["batch"], row["minute"]) for row in metrics),
         letters=client.stats("clicks.dead")["topics"][0]["message_count"],
+        window_rows=sum(row["clicks"] for row in windows),
+        window_numbers=sum(row["numbers"] for row in windows),
     )
 
 
@@ -257,6 +276,7 @@ def check(outcome: Outcome, count: int) -> None:
     assert outcome.rejected == Counter(broken)
     assert outcome.data == Counter(set(range(count)) - set(broken))
     assert outcome.identities == count - len(broken)
+    assert (outcome.window_rows, outcome.window_numbers) == (outcome.data.total(), sum(outcome.data.elements()))
     assert (outcome.messages, outcome.metrics_rejected) == (count, len(broken))
     assert (outcome.metrics_attempts, outcome.metrics_latencies) == (count, count)
     assert set(outcome.keys.values()) == {1}

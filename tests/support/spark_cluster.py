@@ -45,7 +45,7 @@ def standalone(directory: Path, workers: int) -> Iterator[str]:
     """Run a master and workers with one core each; yields the master's URL."""
     with ExitStack() as stack:
         log = stack.enter_context(_daemon(directory, "master.Master", "--webui-port", "0"))
-        pattern = re.compile(r"Starting Spark master at (spark://\S+)")
+        pattern = re.compile(r"Starting Spark master at (spark://\S+)\n")
         wait_for(lambda: pattern.search(log.read_text()), "Spark's master", 120)
         [master] = pattern.findall(log.read_text())
         for number in range(workers):

@@ -29,6 +29,8 @@ from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.table_writer import TableWriter
 from gnsq_like.spark.pipeline.targets import Reading, Target, Targets
 from gnsq_like.spark.pipeline.transform import PART, Transform
+from gnsq_like.spark.pipeline.window_writer import WindowWriter
+from gnsq_like.spark.pipeline.windows import WindowSums, WindowTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,6 +92,7 @@ class BatchWriter:
         self._targets = Targets(pipeline)
         #: By the topic; None for all.
         self._tables: dict[str | None, TableWriter] = {}
+        self._windows: dict[str | None, list[WindowWriter]] = {}
         self._depth = depth
         self._on_written = on_written
         self._clock = clock
@@ -104,8 +107,15 @@ class BatchWriter:
         """Raise InvalidOption if readers could not read one of the tables once it has new rows."""
         for target in self._targets.known():
             self._table(target, spark).check(spark)
-        if self._pipeline.transform:  # also for topics that are not known yet
-            Transform(self._pipeline.transform).check(spark, self._targets.readings[-1].schema, KEPT)
+            for window in self._windows[target.topic]:
+                window.check(spark)
+        # Also for topics that are not known yet.
+        schema = self._targets.readings[-1].schema
+        if self._pipeline.transform:
+            schema = Transform(self._pipeline.transform).check(spark, schema, KEPT)
+        if self._pipeline.source_options.topics_pattern:
+            for name, given in self._pipeline.windows.items():
+                WindowSums(WindowTable.read(given, f"windows.{name}")).check(spark, schema, KEPT)
 
     def belongs_to(self, query_id: str) -> None:
         """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
@@ -175,6 +185,9 @@ class BatchWriter:
             if target.transform is not None:
                 schema = target.transform.check(spark, schema, KEPT)
             self._tables[target.topic] = TableWriter(target.pipeline, schema)
+            self._windows[target.topic] = [
+                WindowWriter(target.pipeline, name, schema, KEPT) for name in target.pipeline.windows
+            ]
         return self._tables[target.topic]
 
     def _write_table(
@@ -185,12 +198,15 @@ class BatchWriter:
         rows = batch.where(F.col(FITS) & target.rows).select(F.col(target.reading.column).alias("body"), *KEPT)
         if target.transform is None:
             writer.write(rows, self._query_id, number, seen_at, count)
+            self._write_windows(rows, target, number, seen_at, count)
             return {}
         rows = target.transform.apply(rows, target.reading.schema, KEPT).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             of_messages = rows.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
             left = {(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()}
-            writer.write(rows, self._query_id, number, seen_at, sum(left.values()))
+            count = sum(left.values())
+            writer.write(rows, self._query_id, number, seen_at, count)
+            self._write_windows(rows, target, number, seen_at, count)
         finally:
             rows.unpersist()
         filtered: Counter[tuple[str, int]] = Counter()
@@ -198,6 +214,13 @@ class BatchWriter:
             if group.fits and target.topic in (None, group.topic):
                 filtered[group.topic, group.minute] += group.messages
         return {key: messages - left.get(key, 0) for key, messages in filtered.items()}
+
+    def _write_windows(self, rows: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> None:
+        for window in self._windows[target.topic]:
+            if count:
+                window.write(rows, self._query_id, number, seen_at)
+            else:
+                window.remove(rows.sparkSession, self._query_id, number, seen_at)
 
     def _shares(self, groups: list[Group]) -> list[tuple[Target, tuple[int, int]]]:
         """The targets of the batch's topics, each with the number of its messages, and of rejected ones."""

@@ -15,11 +15,12 @@ from urllib.parse import quote
 from gnsq_like.errors import InvalidOption, NSQError, did_you_mean
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.pipeline.transform import check_given
+from gnsq_like.spark.pipeline.windows import check_windows
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_topic
 
 #: The keys of [topics.NAME].
-KEYS = ("channel", "schema", "stop_above", "timestamp_unit", "data", "transform")
+KEYS = ("channel", "schema", "stop_above", "timestamp_unit", "data", "transform", "windows")
 
 #: The source's options that name topics, in lower case.
 _NAMING = {"topic", "topics", "topicspattern"}
@@ -44,6 +45,7 @@ def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
         if not isinstance(transform, Mapping):
             raise InvalidOption(f"topics.{topic}.transform", transform, "it must be a table with sql or function")
         check_given(transform, f"topics.{topic}.transform")
+        check_windows(given.get("windows", {}), f"topics.{topic}.windows")
 
 
 def with_topics(source: Mapping[str, str], topics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

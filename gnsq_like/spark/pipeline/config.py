@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
 from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import check_given
+from gnsq_like.spark.pipeline.windows import check_windows, places_by_topic
 from gnsq_like.spark.sink.publishing import SinkOptions
 from gnsq_like.spark.watch.options import WatchOptions
 
@@ -31,6 +33,8 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 _ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
 #: The fields that are tables of the file.
 _TABLES = ("source", "transform", "dead_letters", "table", "maintain", "watch", "spark")
+#: The fields that are tables by names.
+_NESTED = ("topics", "windows")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
@@ -59,6 +63,8 @@ class Pipeline:
     schema: str = ""
     #: What is done to each message between its parsing and the table: "sql" or "function" (``transform``).
     transform: Mapping[str, str] = field(default_factory=dict)
+    #: Tables of counts and sums by window of time, by their names (``windows``).
+    windows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
@@ -111,6 +117,7 @@ class Pipeline:
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
         check_given(self.transform, "transform")
+        check_windows(self.windows)
         check_topics(self.topics)
         options = self.source_options
         self._check_tables()
@@ -128,13 +135,20 @@ class Pipeline:
 
     def _check_tables(self) -> None:
         places: dict[str, str] = {}
+
+        def note(option: str, place: str, what: str) -> None:
+            if place.rstrip("/") in places:
+                raise InvalidOption(option, place, f"that is {places[place.rstrip('/')]}: give each its own")
+            places[place.rstrip("/")] = what
+
         for topic in self.topics:
-            place = self.for_topic(topic).place("data").rstrip("/")
-            if place in places:
-                raise InvalidOption(
-                    f"topics.{topic}.data", place, f"that is the table of topic {places[place]}: give each its own"
-                )
-            places[place] = topic
+            note(f"topics.{topic}.data", self.for_topic(topic).place("data"), f"the table of topic {topic}")
+        if not self.is_by_topic:
+            note("data", self.place("data"), "the table of the pipeline")
+        for option, own in [(f"topics.{topic}.", self.for_topic(topic)) for topic in self.topics] or [("", self)]:
+            for name in own.windows:
+                place = own.for_window(name).place("data")
+                note(f"{option}windows.{name}.place", place, f"the table of {option}windows.{name}")
 
     @property
     def is_by_topic(self) -> bool:
@@ -147,8 +161,9 @@ class Pipeline:
             return self
         given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
         for key, value in given.items():
-            given[key] = value if key == "transform" else _checked(f"topics.{topic}.{key}", value, Pipeline, key)
-        return replace(
+            if key not in {"transform", "windows"}:
+                given[key] = _checked(f"topics.{topic}.{key}", value, Pipeline, key)
+        own = replace(
             self,
             **{
                 "source": of_one(self.source, self.source_options, topic),
@@ -156,10 +171,25 @@ class Pipeline:
                 "table_by_topic": False,
                 "name": self.title,
                 "table": options_of(self.table, self.format, self.title, topic),
+                "windows": {},
                 "data": place_of(self.place("data"), topic),
                 **given,
             },
         )
+        windows = given.get("windows", self.windows)
+        in_all = partial(place_of, topic=topic)
+        return replace(own, windows=places_by_topic(windows, given.get("windows", ()), self.place("data"), in_all))
+
+    def for_window(self, name: str) -> Pipeline:
+        """The pipeline whose table ``data`` is the table of a window."""
+        place = str(self.windows[name].get("place") or f"{self.place('data')}-windows/{name}")
+        options = options_of(self.table, self.format, self.title, name)
+        return replace(self, windows={}, data=place, table=options, name=self.title)
+
+    @property
+    def redelivered(self) -> str:
+        """The place of what redeliveries have noted, beside ``rejected``."""
+        return f"{self.place('rejected').rstrip('/')}-redelivered"
 
     @property
     def source_options(self) -> SourceOptions:
@@ -230,28 +260,32 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
-    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
+    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, *_NESTED}}
     for name, value in found.items():
         if name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", _table(name, value), _PARSE)
             values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in value.items()}
-        elif name == "topics":
-            values[name] = {topic: dict(_table(f"topics.{topic}", each)) for topic, each in _table(name, value).items()}
+        elif name in _NESTED:
+            values[name] = {key: dict(_table(f"{name}.{key}", each)) for key, each in _table(name, value).items()}
         elif name in flat:
             values[name] = _checked(name, value, Pipeline, name)
         else:
-            _only(path, "", {name: value}, [*flat, *_TABLES, "parse", "topics"])
+            _only(path, "", {name: value}, [*flat, *_TABLES, *_NESTED, "parse"])
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
     for place in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
         if place in values and not urlsplit(values[place]).scheme:
             values[place] = str(directory / values[place])
-    for each in values.get("topics", {}).values():
-        if isinstance(each.get("data"), str) and not urlsplit(each["data"]).scheme:
-            each["data"] = str(directory / each["data"])
+    topics = list(values.get("topics", {}).values())
+    windows = [values.get("windows", {}), *(each.get("windows", {}) for each in topics)]
+    named = [(each, "data") for each in topics]
+    named += [(each, "place") for table in windows if isinstance(table, dict) for each in table.values()]
+    for each, key in named:
+        if isinstance(each, dict) and isinstance(each.get(key), str) and not urlsplit(each[key]).scheme:
+            each[key] = str(directory / each[key])
     return values
 
 

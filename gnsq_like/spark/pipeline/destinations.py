@@ -39,7 +39,7 @@ def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
 
     :raises TableError: it cannot be read
     """
-    _check_format(pipeline)
+    check_format(pipeline)
     table = table_of(pipeline)
     columns = table.columns() if table is not None else None
     if columns is None:
@@ -63,7 +63,8 @@ def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
         )
 
 
-def _check_format(pipeline: Pipeline) -> None:
+def check_format(pipeline: Pipeline) -> None:
+    """Raise InvalidOption if the place of the table has one of another format."""
     place = pipeline.place("data")
     if not place.startswith("file://"):
         return

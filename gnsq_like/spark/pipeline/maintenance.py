@@ -7,9 +7,11 @@ that are complete by the metrics, and over since ``compact_after``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -21,6 +23,7 @@ from gnsq_like.spark.tables.errors import TableError
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
+    from gnsq_like.spark.tables.folding import Folding
 
 _HOUR, _DAY = 3600.0, 86400.0
 #: The formats' defaults of compact_after and keep_versions, in seconds. A reader of Parquet files that has listed an
@@ -55,6 +58,7 @@ class MaintainOptions:
     keep_rejected: float | None = option("keep_rejected", _at_least(_DAY, "a day"), None)
     keep_metrics: float | None = option("keep_metrics", _at_least(_DAY, "a day"), None)
     keep_archive: float | None = option("keep_archive", _at_least(_DAY, "a day"), None)
+    keep_windows: float | None = option("keep_windows", _at_least(_DAY, "a day"), None)
 
     @property
     def hours_kept(self) -> dict[str, float]:
@@ -91,6 +95,9 @@ def maintain_tables(
             try:
                 for line in _care_of_data(own, options, now, stop):
                     yield f"{name}: {line}"
+                for window in own.windows:
+                    for line in _care_of_windows(own.for_window(window), options, now, stop):
+                        yield f"{window}{name.removeprefix('data')}: {line}"
             except TableError as exc:
                 failed = exc
         for what, keep in options.hours_kept.items():
@@ -120,18 +127,63 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Pipeline]]:
 def _care_of_data(
     pipeline: Pipeline, options: MaintainOptions, now: datetime, stop: Callable[[], bool]
 ) -> Iterator[str]:
-    from gnsq_like.spark.pipeline.destinations import table_of
-
-    compact_after = _or(options.compact_after, _COMPACT_AFTER[pipeline.format])
-    keep_versions = timedelta(seconds=_or(options.keep_versions, _KEEP_VERSIONS[pipeline.format]))
     keep_from = None if options.keep_data is None else _full_hour(now - timedelta(seconds=options.keep_data))
-    before = now - timedelta(seconds=compact_after)
-    table = table_of(pipeline)
-    if table is None:
+    before = now - timedelta(seconds=_or(options.compact_after, _COMPACT_AFTER[pipeline.format]))
+    if pipeline.format == "parquet":
         if keep_from is not None:
             yield from _drop_hours(pipeline.place("data"), keep_from, stop)
-        yield from _compact_parquet(pipeline, options.target_size, before, stop)
-    elif pipeline.format == "delta":
+        compact = partial(_compact_parquet, target=options.target_size, stop=stop)
+        yield from _rewrite_parquet(pipeline, "compacted", before, compact)
+    else:
+        yield from _care_of_committed(pipeline, options, now, stop, before, keep_from)
+
+
+def _care_of_windows(
+    pipeline: Pipeline, options: MaintainOptions, now: datetime, stop: Callable[[], bool]
+) -> Iterator[str]:
+    """Fold what is over of a table of windows (``tables.folding``), and delete what is old."""
+    from gnsq_like.spark.pipeline.destinations import table_of
+    from gnsq_like.spark.tables.folding import folding_of
+
+    keep_from = None if options.keep_windows is None else _full_hour(now - timedelta(seconds=options.keep_windows))
+    before = now - timedelta(seconds=_or(options.compact_after, _COMPACT_AFTER[pipeline.format]))
+    folding = folding_of(pipeline.place("data"))
+    if folding is None:
+        return
+    if pipeline.format == "parquet":
+        if keep_from is not None:
+            yield from _drop_hours(pipeline.place("data"), keep_from, stop)
+        yield from _rewrite_parquet(pipeline, "folded", before, partial(_fold_parquet, folding=folding, stop=stop))
+        return
+    table = table_of(pipeline)
+    if pipeline.format == "delta":
+        from gnsq_like.spark.tables import delta, delta_care
+
+        assert isinstance(table, delta.DeltaLakeTable)
+        yield from delta_care.fold(table, folding, before, stop)
+    else:
+        from gnsq_like.spark.tables import iceberg, iceberg_care
+
+        assert isinstance(table, iceberg.IcebergTable)
+        yield from iceberg_care.fold(table, folding, before, stop)
+    # A file is a sign that an hour is folded, so they are not compacted.
+    never = datetime.min.replace(tzinfo=UTC)
+    yield from _care_of_committed(pipeline, options, now, stop, never, keep_from)
+
+
+def _care_of_committed(
+    pipeline: Pipeline,
+    options: MaintainOptions,
+    now: datetime,
+    stop: Callable[[], bool],
+    before: datetime,
+    keep_from: datetime | None,
+) -> Iterator[str]:
+    from gnsq_like.spark.pipeline.destinations import table_of
+
+    keep_versions = timedelta(seconds=_or(options.keep_versions, _KEEP_VERSIONS[pipeline.format]))
+    table = table_of(pipeline)
+    if pipeline.format == "delta":
         from gnsq_like.spark.tables import delta, delta_care
 
         assert isinstance(table, delta.DeltaLakeTable)
@@ -159,19 +211,31 @@ def _full_hour(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _compact_parquet(pipeline: Pipeline, target: int, before: datetime, stop: Callable[[], bool]) -> Iterator[str]:
-    from gnsq_like.spark.tables.hours import Stopped, compact_hour, hours_of
+def _rewrite_parquet(
+    pipeline: Pipeline, done: str, before: datetime, rewrite: Callable[[str, Path, datetime], Iterator[str]]
+) -> Iterator[str]:
+    """Rewrite the hours of plain files that have ended by then and are complete.
 
+    :param done: what ``rewrite`` does with them, as "compacted"
+    :param rewrite: called with the table's place, its directory, and the end of what may be rewritten
+    """
     place = pipeline.place("data")
     complete = _complete_before(pipeline)
     if complete is None:
         return
     if not place.startswith("file://"):
-        yield "not compacted: plain Parquet files can only be compacted on a file system of the machine"
+        yield f"not {done}: plain Parquet files can only be {done} on a file system of the machine"
         return
-    table = Path(place.removeprefix("file://"))
+    yield from rewrite(place, Path(place.removeprefix("file://")), min(before, complete))
+
+
+def _compact_parquet(
+    place: str, table: Path, before: datetime, *, target: int, stop: Callable[[], bool]
+) -> Iterator[str]:
+    from gnsq_like.spark.tables.hours import Stopped, compact_hour, hours_of
+
     for hour in hours_of(place):
-        if stop() or hour.end > min(before, complete):
+        if stop() or hour.end > before:
             return
         try:
             done = compact_hour(table, hour, target, stop)
@@ -179,6 +243,20 @@ def _compact_parquet(pipeline: Pipeline, target: int, before: datetime, stop: Ca
             return
         if done is not None:
             yield f"{hour.start:%Y-%m-%d %H}:00: {done.before} files compacted into {done.after}"
+
+
+def _fold_parquet(
+    place: str, table: Path, before: datetime, *, folding: Folding, stop: Callable[[], bool]
+) -> Iterator[str]:
+    from gnsq_like.spark.tables.folding import units_of
+    from gnsq_like.spark.tables.hours import count_files, fold_files, hours_of
+
+    files = [hour.start for hour in hours_of(place) for _ in range(count_files(table, hour))]
+    for unit in units_of(files, before):
+        if stop():
+            return
+        done = fold_files(table, unit.path, folding.fold)
+        yield f"{unit}: {done.before} rows folded into {done.after}"
 
 
 def _complete_before(pipeline: Pipeline) -> datetime | None:
@@ -190,7 +268,30 @@ def _complete_before(pipeline: Pipeline) -> datetime | None:
     from gnsq_like.spark.pipeline.report import newest_batch
 
     newest = newest_batch(pipeline)
-    return None if newest is None else newest - timedelta(seconds=max(pipeline.dedupe_within, _HOUR))
+    if newest is None:
+        return None
+    complete = newest - timedelta(seconds=max(pipeline.dedupe_within, _HOUR))
+    redelivered = _unfinished_redelivery(pipeline.redelivered)
+    return complete if redelivered is None else min(complete, _full_hour(redelivered))
+
+
+def _unfinished_redelivery(notes: str) -> datetime | None:
+    """When the messages arrived that an unfinished redelivery was writing; None if no redelivery is unfinished."""
+    from pyarrow import fs
+
+    from gnsq_like.spark.tables.data_file import file_system
+
+    system, root = file_system(notes)
+    try:
+        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        names = {each.base_name for each in found}
+        for name in sorted(names, reverse=True):
+            if name.endswith(".json") and f"{name.removesuffix('.json')}.done" not in names:
+                with system.open_input_stream(f"{root}/{name}") as stream:
+                    return datetime.fromisoformat(json.loads(stream.read())["seen_at"])
+    except (OSError, ValueError) as exc:
+        raise TableError(f"{notes} cannot be read: {exc}") from exc
+    return None
 
 
 def _drop_hours(place: str, first: datetime, stop: Callable[[], bool]) -> Iterator[str]:

@@ -19,7 +19,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.replaying import Replayed
-from gnsq_like.spark.pipeline.run import IDENTITY, check_settings, own_session
+from gnsq_like.spark.pipeline.run import IDENTITY, check_settings, session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,11 +59,8 @@ def redeliver(
     :raises PipelineFailed: it ended by itself; another redelivery completes it
     """
     check_settings(pipeline)
-    notes = f"{pipeline.place('rejected').rstrip('/')}-redelivered"
-    with (
-        claimed(notes),
-        own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session,
-    ):
+    notes = pipeline.redelivered
+    with claimed(notes), session_for(pipeline, spark, master, log_level) as session:
         register(session)
         try:
             redelivered = _Redelivery(pipeline, session, notes).run()
@@ -165,7 +161,17 @@ class _Redelivery:
 
     def _settings(self) -> str:
         own = [self._pipeline, *map(self._pipeline.for_topic, self._pipeline.topics)]
-        settings = [[each.schema, each.timestamp_unit, dict(each.transform), each.place("data")] for each in own]
+        settings: list[list[Any]] = [
+            # Nothing is added without windows: a redelivery that was begun by an older version can be completed.
+            [
+                each.schema,
+                each.timestamp_unit,
+                dict(each.transform),
+                each.place("data"),
+                *([dict(each.windows)] if each.windows else []),
+            ]
+            for each in own
+        ]
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
     # -- what becomes of it -------------------------------------------------------------------------------

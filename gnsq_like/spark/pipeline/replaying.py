@@ -1,14 +1,14 @@
 """Messages of the archive once more: through today's schema into another table, or back into a topic.
 
 Each batch of the archive becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay
-that was ended half-way, or is repeated, replaces what it has written before, and each message is there once. A topic
-takes nothing back: there, messages of a replay that is repeated come again.
+that was ended half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table
+with commits, and each message is there once. A topic takes nothing back: there, messages of a replay that is repeated
+come again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,13 @@ from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.options import parse_options
 from gnsq_like.spark.pipeline.archive import BatchPlace, complete_batches
+from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
-from gnsq_like.spark.pipeline.run import check_settings, own_session
+from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
+from gnsq_like.spark.pipeline.windows import without_places
 from gnsq_like.spark.sink.publishing import SinkOptions
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def replay(
     if topic:
         sink, options = sink_of(pipeline, topic)
         check_sink(options)
-    with own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session:
+    with session_for(pipeline, spark, master, log_level) as session:
         register(session)
         replayed = Replayed()
         try:
@@ -109,7 +111,17 @@ def _into_table(pipeline: Pipeline, into: str) -> Pipeline:
     topics = {
         topic: {key: each for key, each in given.items() if key != "data"} for topic, given in pipeline.topics.items()
     }
-    beside: dict[str, Any] = {"data": place, "rejected": f"{place}-rejected", "metrics": f"{place}-metrics"}
+    for given in topics.values():
+        if "windows" in given:
+            given["windows"] = without_places(given["windows"])
+    beside: dict[str, Any] = {
+        "data": place,
+        "rejected": f"{place}-rejected",
+        "metrics": f"{place}-metrics",
+        "windows": without_places(pipeline.windows),
+        # In a catalog, too, it is another table.
+        "table": options_of(pipeline.table, pipeline.format, pipeline.title, place.rpartition("/")[2]),
+    }
     found = replace(pipeline, **beside, topics=topics, archive="", dead_letters={}, name=pipeline.title)
     taken = [pipeline, *map(pipeline.for_topic, pipeline.topics)]
     if found.place("data").rstrip("/") in {each.place("data").rstrip("/") for each in taken}:
@@ -150,9 +162,12 @@ class _Into:
 
         self._written: list[WrittenBatch] = []
         self._writer = BatchWriter(pipeline, lambda: None, self._written.append)
+        self._is_committed = pipeline.format != "parquet"
 
     def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
-        self._writer.belongs_to(batch.query_id)
+        # Such a table remembers the last batch of a query, and a replay that is repeated begins before it.
+        query_id = f"{batch.query_id}-{batch.number}" if self._is_committed else batch.query_id
+        self._writer.belongs_to(query_id)
         self._writer(rows, batch.number)
         while self._written:
             replayed = replayed.plus(self._written.pop())

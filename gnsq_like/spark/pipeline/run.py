@@ -12,7 +12,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.destinations import check_table
+from gnsq_like.spark.pipeline.destinations import check_format, check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.leisure import Leisure
 from gnsq_like.spark.pipeline.maintenance import maintain_options
@@ -112,7 +112,7 @@ def run_pipeline(
     with claimed(pipeline.place("checkpoint")), watched(pipeline) as watching:
         if watching.address:
             watch(Snapshot(http_address=watching.address))
-        with own_session(pipeline, master, log_level) if spark is None else nullcontext(spark) as session:
+        with session_for(pipeline, spark, master, log_level) as session:
             if stop():
                 return Snapshot(is_over=True)
             run = _Run(pipeline, session, daemons, watching)
@@ -130,14 +130,26 @@ def check_settings(pipeline: Pipeline) -> None:
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
         schema = schema_of(each.schema) if each.schema else None
         load_function(each.transform, "transform")
+        for name in () if each.is_by_topic else each.windows:
+            check_format(each.for_window(name))
         # The schema that a transformation makes is only known to Spark.
         if not each.is_by_topic and not each.transform:
             check_table(each, schema)
 
 
 @contextmanager
-def own_session(pipeline: Pipeline, master: str | None, log_level: str) -> Iterator[SparkSession]:
-    """A session that ends with the block; raises NotBegun."""
+def session_for(
+    pipeline: Pipeline, spark: SparkSession | None, master: str | None, log_level: str
+) -> Iterator[SparkSession]:
+    """The caller's session, or a new one that ends with the block; raises NotBegun."""
+    if spark is not None:
+        if type(spark).__module__.startswith("pyspark.sql.connect."):
+            raise NotBegun(
+                "a session of Spark Connect cannot run a pipeline, which needs the driver in its own process: give it "
+                "a session of SparkSession.builder.master(...), or none"
+            )
+        yield spark
+        return
     from gnsq_like.spark.pipeline.session import open_session
 
     # OSError: for Spark's program, or the temporary directory.

@@ -75,7 +75,9 @@ class Targets:
 
     def known(self) -> list[Target]:
         """The targets of which the configuration knows."""
-        return [self.of(topic) for topic in self._pipeline.topics] or [self.of("")] * (not self._pipeline.is_by_topic)
+        if not self._pipeline.is_by_topic:
+            return [self.of("")]
+        return [self.of(each.topic) for each in self._pipeline.source_options.named]
 
     def of(self, topic: str) -> Target:
         """The target of a topic."""

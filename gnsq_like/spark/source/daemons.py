@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +23,8 @@ _LOOKUP_INTERVAL = 5.0
 #: Seconds to wait for messages on their way from the topic to its channels, and between two checks.
 _SETTLING = 1.0
 _SETTLING_POLL = 0.02
+#: How often a run that ends with what it finds asks an nsqd that does not answer, and the seconds between two tries.
+_TRIES, _PAUSE = 3, 0.5
 
 _T = TypeVar("_T")
 
@@ -97,6 +99,18 @@ class Daemons:
         self.away = frozenset(self._nsqds.keys() - answers.keys())
         return self.last_depths
 
+    def patient_depths(self, needed: Collection[str] | None = None) -> dict[Queue, Depth]:
+        """As :meth:`depths`, but asks again if an nsqd does not answer: it may just be busy. May switch.
+
+        :param needed: the addresses of the nsqds that matter; None for all
+        """
+        for _ in range(_TRIES - 1):
+            depths = self.depths()
+            if not (self.away if needed is None else self.away.intersection(needed)):
+                return depths
+            gevent.sleep(_PAUSE)
+        return self.depths()
+
     def settled_depths(self) -> dict[Queue, Depth]:
         """How much each nsqd has once nothing is on its way from a topic to its channel. May switch.
 
@@ -105,7 +119,7 @@ class Daemons:
         deadline = time.monotonic() + _SETTLING
         while any(depth.in_topic for depth in self.depths().values()) and time.monotonic() < deadline:
             gevent.sleep(_SETTLING_POLL)
-        return self.depths()
+        return self.patient_depths()
 
     def _look_up(self, errors: list[HTTPError]) -> Sequence[object]:
         """Find the nsqds; returns the answers of the nsqlookupds."""

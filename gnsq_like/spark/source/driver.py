@@ -200,7 +200,8 @@ class Driver:
         else:
             self._throttle()
             began = time.monotonic()
-            depths = self._depths()
+            self._taking = {}
+            depths = self._daemons.depths()
             self._poll_took = time.monotonic() - began
         self._polled_at = time.monotonic()
         return depths
@@ -215,13 +216,19 @@ class Driver:
     def _still_outstanding(self, outstanding: Outstanding[Queue]) -> dict[Queue, Depth]:
         for of, offset in self._running.items():
             taken = self._log(of).taken(offset)
-            outstanding.subtract({Queue(of, address): count for address, count in taken.items()})
+            given_up = outstanding.subtract({Queue(of, address): count for address, count in taken.items()})
+            for queue, left in given_up.items():
+                logger.warning(
+                    "topic %s at %s: several batches in a row got nothing; about %d messages are left for another run",
+                    queue.of.topic,
+                    queue.address,
+                    left,
+                )
         self._running = {}
-        return outstanding.limited(self._depths()) if outstanding else {}
-
-    def _depths(self) -> dict[Queue, Depth]:
+        if not outstanding:
+            return {}
         self._taking = {}
-        return self._daemons.depths()
+        return outstanding.limited(self._daemons.patient_depths({queue.address for queue in outstanding.keys}))
 
     def lag(self) -> dict[str, Any] | None:
         """How much each nsqd has beyond the planned batch, by topic; None before the first poll. Never switches.

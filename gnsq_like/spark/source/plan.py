@@ -105,12 +105,21 @@ class Outstanding(Generic[_Key]):
     def __bool__(self) -> bool:
         return any(self._left.values())
 
-    def subtract(self, taken: Mapping[_Key, int]) -> None:
-        """Count the messages that a batch took from each nsqd in its plan."""
+    @property
+    def keys(self) -> set[_Key]:
+        """Where there are some left."""
+        return {key for key, left in self._left.items() if left}
+
+    def subtract(self, taken: Mapping[_Key, int]) -> dict[_Key, int]:
+        """Count the messages that a batch took from each nsqd in its plan; returns those that are given up."""
+        given_up: dict[_Key, int] = {}
         for key, count in taken.items():
             self._fruitless[key] = 0 if count else self._fruitless[key] + 1
             left = max(0, self._left.get(key, 0) - count)
-            self._left[key] = left if self._fruitless[key] < _FRUITLESS else 0
+            if left and self._fruitless[key] >= _FRUITLESS:
+                given_up[key], left = left, 0
+            self._left[key] = left
+        return given_up
 
     def limited(self, depths: Mapping[_Key, Depth]) -> dict[_Key, Depth]:
         """The messages that the nsqds have now, up to the number that is still to be planned."""

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gnsq_like.spark.tables.data_file import DataFile, file_system
 from gnsq_like.spark.tables.errors import BatchOutOfOrder, TableError
@@ -25,6 +25,8 @@ from gnsq_like.spark.tables.parquet_files import write_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_T = TypeVar("_T")
 
 #: How often a commit is tried that others overtake, and the seconds between the first two; the pauses double.
 _TRIES, _PAUSE = 10, 0.02
@@ -95,7 +97,7 @@ def check_files(url: str, files: Sequence[DataFile]) -> None:
             )
 
 
-def keep_trying(attempt: Callable[[], bool], conflicts: tuple[type[Exception], ...], url: str) -> bool:
+def keep_trying(attempt: Callable[[], _T], conflicts: tuple[type[Exception], ...], url: str) -> _T:
     """Try a commit until no other one overtakes it; returns its result. Raises TableError."""
     for number in range(_TRIES):
         try:

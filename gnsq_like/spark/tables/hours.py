@@ -15,8 +15,8 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -113,32 +113,86 @@ def compact_hour(table: Path, hour: Hour, target: int, stop: Callable[[], bool])
     files = _listing(old)
     if sum(size < _SMALL * target for size, _ in files.values()) < 2 or any(map(_has_int96, files)):
         return None
-    shop = workshop(table)
     try:
-        shutil.rmtree(shop, ignore_errors=True)  # of a killed one
-        new = shop / "hour"
-        batch = new / f"batch=compacted-{uuid4().hex[:12]}"
-        batch.mkdir(parents=True)
-        try:
+        with _new_directory(table) as new:
+            batch = new / _new_batch()
+            batch.mkdir(parents=True)
             rows, count = _rewrite(list(files), batch, target, stop)
-            _check(table, hour, rows, files)
-            sync_directory(batch)
-            sync_directory(new)
+            _check(table, hour.path, rows, files)
             if count >= len(files):
                 return None
-            exchange(new, old)
-            sync_directory(old.parent)
-        finally:
-            shutil.rmtree(shop, ignore_errors=True)
+            _replace(old, new, batch)
     except (OSError, pa.ArrowException) as exc:
         raise TableError(f"{old} cannot be compacted: {exc}") from exc
     return Compacted(len(files), count)
+
+
+def fold_files(table: Path, path: str, fold: Callable[[list[pa.Table]], pa.Table]) -> Compacted:
+    """Write the rows of a day or an hour into one file, and return how many there were and are.
+
+    No other process may write there.
+
+    :param path: the directory, relative to the table
+    :param fold: makes the new rows, which all arrived at the same time
+    :raises TableError: it cannot be done; nothing has changed
+    """
+    old = table / path
+    try:
+        files = _listing(old)
+        schema = united([parquet.read_schema(each) for each in files])
+        rows = [fitted(parquet.ParquetFile(each).read(), schema) for each in files]
+        made = fold(rows)
+        with _new_directory(table) as new:
+            hour = made["seen_at"][0].as_py().astimezone(UTC).hour if len(made) else 0
+            batch = (new if "/" in path else new / f"hour={hour}") / _new_batch()
+            batch.mkdir(parents=True)
+            with open(batch / f"part-00000-{uuid4().hex}.parquet", "wb") as stream:
+                with open_writer(stream, made.schema) as writer:
+                    writer.write_table(made)
+                stream.flush()
+                os.fsync(stream.fileno())
+            before = sum(map(len, rows))
+            _check(table, path, before, files)
+            _replace(old, new, batch)
+    except (OSError, pa.ArrowException) as exc:
+        raise TableError(f"{old} cannot be folded: {exc}") from exc
+    return Compacted(before, len(made))
+
+
+@contextmanager
+def _new_directory(table: Path) -> Iterator[Path]:
+    """A directory beside the table, which may be exchanged with one of its own; the block's end removes it."""
+    shop = workshop(table)
+    shutil.rmtree(shop, ignore_errors=True)  # of a killed one
+    try:
+        yield shop / "hour"
+    finally:
+        shutil.rmtree(shop, ignore_errors=True)
+
+
+def _new_batch() -> str:
+    return f"batch=compacted-{uuid4().hex[:12]}"
+
+
+def _replace(old: Path, new: Path, batch: Path) -> None:
+    """Put a new directory, with its files in ``batch``, in place of an old one."""
+    for each in (batch, *batch.parents):
+        sync_directory(each)
+        if each == new:
+            break
+    exchange(new, old)
+    sync_directory(old.parent)
 
 
 def _has_int96(path: Path) -> bool:
     """Whether times are in the old type, of which the file does not say that they are in UTC."""
     columns = parquet.read_metadata(path).schema
     return any(columns.column(number).physical_type == "INT96" for number in range(len(columns)))
+
+
+def count_files(table: Path, hour: Hour) -> int:
+    """The number of an hour's files."""
+    return len(_listing(table / hour.path))
 
 
 def _listing(directory: Path) -> dict[Path, tuple[int, int]]:
@@ -151,21 +205,18 @@ def _listing(directory: Path) -> dict[Path, tuple[int, int]]:
     return {path: (status.st_size, status.st_mtime_ns) for path in found for status in [path.stat()]}
 
 
-def _check(table: Path, hour: Hour, rows: int, files: dict[Path, tuple[int, int]]) -> None:
+def _check(table: Path, path: str, rows: int, files: dict[Path, tuple[int, int]]) -> None:
     """Raise TableError if the new files must not take the place of the old ones."""
     counted = sum(parquet.read_metadata(path).num_rows for path in files)
     if rows != counted:
-        raise TableError(f"{table / hour.path} has {counted} rows, and {rows} after its compaction: it stays as it is")
-    if _listing(table / hour.path) != files:
-        raise TableError(f"{table / hour.path} was changed during its compaction: it stays as it is")
+        raise TableError(f"{table / path} has {counted} rows, of which {rows} were read: it stays as it is")
+    if _listing(table / path) != files:
+        raise TableError(f"{table / path} was changed during its compaction: it stays as it is")
 
 
 def _rewrite(files: list[Path], directory: Path, target: int, stop: Callable[[], bool]) -> tuple[int, int]:
     """Write files into new ones; returns the numbers of rows and of files."""
-    schema = pa.schema([])
-    for path in files:
-        schema = _union(schema, parquet.read_schema(path))
-    schema = schema.remove_metadata()
+    schema = united([parquet.read_schema(path) for path in files])
     rows = count = 0
     pieces = _pieces(files, schema)
     piece = next(pieces, None)
@@ -196,6 +247,14 @@ def _pieces(files: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
                     waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def united(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """A schema with the columns and fields of all."""
+    found = pa.schema([])
+    for each in schemas:
+        found = _union(found, each)
+    return found.remove_metadata()
 
 
 def _union(one: pa.Schema, other: pa.Schema) -> pa.Schema:

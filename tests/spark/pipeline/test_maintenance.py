@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from gnsq_like.spark.pipeline.maintenance import maintain_options, maintain_tabl
 from gnsq_like.spark.tables.hours import hours_of
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
+from tests.support.files_below import files_below
 from tests.support.pipeline_tables import START, batch, written
 
 #: Near the present time, since the age of files is that of the file system.
@@ -154,10 +156,15 @@ def parquet_pipeline(directory: Path, **maintain: str) -> Pipeline:
     pipeline = Pipeline(location=made.location, source=made.source, maintain=maintain)
     for number in range(4):
         at = START + timedelta(seconds=number * 5)
-        path = Path(made.location, "data", f"date={at:%Y-%m-%d}", f"hour={at.hour}", f"batch=0-{number:06d}")
-        path.mkdir(parents=True)
-        parquet.write_table(dataset_of(number), path / "part-0.parquet")
+        write_file(Path(made.location, "data"), at, number)
     return pipeline
+
+
+def write_file(table: Path, at: datetime, number: int) -> None:
+    """Write a batch of one row."""
+    path = table / f"date={at:%Y-%m-%d}" / f"hour={at.hour}" / f"batch=0-{number:06d}"
+    path.mkdir(parents=True)
+    parquet.write_table(dataset_of(number), path / "part-0.parquet")
 
 
 def dataset_of(number: int) -> Any:
@@ -205,6 +212,18 @@ def test_hours_of_plain_tables_are_deleted_by_age(tmp_path: Path) -> None:
     assert hours_of(pipeline.place("metrics")) == []
 
 
+@pytest.mark.parametrize("what", ["rejected", "archive"])
+def test_hours_of_the_tables_beside_it_are_deleted_by_age(tmp_path: Path, what: str) -> None:
+    pipeline = replace(parquet_pipeline(tmp_path, **{f"keep_{what}": "2d"}), archive=str(tmp_path / "archive"))
+    table = Path(pipeline.place(what).removeprefix("file://"))
+    for number in range(4):
+        write_file(table, START + timedelta(minutes=30 * number), number)
+    lines = list(maintain_tables(pipeline, now=START + timedelta(days=2, hours=1, minutes=1)))
+    assert [line for line in lines if line.startswith(what)] == [f"{what}: 2 hours before 2026-11-21 15:00 deleted"]
+    assert [hour.start.hour for hour in hours_of(pipeline.place(what))] == [15]
+    assert sorted(plain_numbers(pipeline).elements()) == [0, 1, 2, 3]
+
+
 def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
     source = {"topicsPattern": "t.*", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:1"}
     pipeline = Pipeline(
@@ -250,7 +269,7 @@ def test_a_run_does_it_at_leisure(tmp_path: Path) -> None:
 
     def is_done() -> bool:
         leisure.check()
-        return len(list(Path(pipeline.location, "data").rglob("*.parquet"))) == 2
+        return len(files_below(Path(pipeline.location, "data"), ".parquet")) == 2
 
     wait_for(is_done, "the compaction", 60)
     leisure.stop()

@@ -70,6 +70,27 @@ def test_what_came_is_archived_and_replayed_through_another_schema(spark: SparkS
         assert [row.reason for row in rejected] == ["it is not JSON: expecting value"]
 
 
+def test_a_replay_is_repeated_into_a_table_with_commits(spark: SparkSession, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pipeline = pipeline_in(tmp_path, format="delta")
+    write(spark, pipeline, bodies()[:10], bodies()[10:20])
+    into = tmp_path / "again"
+    for _ in range(2):  # a repetition begins with a batch before the last one that the table has
+        replay(pipeline, start=START, end=END, into=str(into), spark=spark)
+        rows = deltalake.DeltaTable(str(into)).to_pyarrow_table()["body"].to_pylist()
+        assert sorted(row["n"] for row in rows) == list(range(20))
+
+
+def test_a_replay_is_another_table_in_a_catalog_too(spark: SparkSession, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    pipeline = pipeline_in(tmp_path, format="iceberg")
+    write(spark, pipeline, bodies()[:20])
+    replay(pipeline, start=START, end=END, into=f"{tmp_path}/again", spark=spark)
+    catalog = catalogs.load_catalog("nsq", type="sql", uri=f"sqlite:///{tmp_path}/out/catalog.db?timeout=60")
+    rows = {name: len(catalog.load_table(f"nsq.{name}").scan().to_arrow()) for name in ("t", "t_again")}
+    assert rows == {"t": 20, "t_again": 20}
+
+
 def test_some_of_them_by_time_and_by_a_condition(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = pipeline_in(tmp_path, schema="")
     write(spark, pipeline, bodies()[:20], bodies()[20:])

@@ -15,6 +15,7 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.report import read_metrics
+from gnsq_like.spark.pipeline.targets import Targets
 from tests.support.daemons import Running, running_nsqd
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ def publish(nsqd: Running, topic: str, bodies: list[bytes], channel: str = "tabl
 
 def numbers(name: str, found: range) -> list[bytes]:
     return [json.dumps({name: number}).encode() for number in found]
+
+
+@pytest.mark.parametrize(("source", "known"), [({"topics": "a,b"}, ["a", "b"]), ({"topicsPattern": "x.*"}, [])])
+def test_a_table_for_each_topic_needs_no_settings_of_topics(source: dict[str, str], known: list[str]) -> None:
+    given = {"channel": "table", "lookupdHttpAddresses": "127.0.0.1:1", **source}
+    pipeline = Pipeline(location="/out", source=given, table_by_topic=True)
+    assert [each.topic for each in Targets(pipeline).known()] == known
 
 
 def table(spark: SparkSession, pipeline: Pipeline, topic: str) -> list[Any]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import PosixStore
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
@@ -189,7 +191,9 @@ def test_available_now_after_a_crash_gets_what_was_in_flight(nsqd: Running, tmp_
     assert engine.bodies() == once(500)
 
 
-def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(nsqd: Running, tmp_path: Path) -> None:
+def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(
+    nsqd: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     publish(nsqd, "fruitless", range(100))
     driver = engine_of(nsqd, tmp_path, "fruitless").driver
     driver.prepare_available_now()
@@ -202,6 +206,31 @@ def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(nsqd: Runnin
         end, batches = dict(following), batches + 1
     # Not forever: other consumers may be taking everything.
     assert batches == 3
+    [message] = caplog.messages
+    assert message.startswith(f"topic fruitless at {nsqd.tcp_address}: ")
+    assert message.endswith("about 100 messages are left for another run")
+
+
+def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: Path) -> None:
+    channel = {"channel_name": "spark", "depth": 5}
+    stats = response(json.dumps({"topics": [{"topic_name": "busy", "channels": [channel]}]}))
+    asked_for_stats = count()
+
+    def answer(asked: Asked) -> bytes:
+        """Two of three questions for the numbers are in vain."""
+        if "/stats" in asked.line and next(asked_for_stats) % 3 < 2:
+            return response("busy", "503 Service Unavailable")
+        return stats
+
+    with scripted(always(answer)) as nsqd:
+        given = {"nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": nsqd.address}
+        driver = Engine(tmp_path, {**source_options([], tmp_path, "busy"), **given}).driver
+        driver.prepare_available_now()
+        planned = driver.latest(driver.initial())
+        assert planned["plan"]["127.0.0.1:1"]["messages"] == 5
+        # It took nothing. Now nsqd does not answer at all, and the run ends.
+        nsqd.stop()
+        assert driver.latest(planned) == planned
 
 
 def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(nsqd: Running, tmp_path: Path) -> None:

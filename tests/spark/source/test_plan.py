@@ -82,7 +82,8 @@ def test_an_available_now_run_plans_no_later_messages() -> None:
 def test_an_nsqd_that_gives_nothing_three_times_in_a_row_is_given_up() -> None:
     outstanding = Outstanding({"a": Depth(100)})
     for taken in (0, 0, 1, 0, 0):
-        outstanding.subtract({"a": taken})
-        assert outstanding
-    outstanding.subtract({"a": 0})
+        assert outstanding.subtract({"a": taken}) == {}
+        assert outstanding.keys == {"a"}
+    assert outstanding.subtract({"a": 0}) == {"a": 99}
     assert not outstanding
+    assert outstanding.keys == set()

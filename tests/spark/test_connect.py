@@ -1,0 +1,154 @@
+"""The source and the sink on Spark Connect, and the example of Spark's declarative pipelines, which run on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gnsq_like import NsqdHTTPClient
+from tests.support.daemons import Running, running_nsqd
+from tests.support.pipeline_killing import running
+from tests.support.spark_connect import connect_environment, connect_python, connect_server
+from tests.support.spark_engine import publish, source_options
+from tests.support.spark_sessions import ROOT
+
+pytestmark = [pytest.mark.spark_long, pytest.mark.timeout(900), pytest.mark.usefixtures("java")]
+
+EXAMPLE = ROOT / "examples" / "spark_declarative"
+COUNT = 2_000
+#: A batch ends when it has what it was to have, or after this, which a busy machine may need for a connection.
+PATIENT = {"msgTimeoutMs": 60_000, "fetchMaxWaitMs": 14_000}
+
+ON_CONNECT = """
+import json, sys
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from gnsq_like.spark import register
+from gnsq_like.spark.pipeline import NotBegun, Pipeline, run_pipeline
+
+remote, place, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+spark = SparkSession.builder.remote(remote).getOrCreate()
+register(spark)
+report = {"session": type(spark).__module__}
+rows = spark.readStream.format("nsq").options(**options).load().selectExpr("cast(body AS string) AS body")
+query = (
+    rows.writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
+    .trigger(availableNow=True).start(f"{place}/rows")
+)
+query.awaitTermination()
+report["lag"] = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+rows = spark.read.parquet(f"{place}/rows")
+report["bodies"] = [row.body for row in rows.collect()]
+sink = {"nsqdTcpAddresses": options["nsqdTcpAddresses"], "topic": "back"}
+rows.write.format("nsq").options(**sink).mode("append").save()
+nsqds = {name: options[name] for name in ("nsqdTcpAddresses", "nsqdHttpAddresses")}
+peek = spark.read.format("nsq").options(**nsqds, topic="back", channel="look").load()
+report["peeked"] = peek.count()
+try:
+    spark.readStream.format("nsq").options(**options, stagingLocatoin="/tmp").load().schema
+except AnalysisException as exc:
+    report["error"] = str(exc)
+try:
+    run_pipeline(Pipeline(location=place, source={**nsqds, "topic": "back", "channel": "table"}), spark=spark)
+except NotBegun as exc:
+    report["refused"] = str(exc)
+with open(f"{place}/report.json", "w") as file:
+    json.dump(report, file)
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def python(java: None) -> str:
+    return connect_python()
+
+
+@pytest.fixture(scope="module")
+def server(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A server's address, and the directory that has its tables."""
+    directory = tmp_path_factory.mktemp("server")
+    with connect_server(directory, python) as remote:
+        yield remote, directory
+
+
+@pytest.fixture
+def nsqd() -> Iterator[Running]:
+    with running_nsqd("process") as nsqd:
+        yield nsqd
+
+
+def run(*command: str, cwd: Path, python: str, status: int = 0) -> str:
+    with running(*command, cwd=cwd, stderr=subprocess.STDOUT, **connect_environment(python)) as process:
+        output, _ = process.communicate()
+    assert process.returncode == status, output[-10_000:]
+    return output
+
+
+def is_empty(client: NsqdHTTPClient, topic: str) -> bool:
+    """Whether all messages of a topic's channel were taken."""
+    [found] = client.stats(topic)["topics"]
+    [channel] = found["channels"]
+    left = (found["depth"], channel["depth"], channel["in_flight_count"], channel["deferred_count"])
+    return not any(left) and bool(found["message_count"] == channel["message_count"])
+
+
+def test_streams_and_batches_on_connect(tmp_path: Path, nsqd: Running, python: str, server: tuple[str, Path]) -> None:
+    remote, _ = server
+    http = publish(nsqd, "connect", range(COUNT))
+    http.create_topic("back")
+    http.create_channel("back", "look")
+    (tmp_path / "program.py").write_text(ON_CONNECT)
+    given = source_options([nsqd], tmp_path, "connect", **PATIENT)
+    options = {name: str(value) for name, value in given.items()}
+    run(python, "program.py", remote, str(tmp_path), json.dumps(options), cwd=tmp_path, python=python)
+    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
+    assert "connect" in report["session"]
+    assert Counter(report["bodies"]) == Counter(map(str, range(COUNT)))
+    assert report["lag"] == {"connect": {nsqd.tcp_address: {"messages": 0, "in_flight": 0}}}
+    assert http.stats("back")["topics"][0]["message_count"] == report["peeked"] == COUNT
+    assert "did you mean stagingLocation" in report["error"] and "Traceback" not in report["error"]
+    assert report["refused"].startswith("a session of Spark Connect cannot run a pipeline")
+
+
+def test_the_declarative_example(tmp_path: Path, nsqd: Running, python: str, server: tuple[str, Path]) -> None:
+    import pyspark
+    from pyarrow import dataset
+
+    remote, directory = server
+    client = NsqdHTTPClient(nsqd.http_address)
+    for topic in ("clicks", "checkouts"):
+        client.create_topic(topic)
+    client.create_channel("clicks", "table")
+    place = tmp_path / "example"
+    shutil.copytree(EXAMPLE, place)
+    spec = (place / "spark-pipeline.yml").read_text()
+    spec = spec.replace("127.0.0.1:4150", nsqd.tcp_address).replace("127.0.0.1:4151", nsqd.http_address)
+    (place / "spark-pipeline.yml").write_text(spec.replace("/tmp/spark_declarative", str(tmp_path)))
+    bodies = [
+        json.dumps({"number": number, "page": ("/", "/cart", "/checkout")[number % 3]}).encode()
+        for number in range(COUNT)
+    ]
+    command = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
+    for half in (bodies[: COUNT // 2], bodies[COUNT // 2 :]):
+        client.multi_publish("clicks", half)
+        # A run may leave messages to the next one, if the machine is busy.
+        while not is_empty(client, "clicks"):
+            run(command, "run", "--remote", remote, cwd=place, python=python)
+    refused = run(command, "run", "--remote", remote, "--full-refresh", "clicks", cwd=place, python=python, status=1)
+    assert "TABLE_NOT_RESETTABLE" in refused
+    tables = directory / "spark-warehouse"
+    clicks = dataset.dataset(tables / "clicks", format="parquet").to_table(columns=["number", "page"])
+    assert sorted(clicks["number"].to_pylist()) == list(range(COUNT))
+    pages = dataset.dataset(tables / "pages", format="parquet").to_table().to_pylist()
+    assert {row["page"]: row["count"] for row in pages} == Counter(clicks["page"].to_pylist())
+    checkouts = client.stats("checkouts")["topics"][0]["message_count"]
+    assert checkouts == clicks["page"].to_pylist().count("/checkout")
