@@ -1,0 +1,278 @@
+"""What more connections cost, and what a start costs: medians of interleaved rounds, in seconds of CPU.
+
+    make growth [GROWTH_ARGS="--only plan"]
+
+``start``: whole commands: an import of gnsq_like, and a first publish; gevent alone for comparison. Bytecode is there,
+as after an installation.
+
+``plan``: an RDY plan for 1,000 connections, the dearest of five situations.
+
+``idle``: a Reader with 1,000 connections on which nothing happens: resident memory beyond that of an empty process, and
+the part of a core that it uses, with places for all of them, and for a fifth.
+
+``nsqds``: consuming and publishing with 64 connections beside one, by the client's CPU time for each message, and by
+the clock.
+
+Every figure is from a process of its own. There is one nsqd, the one on PATH or ``--nsqd``, and each connection uses
+another address of it: all of 127.0.0.0/8 are this machine's. So the nsqd's side is the same with one and with 64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from _nsqd import CHANNEL, Nsqd, running_nsqd
+
+NSQDS = 64
+#: Greenlets that publish one message at a time.
+PUBLISHERS = 100
+_BODY = b"x" * 100
+_PATIENCE = 300.0
+
+#: The limits of the project, by the figure's name: at most that, or at least where the number is negative.
+LIMITS = {
+    "import, ms": 60.0,
+    "first publish, ms": 120.0,
+    "plan, ms": 3.0,
+    "idle, MB": 60.0,
+    "idle, % of a core": 1.0,
+    "consuming, 64 by 1": -0.8,
+    "publishing, 64 by 1": -0.8,
+}
+
+COMMANDS = {
+    "an empty command, ms": "pass",
+    "gevent alone, ms": "import gevent.socket; gevent.get_hub()",
+    "import, ms": "import gnsq_like",
+    "first publish, ms": """
+import sys
+from gnsq_like import Producer
+with Producer(sys.argv[1]) as producer:
+    producer.publish("first", b"x")
+""",
+}
+
+
+def addresses(nsqd_address: str, count: int) -> list[str]:
+    """So many addresses of one nsqd, which listens on all of this machine's."""
+    port = nsqd_address.rpartition(":")[2]
+    return [f"127.1.{number // 250}.{number % 250 + 1}:{port}" for number in range(count)]
+
+
+# --- what runs in processes of its own: each prints its figures as JSON
+
+
+def plan_child(connections: str) -> dict[str, float]:
+    """A Reader's usual cases; the dearest is the figure."""
+    from gnsq_like.policy.charge import Charge, Settings
+    from gnsq_like.policy.rdy import Mode, plan
+
+    settings, rng = Settings(), random.Random(1)
+    dearest = 0.0
+    for busy, max_in_flight in ((1000, 2500), (500, 2500), (100, 5000), (10, 200), (1, 1000)):
+        charges = [Charge(number, 0.0, settings) for number in range(int(connections))]
+        now = 0.0
+        for _ in range(200):
+            now += 0.01
+            made = plan(
+                charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=settings, draw=rng.random
+            )
+            for key, rdy in made.changes:
+                assert isinstance(key, int)
+                charges[key].sent(rdy, now)
+            for charge in charges[:busy]:
+                if charge.rdy and not charge.in_flight:
+                    charge.received(1, now)
+        count = 50
+        began = time.process_time()
+        for _ in range(count):
+            plan(charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=settings, draw=rng.random)
+        dearest = max(dearest, (time.process_time() - began) / count)
+    return {"plan, ms": 1000 * dearest}
+
+
+def idle_child(address: str, connections: str, places: str, seconds: str) -> dict[str, float]:
+    empty = _resident()
+    import gevent
+
+    from gnsq_like import Reader
+
+    with Reader(
+        "idle",
+        CHANNEL,
+        lambda message: None,
+        nsqd_tcp_addresses=addresses(address, int(connections)),
+        max_in_flight=int(places),
+    ) as reader:
+        while len(reader.stats()["connections"]) < int(connections):
+            gevent.sleep(0.1)
+        gevent.sleep(float(seconds) / 2)  # until each had its first turn
+        used, began = time.process_time(), time.monotonic()
+        gevent.sleep(float(seconds))
+        part = (time.process_time() - used) / (time.monotonic() - began)
+        memory = _resident() - empty
+    return {"MB": memory, "%": 100 * part}
+
+
+def consume_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
+    from gevent.event import Event
+
+    from gnsq_like import Reader
+
+    seen, first, last = 0, int(messages) // 10, int(messages)
+    cpu = clock = 0.0
+    done = Event()
+
+    def handle(_message: Any) -> None:
+        nonlocal seen, cpu, clock
+        seen += 1
+        if seen == first:
+            cpu, clock = time.process_time(), time.monotonic()
+        elif seen == last:
+            cpu, clock = time.process_time() - cpu, time.monotonic() - clock
+            done.set()
+
+    with Reader(topic, CHANNEL, handle, nsqd_tcp_addresses=addresses(address, int(nsqds)), max_in_flight=2500):
+        done.wait()
+    return {"us": 1e6 * cpu / (last - first), "rate": (last - first) / clock}
+
+
+def publish_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
+    import gevent
+
+    from gnsq_like import Producer
+
+    with Producer(addresses(address, int(nsqds))) as producer:
+
+        def publish(count: int) -> None:
+            for _ in range(count):
+                producer.publish(topic, _BODY)
+
+        published = int(messages) // 4
+        for count in (published // 10, published):
+            cpu, clock = time.process_time(), time.monotonic()
+            gevent.joinall([gevent.spawn(publish, count // PUBLISHERS) for _ in range(PUBLISHERS)], raise_error=True)
+            cpu, clock = time.process_time() - cpu, time.monotonic() - clock
+    return {"us": 1e6 * cpu / published, "rate": published / clock}
+
+
+CHILDREN: dict[str, Callable[..., dict[str, float]]] = {
+    "plan": plan_child,
+    "idle": idle_child,
+    "consume": consume_child,
+    "publish": publish_child,
+}
+
+
+def _resident() -> float:
+    """MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+# --- the rounds
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _child(name: str, *arguments: object) -> dict[str, float]:
+    words = [sys.executable, __file__, "--child", name, *map(str, arguments)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=_PATIENCE, env=_environment())
+    return dict(json.loads(done.stdout))
+
+
+def _command(source: str, *arguments: str) -> float:
+    """Milliseconds of CPU of a whole command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", source, *arguments], check=True, timeout=_PATIENCE, env=_environment())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def start(nsqd: Nsqd, _name: str, _given: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    for name, source in COMMANDS.items():
+        yield name, statistics.median(_command(source, nsqd.tcp_address) for _ in range(5))
+
+
+def plan(_nsqd: Nsqd, _name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    yield from _child("plan", given.connections).items()
+
+
+def idle(nsqd: Nsqd, _name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    found = _child("idle", nsqd.tcp_address, given.connections, 2 * given.connections, given.seconds)
+    yield "idle, MB", found["MB"]
+    yield "idle, % of a core", found["%"]
+    few = _child("idle", nsqd.tcp_address, given.connections, given.connections // 5, given.seconds)
+    yield "idle, a fifth, %", few["%"]
+
+
+def nsqds(nsqd: Nsqd, name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    for what, kind in (("consuming", "consume"), ("publishing", "publish")):
+        spent, rates = {}, {}
+        for count in (1, NSQDS):
+            topic = f"{name}-{kind}-{count}"
+            nsqd.make_topic(topic)
+            if kind == "consume":
+                nsqd.fill(topic, [_BODY] * (given.messages + 10_000))
+            found = _child(kind, nsqd.tcp_address, count, topic, given.messages)
+            nsqd.delete_topic(topic)
+            spent[count], rates[count] = found["us"], found["rate"]
+            yield f"{what}, {count}, us", spent[count]
+        yield f"{what}, {NSQDS} by 1", spent[1] / spent[NSQDS]
+        yield f"{what}, by the clock", rates[NSQDS] / rates[1]
+
+
+PARTS = {"start": start, "plan": plan, "idle": idle, "nsqds": nsqds}
+
+
+def table(figures: dict[str, list[float]]) -> str:
+    lines = [f"{'':<24}{'median':>10}{'least':>10}{'most':>10}{'limit':>10}"]
+    for name, values in figures.items():
+        limit = LIMITS.get(name)
+        lines.append(
+            f"{name:<24}{statistics.median(values):>10.3g}{min(values):>10.3g}{max(values):>10.3g}"
+            + ("" if limit is None else f"{abs(limit):>10g}")
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nsqd", default="nsqd", help="the nsqd to start (default: the one on PATH)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for which a Reader is idle (default: %(default)s)")
+    parser.add_argument("--connections", type=int, default=1000, help="idle ones (default: %(default)s)")
+    parser.add_argument("--messages", type=int, default=200_000, help="of a consuming run (default: %(default)s)")
+    parser.add_argument("--only", action="append", choices=PARTS, help="may be repeated")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * given.connections)), hard))
+    if given.child:
+        print(json.dumps(CHILDREN[given.child[0]](*given.child[1:])))
+        return
+    figures: dict[str, list[float]] = {}
+    with running_nsqd(given.nsqd, 2 * given.messages + 100_000, "--tcp-address=0.0.0.0:0") as started:
+        nsqd = Nsqd(addresses(started.tcp_address, 1)[0], started.http_address, started.pid)
+        for number in range(given.rounds):
+            for part in given.only or PARTS:
+                for name, value in PARTS[part](nsqd, f"growth-{number}", given):
+                    figures.setdefault(name, []).append(value)
+            print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
+    print(table(figures))
+
+
+if __name__ == "__main__":
+    main()
