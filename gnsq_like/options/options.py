@@ -7,9 +7,9 @@ maxima are nsqd's flags, and nsqd's own error is reported (docs/internals 1.3). 
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from socket import gethostname
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gnsq_like._version import __version__
@@ -27,7 +27,7 @@ DEFAULT_OUTPUT_BUFFER_SIZE = 65536
 
 
 def _host_name() -> str:
-    return platform.node() or "localhost"
+    return gethostname() or "localhost"
 
 
 def _short_host_name() -> str:

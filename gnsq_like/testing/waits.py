@@ -10,8 +10,8 @@ from gnsq_like.runtime.hub_calls import sleep
 
 T = TypeVar("T")
 
-#: Seconds to wait for a condition, unless told otherwise.
-TIMEOUT = 5.0
+#: Default timeout in seconds. It only limits how long a failing test hangs, so it leaves time for busy machines.
+TIMEOUT = 30.0
 #: Seconds between two looks.
 INTERVAL = 0.01
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.here:
         _fuzz(given.here, given.runs, given.seconds)
+    from tests.fuzz.streams import SCRATCH
     from tests.fuzz.targets import TARGETS
 
     if unknown := set(given.targets) - TARGETS.keys():
@@ -37,9 +39,11 @@ def main() -> int:
     for name in given.targets or TARGETS:
         print(f"== {name}", flush=True)
         limits = [f"--runs={given.runs}", f"--seconds={given.seconds}"]
-        # libFuzzer ends its process.
-        if subprocess.run([sys.executable, "-m", "tests.fuzz", f"--here={name}", *limits]).returncode:
-            failed.append(name)
+        # libFuzzer ends its process at once: what that leaves behind is removed here.
+        with tempfile.TemporaryDirectory(prefix="gnsq_like-fuzz-", dir=SCRATCH) as scratch:
+            command = [sys.executable, "-m", "tests.fuzz", f"--here={name}", *limits]
+            if subprocess.run(command, env={**os.environ, "TMPDIR": scratch}).returncode:
+                failed.append(name)
     print(f"failed: {', '.join(failed)}" if failed else "nothing failed")
     return 1 if failed else 0
 
@@ -49,20 +53,20 @@ def _fuzz(name: str, runs: int, seconds: int) -> None:
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["gnsq_like"]):
         from tests.fuzz.targets import CORPUS, TARGETS
-    logging.getLogger().addHandler(logging.NullHandler())  # otherwise each input's warnings are printed
-    with tempfile.TemporaryDirectory() as found:
-        flags = [
-            f"-runs={runs}",
-            f"-max_total_time={seconds}",
-            f"-timeout={_TIMEOUT}",
-            f"-rss_limit_mb={_MEMORY}",
-            f"-artifact_prefix={name}-",
-            "-max_len=4096",
-            "-print_final_stats=1",
-            "-verbosity=1",
-        ]
-        atheris.Setup([sys.argv[0], *flags, found, str(CORPUS / name)], TARGETS[name])
-        atheris.Fuzz()
+    logging.disable(logging.WARNING)  # nearly every input causes some; errors reach the targets' own handlers
+    logging.getLogger().addHandler(logging.NullHandler())
+    flags = [
+        f"-runs={runs}",
+        f"-max_total_time={seconds}",
+        f"-timeout={_TIMEOUT}",
+        f"-rss_limit_mb={_MEMORY}",
+        f"-artifact_prefix={name}-",
+        "-max_len=4096",
+        "-print_final_stats=1",
+        "-verbosity=1",
+    ]
+    atheris.Setup([sys.argv[0], *flags, tempfile.mkdtemp(), str(CORPUS / name)], TARGETS[name])
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""What the targets of fuzzing have in common: inputs cut into pieces, and a socket without a connection."""
+"""What the targets of fuzzing have in common: inputs cut into pieces, a socket without a connection, and where files
+go."""
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 
+#: Directories are made here: in memory, where files take less time.
+SCRATCH = os.environ.get("TMPDIR") or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
 #: Each costs as much as a whole input: with all of an input in single bytes, few inputs could be tried.
 _MOST_PIECES = 32
 
