@@ -24,12 +24,20 @@ FILES = sorted(set(re.findall(r"``([\w/]+\.py)``", PAGE)))
 GROUPS = {"leaves": LEAVES, "outer rooms": OUTER, "I/O": PURE}
 
 
+#: What may be ``Class.member`` on the page.
+DOTTED = set(re.findall(r"``(\w+)\.(\w+)(?:\(\))?``", PAGE))
+
+
 def members() -> dict[str, set[str]]:
-    """For each class of the package: its methods, properties and attributes."""
+    """For each class of the package that the page may name: its methods, properties and attributes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
+    wanted = {name for name, _ in DOTTED}
     for path in PACKAGE.rglob("*.py"):
-        for each in ast.walk(ast.parse(path.read_text())):
-            if isinstance(each, ast.ClassDef):
+        text = path.read_text()
+        if wanted.isdisjoint(re.findall(r"^ *class (\w+)", text, re.MULTILINE)):
+            continue
+        for each in ast.walk(ast.parse(text)):
+            if isinstance(each, ast.ClassDef) and each.name in wanted:
                 found[each.name] |= {node.name for node in ast.walk(each) if isinstance(node, ast.FunctionDef)}
                 found[each.name] |= {node.attr for node in ast.walk(each) if isinstance(node, ast.Attribute)}
     return found
@@ -37,7 +45,7 @@ def members() -> dict[str, set[str]]:
 
 MEMBERS = members()
 #: ``Class.member``, wherever it is named.
-NAMED = sorted({(one, two) for one, two in re.findall(r"``(\w+)\.(\w+)(?:\(\))?``", PAGE) if one in MEMBERS})
+NAMED = sorted((one, two) for one, two in DOTTED if one in MEMBERS)
 
 
 def names(cell: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
 from tests.support.daemons import wait_for
-from tests.support.pages import GUIDES, blocks, page
+from tests.support.pages import GUIDES, blocks, page, replaced
 from tests.support.scripts import ROOT
 
 PAGES = ("reader.rst", "producer.rst", "logging.rst", *GUIDES)
@@ -55,14 +55,13 @@ def test_a_block_runs(name: str, number: int, tmp_path: Path) -> None:
         running_nsqlookupd() as lookupd,
         running_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
     ):
-        text = program(name, number)
-        for written, meant in {
+        meant = {
             "127.0.0.1:4150": nsqd.tcp_address,
             "127.0.0.1:4161": lookupd.http_address,
             "127.0.0.1:8001": "127.0.0.1:0",
             "/var/lib/clicks": str(tmp_path),
-        }.items():
-            text = text.replace(written, meant)
+        }
+        text = replaced(program(name, number), meant)
         (tmp_path / "program.py").write_text(SIGINT_WORKS + text)
         for topic in ("clicks", "views", "event.login"):
             nsqd.publish(topic, BODY)

@@ -16,7 +16,7 @@ import pytest
 
 from gnsq_like.cli.app import COMMANDS
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
-from tests.support.pages import DOCS, GUIDES, blocks, page
+from tests.support.pages import DOCS, GUIDES, blocks, page, replaced
 from tests.support.scripts import ROOT, run_beside
 
 #: Seconds; for a process to start on a busy machine and do what it is to do.
@@ -61,7 +61,8 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
         for block in blocks(page("tutorial.rst")):
             name = re.match(r"# (\w+\.py)\n", block)
             assert name
-            text = block.replace("127.0.0.1:4150", nsqd.tcp_address).replace("127.0.0.1:4161", lookupd.http_address)
+            meant = {"127.0.0.1:4150": nsqd.tcp_address, "127.0.0.1:4161": lookupd.http_address}
+            text = replaced(block, meant)
             (tmp_path / name[1]).write_text(text)
         yield Steps(tmp_path, nsqd)
 

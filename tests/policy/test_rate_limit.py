@@ -40,6 +40,32 @@ def test_another_rate_begins_with_the_tokens_that_there_are():
     assert limit.tokens(0.6) == pytest.approx(13)
 
 
+def test_raises_are_spread_evenly_over_the_second():
+    """Not one after the other until the commands of a second have been used."""
+    limit, times = RateLimit(1000, 0.0), [0.0]
+    for _ in range(30):
+        limit.sent(True, times[-1])
+        limit.sent(False, times[-1] + 0.01)
+        times.append(limit.next_raise_at(0, times[-1] + 0.01))
+    assert {round(later - earlier, 6) for earlier, later in zip(times, times[1:], strict=False)} == {round(2 / 18, 6)}
+
+
+def test_turns_are_long_while_no_connection_has_traffic():
+    """With two connections for one seat, each has its turn within half of low_rdy_idle_timeout."""
+    settings = Settings()
+    holder, other = (Charge(key, 0.0, settings) for key in "ab")
+    other.sent(1, 0.0)
+    other.sent(0, 1.0)
+    holder.sent(1, 1.0)
+
+    def ask(now):
+        limit = RateLimit(1000, 0.0)
+        return plan_limited([holder, other], limit, max_in_flight=1, now=now, settings=settings, draw=random.random)
+
+    assert (ask(3.4).changes, ask(3.4).next_at) == ([], 3.5)
+    assert ask(3.5).changes == [("a", 0)]
+
+
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 5)), max_size=12), st.floats(0.1, 1000))
 def test_no_more_are_taken_in_any_time_than_rate_and_burst_allow(steps, rate):
     limit, now, taken = RateLimit(rate, 0.0), 0.0, []

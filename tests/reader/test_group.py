@@ -33,6 +33,7 @@ def test_a_block_starts_all_and_stops_all() -> None:
             *(reader_of(nsqd, name, lambda message: bodies.append((message.channel, message.body))) for name in "ab")
         )
         assert group.stats()["state"] == "new"
+        assert repr(group) == "<ReaderGroup new {!r}, {!r}>".format(*group.readers)
         with group:
             wait_for(lambda: connected(group))
             producer.publish("t", b"x")

@@ -73,12 +73,17 @@ def test_no_more_messages_and_commands_than_allowed(kind: Any, rate: int, nsqds:
     assert most_within(commands, 0.9) <= 20
 
 
-def test_nothing_waits_here_for_its_token(nsqd: ScriptedNsqd) -> None:
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [(Message.finish, b"FIN " + ID % 1), (lambda message: message.requeue(0, backoff=False), b"REQ " + ID % 1 + b" 0")],
+    ids=["finish", "requeue"],
+)
+def test_nothing_waits_here_for_its_token(nsqd: ScriptedNsqd, answer: Any, line: bytes) -> None:
     """nsqd may send only what has a token: RDY 0 leaves before the answer that would bring another message."""
-    with reading([nsqd], rate_limit=0.001, max_in_flight=5):
+    with reading([nsqd], answer, rate_limit=0.001, max_in_flight=5):
         peer = serve(nsqd)
         peer.messages(ID % 1)
-        assert until(peer, b"FIN") == [b"RDY 0", b"FIN " + ID % 1]
+        assert [peer.line(), peer.line()] == [b"RDY 0", line]
         gevent.spawn(answer_cls, peer)
 
 
@@ -90,6 +95,7 @@ def test_the_limit_may_be_changed_and_taken_away(nsqd: ScriptedNsqd) -> None:
         until(peer, b"RDY 1")
         peer.messages(ID % 1)
         wait_for(lambda: gate.inside == 1)
+        assert not reader.is_starved  # the next message needs time, and no answer
         assert reader.rate_limit == 0.001
         reader.rate_limit = 1000
         until(peer, b"RDY 5")
@@ -122,4 +128,16 @@ def test_a_backlog_that_fails_backs_off_within_the_limit(nsqd: ScriptedNsqd) -> 
         peer.messages(ID % 1, attempts=2)
         until(peer, b"FIN")
         wait_for(lambda: reader.stats()["backoff_level"] == 0)
+        gevent.spawn(answer_cls, peer)
+
+
+def test_with_a_limit_it_is_starved_when_the_window_is_full(nsqd: ScriptedNsqd) -> None:
+    gate = Gate()
+    with reading([nsqd], gate, max_in_flight=2, rate_limit=1000, adaptive_rdy=False) as reader:
+        peer = serve(nsqd)
+        assert not reader.is_starved
+        peer.messages(ID % 0, ID % 1)
+        wait_for(lambda: reader.is_starved)
+        gate.open.set()
+        wait_for(lambda: not reader.is_starved)
         gevent.spawn(answer_cls, peer)

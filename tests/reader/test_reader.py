@@ -282,7 +282,7 @@ def test_refusals_are_hopeless_only_when_all_is_known():
     with scripted_nsqd() as bad, scripted_nsqd() as good, Lookupd() as fast, Lookupd() as slow:
         fast.nsqds = [bad, good]
         release = Event()
-        slow.answer = lambda *call: (release.wait(), slow.lookup(*call))[1]
+        slow.answer_after(release)
         reader = Reader("t", "c", print, lookupd_http_addresses=[fast.address, slow.address], **FAST)
         with reader:
             peer = bad.accept()

@@ -68,7 +68,7 @@ def test_a_stop_without_time_still_gives_back_what_nsqd_sent_before_it_saw_cls(n
     reader.start()
     peer = serve(nsqd)
     stopping = gevent.spawn(reader.stop, 0)
-    assert (peer.line(), peer.line()) == (b"RDY 0", b"CLS")
+    assert until(peer, b"CLS")[-2:] == [b"RDY 0", b"CLS"]
     peer.messages(ID % 1)
     peer.send(CLOSE_WAIT)
     assert peer.line() == b"REQ " + ID % 1 + b" 0"
@@ -312,7 +312,7 @@ def test_nothing_is_left_running_after_a_stop(nsqd):
 
     with Lookupd() as lookupd, scripted_nsqd() as mute, Lookupd() as mute_lookupd:
         release = Event()
-        mute_lookupd.answer = lambda *call: release.wait()
+        mute_lookupd.answer_after(release)
         lookupd.nsqds = [nsqd, mute]
         before, threads = running(), living_threads()
         reader = Reader(
