@@ -235,8 +235,10 @@ class Worker:
             if kind == "start":
                 self._shares = command["shares"]
                 self._decided.set()
-            elif kind == "share" and self._group is not None and not self._is_stopping:
-                self._share(command["shares"])
+            elif kind == "share":
+                self._shares = command["shares"]
+                if self._group is not None and not self._is_stopping:
+                    self._share(self._shares)
             elif kind == "stop":
                 self._stop(command["timeout"])
             elif kind == "stacks":
