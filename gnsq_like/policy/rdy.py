@@ -8,11 +8,11 @@ The plan distributes the *limit*: max_in_flight minus the messages of overdue ha
 connections still hold. nsqd does not count an overdue message as in flight, so its connection gets a share like any
 other; at RDY 0 it would be cut off until the handler ends.
 
-`plan` has three steps: *goals* (what each connection should have), *decreases* (sent immediately), *increases*
-(towards the goals, as far as the charges leave room). Goals are equal shares of the limit, if it suffices for one
-each. Otherwise, and while backoff tests with one message, connections take turns (*seats*) with RDY 1. The turn of
-an idle holder ends quickly while any connection has traffic (or may have: some had no turn yet), that of a busy one
-after low_rdy_timeout. The seat goes to the connection that has waited longest, once the previous holder has settled.
+`plan` has three steps: *goals* (what each connection should have), *decreases* (sent immediately), *increases* (towards
+the goals, as far as the charges leave room). Goals are equal shares of the limit, if it suffices for one each.
+Otherwise, and while backoff tests with one message, connections take turns (*seats*) with RDY 1. The turn of an
+idle holder ends quickly while any connection has traffic (or may have: some had no turn yet), that of a busy one after
+low_rdy_timeout. The seat goes to the connection that has waited longest, once the previous holder has settled.
 
 A Reader of several topics shares the limit equally among its busy topics, and the part of each equally among that
 topic's connections. But no connection gets nothing for that, so a topic of many connections may have more than its
@@ -20,9 +20,10 @@ part. With fewer seats than connections the topics have equally many seats, or t
 that tests, a single connection has RDY 1, and takes its turns among the others.
 
 A connection that delivered nothing for long, or nothing yet, is *silent*. While others are busy, the silent ones take
-turns on a few seats (see `turns`), and the busy ones share the rest. One message makes a silent connection a busy one.
-A busy connection is *hungry* if all of its RDY was in flight lately. While none is, the silent ones have more seats,
-one each if possible: that costs no commands, and their first messages come at once.
+turns on a few seats (see `turns`), and the busy ones share the rest. While none is busy and there are fewer places than
+connections, all places are such seats, whatever the topic, so that this state costs no plans. One message makes a
+silent connection a busy one. A busy connection is *hungry* if all of its RDY was in flight lately. While none is, the
+silent ones have more seats, one each if possible: that costs no commands, and their first messages come at once.
 
 A turn costs two RDY commands, and an nsqd gets those of all Readers. So there are only so many turns a second
 (`Settings.turns`), except first ones.
@@ -140,9 +141,13 @@ def _distribute(board: Board, charges: Sequence[Charge]) -> None:
     silent: list[Charge] = []
     for charge in charges:
         (silent if charge.is_silent(now) else busy).append(charge)
-    seats, shared = _silent_seats(board, silent, busy) if busy else (0, False)
+    seats, shared = 0, False
+    if busy:
+        seats, shared = _silent_seats(board, silent, busy)
+    elif len(silent) > board.limit and not board.probes:
+        seats = board.limit
     if seats:
-        turns = _rotate(board, silent, seats, shared)
+        turns = _rotate(board, silent, seats, shared=shared, alone=not busy)
         _serve(board, busy, board.limit - seats)
         if board.room >= seats - turns.occupied:
             board.plan.turns = turns
@@ -195,10 +200,10 @@ def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]
     return 0, True
 
 
-def _rotate(board: Board, silent: Sequence[Charge], seats: int, shared: bool) -> SilentTurns:
+def _rotate(board: Board, silent: Sequence[Charge], seats: int, *, shared: bool, alone: bool) -> SilentTurns:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
-    turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw)
+    turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone)
     for charge, rdy in turns.tick(board.now, board.room):
         board.grant(charge, rdy)
     return turns

@@ -1,12 +1,15 @@
-"""Turns of silent connections while others are busy.
+"""Turns of silent connections, while others are busy or because there are fewer places than connections.
 
 A silent connection has delivered nothing for long, or nothing yet (see `charge`). nsqd answers RDY 1 with a message at
 once if it has one, so a few round trips show whether a connection has become busy. While others are busy, the silent
 ones therefore need only a few *seats*: RDY 1 for a turn of 25 ms or more, the longest waiting next. Turns are longer
-where the seats suffice for more of them a second than there should be.
+where the seats suffice for more of them a second than there should be. While no connection is busy, all places are
+seats, and turns are as long as a turn for each within half of low_rdy_idle_timeout allows.
 
-The plan makes a `SilentTurns` from the charges, and the Reader calls `tick` when a turn ends. A tick looks only at the
-few connections on seats, so that a thousand silent connections cost next to nothing. Every new plan replaces it.
+The plan makes a `SilentTurns` from the charges, and the Reader calls `tick` when turns end. A tick looks only at the
+connections on seats, so that a thousand silent connections cost next to nothing; where these are many because no
+connection is busy, it moves several turns. Every new plan replaces it, as the one for a silent connection's first
+message does.
 """
 
 from __future__ import annotations
@@ -16,6 +19,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gnsq_like.policy.charge import NEVER, Charge, Settings
+
+#: While no connection is busy, turns that end within this part of a turn end together ...
+TOGETHER = 0.05
+#: ... or within these seconds, if that is less.
+TOGETHER_LONGEST = 0.05
 
 
 def count_seats(silent: Sequence[Charge], most: int, settings: Settings, now: float) -> int:
@@ -38,16 +46,27 @@ class SilentTurns:
 
     :param shared: whether busy connections use the seat too: a turn then ends in any case, and each connection has one
         in a round at most
+    :param alone: whether no connection is busy
     """
 
     def __init__(
-        self, charges: Sequence[Charge], seats: int, *, shared: bool, now: float, draw: Callable[[], float]
+        self,
+        charges: Sequence[Charge],
+        seats: int,
+        *,
+        shared: bool,
+        now: float,
+        draw: Callable[[], float],
+        alone: bool = False,
     ) -> None:
         self._seats = seats
         self._shared = shared
         self._count = len(charges)
-        #: seconds that a turn and its settling time take at least, unless a connection waits for its first turn
-        self._pace = seats / charges[0].settings.turns(len(charges)) if charges and not shared else 0.0
+        #: seconds that a turn and its settling time take, or as long as they need if that is longer; not while a
+        #: connection waits for its first turn
+        self._pace = charges[0].settings.pace(len(charges), seats, alone=alone) if charges and not shared else 0.0
+        #: seconds between two ticks at least, then
+        self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
         #: (end of the turn, charge), the earliest first
         self._holders: list[tuple[float, Charge]]
         #: (time at which the seat is free, charge)
@@ -89,9 +108,15 @@ class SilentTurns:
     def _ends(self, charge: Charge, began: float) -> float:
         settings, round_trip = charge.settings, charge.round_trip
         lasts = settings.silent(round_trip)
-        if not (self._waiting and self._waiting[0].turn_at == NEVER):
-            lasts = max(lasts, self._pace - settings.settling(round_trip))
+        if not self._is_hurried:
+            # Its end may wait for a tick, and so may the next one's beginning.
+            lasts = max(lasts, self._pace - settings.settling(round_trip) - 2 * self._between)
         return began + lasts
+
+    @property
+    def _is_hurried(self) -> bool:
+        """Whether a connection waits for its first turn."""
+        return bool(self._waiting) and self._waiting[0].turn_at == NEVER
 
     def _leave(self, now: float) -> list[tuple[Charge, int]]:
         """Those whose turns are over, as far as others wait; more if there are fewer seats than before."""
@@ -107,8 +132,12 @@ class SilentTurns:
         return [(charge, 0) for _, charge in gone]
 
     def next_at(self, now: float) -> float | None:
-        """When to call `tick` again; None if none waits, or if the busy ones may have the seat: plan again then."""
+        """When to call `tick` again, after that of `now`.
+
+        None if none waits, or if the busy ones may have the seat: plan again then.
+        """
         times = [at for at, _ in self._settling]
         if self._waiting or self._settling or self._shared:
             times += [end for end, _ in self._holders if end > now]
-        return min((at for at in times if at > now), default=None)
+        at = min((at for at in times if at > now), default=None)
+        return at if at is None or self._is_hurried else max(at, now + self._between)

@@ -4,6 +4,8 @@ plan by itself in all of them; test_backoff_scenarios.py has those with backoff.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -315,6 +317,43 @@ def test_many_silent_connections_cost_few_commands() -> None:
     assert scene.reader.plans - plans < 10
     assert (scene.reader.rdys_sent - sent) / 4.0 < 2.1 * Settings().turns(300)
     assert all(each.nsqd.rdy_log for each in scene.reader.connections)
+
+
+@pytest.mark.parametrize(
+    ("nsqds", "max_in_flight", "ticks_a_second"), [(1000, 200, 20), (300, 10, 120), (300, 30, 40), (40, 1, 19)]
+)
+def test_idle_connections_with_too_few_places_cost_no_plans(
+    nsqds: int, max_in_flight: int, ticks_a_second: float
+) -> None:
+    scene = Scene(0, max_in_flight)
+    scene.reader.checked = False  # checked plans of a thousand connections take long
+    for n in range(nsqds):
+        scene.reader.connect(Nsqd(scene.clock, f"n{n}"))
+        scene.clock.run(0.001)
+    scene.clock.run(15.0)
+    plans, ticks, sent = scene.reader.plans, scene.reader.ticks, scene.reader.rdys_sent
+    scene.clock.run(10.0)
+    assert scene.reader.plans == plans
+    assert scene.reader.ticks - ticks <= 10.0 * ticks_a_second
+    assert scene.reader.rdys_sent - sent <= 10.0 * 1.15 * 2 * nsqds / 5.0
+    turns = [[at for at, rdy in each.nsqd.rdy_log if rdy] for each in scene.reader.connections]
+    assert all(later - earlier <= 5.0 for times in turns for earlier, later in pairwise(times[-3:]))
+    assert all(scene.clock.now - times[-1] <= 5.0 for times in turns)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_message_ends_the_slow_turns_at_once(seed: int) -> None:
+    """Its connection has its share after the settling time, and the others have their short turns."""
+    scene = Scene(40, 20, seconds=0.05, seed=seed)
+    scene.clock.run(20.0 + seed)
+    holder = next(each for each in scene.connections if each.charge.rdy)
+    waiting = min((each for each in scene.connections if not each.charge.rdy), key=lambda each: each.charge.turn_at)
+    keep_busy(scene, holder.nsqd)
+    scene.clock.run(SOON)
+    assert holder.nsqd.rdy >= 17
+    waiting.nsqd.publish()
+    scene.clock.run(0.8)
+    assert waiting.nsqd.finished_count == 1
 
 
 @examples(3)
