@@ -141,6 +141,37 @@ def run(
         raise SystemExit(THRESHOLD_STATUS)
 
 
+@pipeline.command(short_help="Serve the live page of a pipeline, also between its runs.")
+@_CONFIG
+@click.option(
+    "--http-address", metavar="ADDRESS", required=True, help="Where to serve: another address than that of the runs."
+)
+def serve(path: str, http_address: str) -> None:
+    """Serve the live page, /metrics, /healthz and /status of a pipeline until Ctrl-C or SIGTERM, whether or not a run
+    is under way. For runs with --available-now, whose own pages end with them. Does not need Java; changes nothing.
+
+    \b
+    Exit status:
+      2    wrong configuration, or the address cannot be used
+      130  ended by Ctrl-C or SIGTERM
+    """
+    with _sentences(), _stop_signals() as stopped:
+        from gnsq_like.spark.pipeline import load_pipeline
+        from gnsq_like.spark.pipeline.serving import serve_pipeline
+
+        loaded = load_pipeline(path)
+        # The same check as of a run's.
+        address = replace(loaded, watch={**loaded.watch, "http_address": http_address}).watch_options.http_address
+        serve_pipeline(
+            loaded,
+            address,
+            stop=lambda: bool(stopped),
+            on_address=lambda where: click.echo(f"Watch {loaded.title} at http://{where}/"),
+        )
+    click.echo(f"Ended by {stopped[0]}.", err=True)
+    raise SystemExit(INTERRUPTED_STATUS)
+
+
 @pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")
 @_CONFIG
 @click.option(

@@ -144,8 +144,8 @@ def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Runn
 @pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("master", ["local[2]", "standalone"])
 def test_the_command_on_a_master(tmp_path: Path, bare_python: str, nsqd: Running, master: str) -> None:
-    fill(nsqd, COUNT)
-    config = write_config(nsqd, tmp_path, COUNT // 2)
+    fill([nsqd], COUNT)
+    config = write_config([nsqd], tmp_path, COUNT // 2)
     with ExitStack() as stack:
         if master == "standalone":
             master = stack.enter_context(standalone(tmp_path, workers=2))
@@ -154,4 +154,4 @@ def test_the_command_on_a_master(tmp_path: Path, bare_python: str, nsqd: Running
         with running(*command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python) as process:
             output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output[-10_000:]
-    check(read(nsqd, tmp_path), COUNT)
+    check(read([nsqd], tmp_path), COUNT)

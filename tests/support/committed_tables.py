@@ -60,19 +60,34 @@ def read(kind: Kind, directory: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in {"date", "hour"}} for row in rows]
 
 
+def kind_of(format: str) -> Kind | None:
+    """The format of a pipeline, if its tables have atomic commits."""
+    return next((each for each in KINDS if each == format), None)
+
+
 def read_columns(kind: Kind, directory: Path, *columns: str, window: str = "") -> pa.Table:
-    """These columns of the table, or of a window's, by the library of the format."""
+    """These columns of the table, or of a window's, by the library of the format.
+
+    If each topic has a table, those of all of them.
+    """
+    found = []
     if kind == "delta":
         from deltalake import DeltaTable, QueryBuilder
 
         query = f"SELECT {', '.join(columns)} FROM t"
-        place = f"data-windows/{window}" if window else "data"
-        return pa.table(QueryBuilder().register("t", DeltaTable(directory / place)).execute(query))
+        place = directory / (f"data-windows/{window}" if window else "data")
+        for each in [place] if (place / "_delta_log").exists() else sorted(place.iterdir()):
+            found.append(pa.table(QueryBuilder().register("t", DeltaTable(each)).execute(query)))
+        return pa.concat_tables(found)
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
-    name = f"nsq.clicks_{window}" if window else "nsq.clicks"
-    return catalog.load_table(name).scan(selected_fields=columns).to_arrow()
+    first, is_window = f"clicks_{window}" if window else "clicks", "data-windows/"
+    for _, name in catalog.list_tables("nsq"):
+        table = catalog.load_table(f"nsq.{name}")
+        if name.startswith(first) and (is_window in table.location()) == bool(window):
+            found.append(table.scan(selected_fields=columns).to_arrow())
+    return pa.concat_tables(found)
 
 
 def duckdb_rows(kind: Kind, directory: Path, query: str = "SELECT * FROM {table}") -> list[tuple[Any, ...]]:

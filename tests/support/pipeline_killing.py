@@ -1,7 +1,6 @@
 """The whole command, killed with SIGKILL again and again, and the content of its tables in the end.
 
-``python -m tests.support.pipeline_killing MESSAGES KILLS DIRECTORY [FORMAT] [real]`` does it by hand, with figures.
-Tables of Delta and Iceberg are maintained and read all the while (``Beside``).
+``python -m tests.support.pipeline_trial`` does it at scale, by hand, with figures.
 """
 
 from __future__ import annotations
@@ -12,33 +11,52 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnsq_like import NsqdHTTPClient
-from gnsq_like.spark.pipeline import load_pipeline
-from gnsq_like.spark.pipeline.maintenance import maintain_tables
-from tests.support.committed_tables import KINDS, Kind, read_columns
-from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.committed_tables import kind_of, read_columns
+from tests.support.daemons import Running, wait_for
+from tests.support.files_below import files_below
+from tests.support.processes import java_of, workers_of
 from tests.support.progress import wait_for_changes
 from tests.support.spark_sessions import ROOT, environment
 
 #: Each click whose number is a multiple of this lacks a field.
 BROKEN_EVERY = 1000
 CLICK_BYTES = 200
+#: The topics of most tests.
+TOPICS = ("clicks",)
+DEAD_LETTERS = "clicks.dead"
 #: Clicks in one MPUB.
 _CHUNK = 10_000
 #: A batch makes and removes more files than this.
 _CHANGES = 80
-#: Seconds between two looks at a table, and two turns of its care: both take a core while they last.
-_PAUSE = 1.0
+
+
+class Victim(Enum):
+    """What is killed."""
+
+    #: All processes: the machine, as it were.
+    ALL = "all"
+    #: The driver's Python alone, and the next run begins while Java still lives.
+    DRIVER = "driver"
+    JAVA = "java"
+    #: All Python workers: the run must go on. Everything is killed later.
+    WORKERS = "workers"
+
+
+class Moment(Enum):
+    """When it is killed, in a batch."""
+
+    #: After so many files have come or gone.
+    ANY = "any"
+    #: As soon as there is a new file of data, which is not committed yet.
+    WRITTEN = "written"
 
 
 class Outcome(NamedTuple):
@@ -54,7 +72,7 @@ class Outcome(NamedTuple):
     metrics_rejected: int
     metrics_attempts: int
     metrics_latencies: int
-    #: How often each (batch, minute) is in the metrics.
+    #: How often each (batch, topic, minute) is in the metrics.
     keys: Counter[Any]
     letters: int
     #: What the sums by window add up to: how many rows, and their numbers.
@@ -69,27 +87,39 @@ def click(number: int) -> bytes:
     return (head + "." * (CLICK_BYTES - len(head) - 2) + '"}').encode()
 
 
-def fill(nsqd: Running, count: int) -> None:
-    """Publish the clicks 0 to ``count`` - 1."""
-    client = NsqdHTTPClient(nsqd.http_address)
-    client.create_topic("clicks")
-    client.create_channel("clicks", "table")
-    for start in range(0, count, _CHUNK):
-        client.multi_publish("clicks", [click(number) for number in range(start, min(start + _CHUNK, count))])
+def fill(nsqds: Sequence[Running], count: int, topics: Sequence[str] = TOPICS) -> None:
+    """Publish the clicks 0 to ``count`` - 1: each topic of each nsqd gets a share."""
+    places = [(NsqdHTTPClient(nsqd.http_address), topic) for topic in topics for nsqd in nsqds]
+    for client, topic in places:
+        client.create_topic(topic)
+        client.create_channel(topic, "table")
+    for turn, start in enumerate(range(0, count, _CHUNK)):
+        client, topic = places[turn % len(places)]
+        client.multi_publish(topic, [click(number) for number in range(start, min(start + _CHUNK, count))])
 
 
-def write_config(nsqd: Running, directory: Path, most: int, format: str = "parquet") -> Path:
+def write_config(
+    nsqds: Sequence[Running],
+    directory: Path,
+    most: int,
+    format: str = "parquet",
+    topics: Sequence[str] = TOPICS,
+    *,
+    by_topic: bool = False,
+) -> Path:
     """Configure a pipeline for these clicks; nsqd soon delivers the messages of a killed run again."""
     path = directory / "pipeline.toml"
     path.write_text(
         f"""
 location = "out"
+name = "clicks"
 format = "{format}"
+table_by_topic = {str(by_topic).lower()}
 [source]
-topic = "clicks"
+{"topic" if len(topics) == 1 else "topics"} = "{", ".join(topics)}"
 channel = "table"
-nsqdTcpAddresses = "{nsqd.tcp_address}"
-nsqdHttpAddresses = "{nsqd.http_address}"
+nsqdTcpAddresses = {json.dumps([nsqd.tcp_address for nsqd in nsqds])}
+nsqdHttpAddresses = {json.dumps([nsqd.http_address for nsqd in nsqds])}
 maxMessagesPerTrigger = {most}
 msgTimeoutMs = 4000
 fetchMaxWaitMs = 1000
@@ -101,7 +131,7 @@ length = "1m"
 by = ["page"]
 columns = {{ clicks = "count(*)", numbers = "sum(number)" }}
 [dead_letters]
-topic = "clicks.dead"
+topic = "{DEAD_LETTERS}"
 [spark]
 spark.ui.enabled = false
 spark.driver.bindAddress = "127.0.0.1"
@@ -146,95 +176,78 @@ def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[su
 
 def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
     """Kill some runs of a pipeline, then run it to its end; returns a line for each. AssertionError if it fails."""
-    said = [_kill_one(config, rng, timeout) for _ in range(kills)]
+    said = [kill_one(config, rng, timeout) for _ in range(kills)]
+    return [*said, run_to_its_end(config, timeout)]
+
+
+def run_to_its_end(config: Path, timeout: float) -> str:
+    """Run a pipeline until it has written everything; returns its last line. AssertionError if it fails."""
     with running_pipeline(config, "--available-now") as process:
         output, _ = process.communicate(timeout=timeout)
     assert process.returncode == 0, output[-5000:]
-    return [*said, output.strip().splitlines()[-1]]
+    return output.strip().splitlines()[-1]
 
 
-def _kill_one(config: Path, rng: random.Random, timeout: float) -> str:
-    checkpoint = config.parent / "out" / "checkpoint"
+def kill_one(
+    config: Path,
+    rng: random.Random,
+    timeout: float,
+    victim: Victim = Victim.ALL,
+    moment: Moment = Moment.ANY,
+) -> str:
+    """Run a pipeline, and kill it in one of its first batches; returns a line about it."""
+    out = config.parent / "out"
     with running_pipeline(config, "--available-now") as process:
-        before = _batches(checkpoint)
-        wanted = before + rng.randrange(1, 4)
+        before = _batches(out, "offsets")
 
         def ended() -> bool:
             return process.poll() is not None
 
-        wait_for(lambda: _batches(checkpoint) >= wanted or ended(), f"{wanted} batches", timeout)
-        wait_for_changes(config.parent / "out", rng.randrange(_CHANGES), ended, timeout)
-        was_running = not ended()
-        kill(process)
-    return f"killed after {_batches(checkpoint) - before} batches, running: {was_running}"
+        def wait_for_batches(more: int) -> None:
+            wanted = _batches(out, "offsets") + more
+            wait_for(lambda: _batches(out, "offsets") >= wanted or ended(), f"{wanted} batches", timeout)
+
+        wait_for_batches(rng.randrange(1, 4))
+        if moment is Moment.WRITTEN:
+            known = set(files_below(out / "data", ".parquet"))
+            wait_for(lambda: ended() or set(files_below(out / "data", ".parquet")) - known, "a new file", timeout)
+        else:
+            wait_for_changes(out, rng.randrange(_CHANGES), ended, timeout)
+        said = (
+            f"{victim.value} killed in batch {_batches(out, 'offsets') - before} of the run, running: {not ended()}, "
+        )
+        if victim is Victim.DRIVER and not ended():
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        elif victim is Victim.JAVA and not ended():
+            _kill_if_there(java_of(process.pid))
+            process.wait(timeout)
+        elif victim is Victim.WORKERS and not ended():
+            workers = workers_of(java_of(process.pid))
+            for pid in workers:
+                _kill_if_there(pid)
+            wait_for_batches(2)
+            assert not ended() or process.returncode == 0, process.communicate()[0][-5000:]
+            said += f"{len(workers)} workers, batches after it: 2 or the end, "
+        said += f"batch {'begun' if _batches(out, 'commits') < _batches(out, 'offsets') else 'done'}"
+        if not ended():
+            kill(process)
+    return said
 
 
-def _batches(checkpoint: Path) -> int:
-    """The number of planned batches."""
-    offsets = checkpoint / "offsets"
-    return sum(path.name.isdigit() for path in offsets.iterdir()) if offsets.exists() else 0
+def _kill_if_there(pid: int) -> None:
+    assert pid  # 0 would be this process's own group
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
-class Beside:
-    """Maintains a table of Delta or Iceberg, and reads it, in threads beside all runs.
-
-    All rows of a batch have the same ``seen_at``: so a reader that has seen a part of a batch sees more of it later.
-    """
-
-    def __init__(self, config: Path, kind: Kind) -> None:
-        self._pipeline = replace(load_pipeline(config), maintain={"compact_after": "0", "keep_versions": "1h"})
-        self._kind = kind
-        self._directory = config.parent / "out"
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(each,)) for each in (self._maintain, self._look)]
-        self._log = self._directory / "data" / ("_delta_log" if kind == "delta" else "metadata")
-        self.reads = 0
-        self.maintained: Counter[str] = Counter()
-        self.errors: list[str] = []
-        self._seen: dict[Any, int] = {}
-
-    def __enter__(self) -> Beside:
-        for each in self._threads:
-            each.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for each in self._threads:
-            each.join()
-
-    def _run(self, step: Callable[[], None]) -> None:
-        """Take a step after each change of the table."""
-        done: set[str] = set()
-        while not self._is_over.wait(_PAUSE):
-            before = set(os.listdir(self._log)) if self._log.exists() else set()
-            if before == done:
-                continue
-            try:
-                step()
-            except Exception as exc:
-                self.errors.append(repr(exc))
-            done = before
-
-    def _maintain(self) -> None:
-        # As if the present hour were over.
-        now = datetime.now(UTC) + timedelta(hours=2)
-        for line in maintain_tables(self._pipeline, now=now):
-            self.maintained.update({" ".join(word for word in line.split() if word.isalpha()): 1})
-
-    def _look(self) -> None:
-        found = read_columns(self._kind, self._directory, "seen_at", "id")
-        batches = Counter(found["seen_at"].to_pylist())
-        for seen_at, count in self._seen.items():
-            if batches[seen_at] != count:
-                self.errors.append(f"{batches[seen_at]} rows of {seen_at}, and {count} before")
-        if len(set(found["id"].to_pylist())) != len(found):
-            self.errors.append("rows are there twice")
-        self._seen = dict(batches)
-        self.reads += bool(batches)
+def _batches(out: Path, log: str) -> int:
+    """The number of batches that were planned ("offsets"), or done ("commits")."""
+    names = out / "checkpoint" / log
+    return sum(path.name.isdigit() for path in names.iterdir()) if names.exists() else 0
 
 
-def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
+def read(nsqds: Sequence[Running], directory: Path, format: str = "parquet") -> Outcome:
     """Read the tables, without Spark."""
     from pyarrow import dataset
 
@@ -244,9 +257,9 @@ def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
         return rows
 
     columns = ["body", "id", "nsqd_address", "topic"]
-    kind = next((each for each in KINDS if each == format), None)
+    kind = kind_of(format)
     data = read_columns(kind, directory / "out", *columns).to_pylist() if kind else table("data", columns)
-    metrics = table("metrics", ["messages", "rejected", "attempts", "latencies", "minute", "batch"])
+    metrics = table("metrics", ["messages", "rejected", "attempts", "latencies", "minute", "batch", "topic"])
     rejected = table("rejected", ["body"])
     sums = ["clicks", "numbers"]
     windows = (
@@ -254,7 +267,6 @@ def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
         if kind
         else table("data-windows/pages", sums)
     )
-    client = NsqdHTTPClient(nsqd.http_address)
     return Outcome(
         data=Counter(row["body"]["number"] for row in data),
         rejected=Counter(json.loads(row["body"])["number"] for row in rejected),
@@ -263,8 +275,12 @@ def read(nsqd: Running, directory: Path, format: str = "parquet") -> Outcome:
         metrics_rejected=sum(row["rejected"] for row in metrics),
         metrics_attempts=sum(count for row in metrics for _, count in row["attempts"]),
         metrics_latencies=sum(count for row in metrics for _, count in row["latencies"]),
-        keys=Counter((row["batch"], row["minute"]) for row in metrics),
-        letters=client.stats("clicks.dead")["topics"][0]["message_count"],
+        keys=Counter((row["batch"], row["topic"], row["minute"]) for row in metrics),
+        letters=sum(
+            topic["message_count"]
+            for nsqd in nsqds
+            for topic in NsqdHTTPClient(nsqd.http_address).stats(DEAD_LETTERS)["topics"]
+        ),
         window_rows=sum(row["clicks"] for row in windows),
         window_numbers=sum(row["numbers"] for row in windows),
     )
@@ -282,30 +298,3 @@ def check(outcome: Outcome, count: int) -> None:
     assert set(outcome.keys.values()) == {1}
     # At least once each.
     assert outcome.letters >= len(broken)
-
-
-def main() -> None:
-    """Fill an nsqd, kill runs, and print figures."""
-    count, kills, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    directory.mkdir(parents=True)
-    kind = next((each for each in KINDS if each in sys.argv), None)
-    with running_nsqd("real" if "real" in sys.argv else "process") as nsqd:
-        fill(nsqd, count)
-        config = write_config(nsqd, directory, max(1000, count // 20), kind or "parquet")
-        began = time.monotonic()
-        with Beside(config, kind) if kind else nullcontext() as beside:
-            for line in run_killed(config, kills, random.Random(), 1800):
-                print(line, flush=True)
-        print(f"{time.monotonic() - began:.1f} s in all")
-        if beside is not None:
-            print(f"{beside.reads} reads, maintained: {dict(beside.maintained)}, errors: {beside.errors}")
-            assert not beside.errors
-        outcome = read(nsqd, directory, kind or "parquet")
-        print(f"table {outcome.data.total()}, different {len(outcome.data)}, identities {outcome.identities}")
-        print(f"rejected {outcome.rejected.total()}, dead letters {outcome.letters}, metrics {outcome.messages}")
-        check(outcome, count)
-        print("every message is there once")
-
-
-if __name__ == "__main__":
-    main()

@@ -96,6 +96,32 @@ def newest_batch(pipeline: Pipeline) -> datetime | None:
     return newest
 
 
+def last_batches(pipeline: Pipeline) -> list[str]:
+    """The places of the metrics of the last two hours that have batches. Raises PipelineFailed."""
+    from pyarrow import ArrowException
+
+    from gnsq_like.spark.tables.data_file import directories
+
+    place = pipeline.place("metrics")
+    try:
+        days = sorted(name for name in directories(place) if name.startswith("date="))[-2:]
+        hours = [f"{place}/{day}/{hour}" for day in days for hour in sorted(directories(f"{place}/{day}"), key=_hour)]
+        return [f"{hour}/{batch}" for hour in hours[-2:] for batch in directories(hour) if batch.startswith("batch=")]
+    except (OSError, ArrowException) as exc:
+        raise PipelineFailed(f"{place} cannot be read: {exc}") from exc
+
+
+def _hour(name: str) -> int:
+    number = name.removeprefix("hour=")
+    return int(number) if number.isdigit() else -1
+
+
+def read_batch(place: str) -> list[MinuteMetrics]:
+    """The metrics of one batch, by minute; empty while they are being written. Raises PipelineFailed."""
+    rows = [_metrics_of(row) for row in _read(place, list(COLUMNS)).to_pylist()]
+    return sorted(rows, key=lambda row: (row.topic, row.minute))
+
+
 def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:
     added = {name: default for name, default in ADDED.items() if row[name] is None}
     return MinuteMetrics(**{**row, **added, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})

@@ -11,6 +11,7 @@ from typing import Any
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
+from gnsq_like.spark.pipeline.last_run import note_run
 from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 from gnsq_like.spark.pipeline.report import newest_batch
 from gnsq_like.spark.source.plan import Depth, Queue
@@ -48,9 +49,7 @@ class Watch:
 
     def look(self, depths: Mapping[Queue, Depth], away: Collection[str], *, duplicates: int, is_busy: bool) -> None:
         """How much waits in each nsqd (``RunStatus.look``)."""
-        found: dict[TopicChannel, dict[str, Depth]] = {of: {} for of in self._named}
-        for queue, depth in depths.items():
-            found.setdefault(queue.of, {})[queue.address] = depth
+        found = by_topic(self._named, depths)
         self.status.look(found, away, is_busy=is_busy, duplicates=duplicates, now=time.time())
 
     def end(self, failure: str = "") -> None:
@@ -76,6 +75,14 @@ class Watch:
             )
 
 
+def by_topic(named: Sequence[TopicChannel], depths: Mapping[Queue, Depth]) -> dict[TopicChannel, dict[str, Depth]]:
+    """Depths by topic with its channel, and nsqd; also of named topics that no nsqd has."""
+    found: dict[TopicChannel, dict[str, Depth]] = {of: {} for of in named}
+    for queue, depth in depths.items():
+        found.setdefault(queue.of, {})[queue.address] = depth
+    return found
+
+
 @contextmanager
 def watched(pipeline: Pipeline) -> Iterator[Watch]:
     """Watch a run during the block.
@@ -92,11 +99,13 @@ def watched(pipeline: Pipeline) -> Iterator[Watch]:
             watch.server = LiveServer(lambda: watch.status.current, options.http_address, options.webhooks)
         except CannotServe as exc:
             raise NotBegun(str(exc)) from exc
+    note_run(pipeline, watch.status.current)
     try:
         yield watch
     except NSQError as exc:
         watch.end(str(exc))
         raise
     finally:
+        note_run(pipeline, watch.status.current)
         if watch.server is not None:
             watch.server.close()

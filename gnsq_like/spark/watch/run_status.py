@@ -49,7 +49,7 @@ class _Seen:
 class Problem:
     """Something that is wrong with a run."""
 
-    #: A word for programs: lag, depth, rejected, nothing_came, no_nsqd, failed.
+    #: A word for programs: lag, depth, rejected, nothing_came, no_nsqd, failed, unreadable.
     name: str
     text: str
     #: Of the problem of one topic.
@@ -113,6 +113,10 @@ class RunStatus:
         self._problems: dict[tuple[str, str], tuple[Problem, float]] = {}
         #: How often in a row each was seen that is none yet, or not seen that is still one.
         self._in_a_row: Counter[tuple[str, str]] = Counter()
+        #: What the last run noted about itself; of a status that is no run's (``pipeline.serving``).
+        self._last_run: Mapping[str, Any] | None = None
+        #: Why the tables cannot be read, likewise.
+        self._unreadable = ""
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}
         self._publish(now)
@@ -133,8 +137,37 @@ class RunStatus:
         if self._ready_at is None:
             self._ready_at = at
 
+    def between(self, last_run: Mapping[str, Any] | None) -> None:
+        """This is the status of a pipeline seen from outside.
+
+        :param last_run: what the last run noted (``pipeline.last_run``)
+        """
+        self._last_run = last_run
+        is_running = last_run is not None and last_run["state"] == "running"
+        self._state = "running" if is_running else "waiting"
+
+    def cannot_read(self, why: str) -> None:
+        """The tables cannot be read, or can again ("")."""
+        self._unreadable = why
+
+    def wrote_before(self, rows: Sequence[MinuteMetrics]) -> None:
+        """A batch was written before anybody looked: it is known, and not counted."""
+        self._note_batch(rows)
+
     def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
         """A batch was written."""
+        batch = self._note_batch(rows)
+        self._latencies += batch.latencies
+        self._counts["batches"] += 1
+        self._counts["messages"] += batch.messages
+        self._counts["rejected"] += batch.rejected
+        self._counts["bytes"] += sum(row.bytes for row in rows)
+        self._counts["filtered"] += sum(row.filtered for row in rows)
+        for row in rows:
+            counts = self._by_topic.setdefault(row.topic, Counter())
+            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
+
+    def _note_batch(self, rows: Sequence[MinuteMetrics]) -> _Batch:
         seen_at, at = rows[0].seen_at.timestamp(), rows[0].written_at.timestamp()
         ready_at = self._ready_at
         self.is_ready(at)
@@ -146,15 +179,6 @@ class RunStatus:
                     if seen_at - CLASSES.middle(index) >= ready_at:
                         batch.latencies[index] += count
         self._recent.append(batch)
-        self._latencies += batch.latencies
-        self._counts["batches"] += 1
-        self._counts["messages"] += messages
-        self._counts["rejected"] += rejected
-        self._counts["bytes"] += sum(row.bytes for row in rows)
-        self._counts["filtered"] += sum(row.filtered for row in rows)
-        for row in rows:
-            counts = self._by_topic.setdefault(row.topic, Counter())
-            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
         self._newest = max(self._newest or 0.0, seen_at - rows[0].lag)
         self._came_at = seen_at
         self._last = {
@@ -164,6 +188,7 @@ class RunStatus:
             "began_at": seen_at,
             "written_at": at,
         }
+        return batch
 
     def look(
         self,
@@ -281,6 +306,11 @@ class RunStatus:
             silent = now - (self._started_at if self._came_at is None else self._came_at)
             if silent > options.nothing_for:
                 yield Problem("nothing_came", f"nothing came for {time_text(silent)}")
+        last = self._last_run
+        if last is not None and last["state"] in ("failed", "killed"):
+            yield Problem("failed", f"the last run failed: {last['failure'] or 'it was killed'}")
+        if self._unreadable:
+            yield Problem("unreadable", self._unreadable)
         for (topic, _), found in self._nsqds.items():
             if found and all(seen.away_since is not None for seen in found.values()):
                 yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(sorted(found))}", topic)
@@ -336,6 +366,7 @@ class RunStatus:
             "rejected_share": self._rejected_share(now),
             "latency": self._latency(now),
             "window": self._options.window,
+            "last_run": self._last_run,
             "last_batch": self._last,
             "last_came_at": self._came_at,
             "topics": [

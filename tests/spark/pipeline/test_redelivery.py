@@ -14,8 +14,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
+from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, redeliver, run_pipeline
+from gnsq_like.spark.pipeline.run import IDENTITY
 from tests.support.daemons import Running, running_nsqd
 
 if TYPE_CHECKING:
@@ -90,6 +92,29 @@ def test_one_that_was_killed_is_completed_with_the_same_messages(
     batch.rename(batch.with_name("batch=compacted-0123456789ab"))
     assert redeliver(mended, spark=spark).messages == 0
     assert numbers(spark, mended) == Counter(range(20))
+
+
+def test_dead_letters_are_rows_of_rejected_and_stay_in_their_topic(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    bodies = [json.dumps({"n": n, **({"more": "x"} if n % 2 else {})}).encode() for n in range(20)]
+    pipeline = replace(pipeline_for(nsqd, tmp_path, "lettered", bodies), dead_letters={"topic": "lettered.dead"})
+    client = NsqdHTTPClient(nsqd.http_address)
+    client.create_topic("lettered.dead")
+    client.create_channel("lettered.dead", "dead-letters")
+    run_pipeline(pipeline, spark=spark, available_now=True)
+    options = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    topic = spark.read.format("nsq").options(**options, topic="lettered.dead", channel="dead-letters").load()
+    letters = [open_envelope(bytes(row.body)) for row in topic.collect()]
+    identities = {tuple(row) for row in spark.read.parquet(pipeline.place("rejected")).select(*IDENTITY).collect()}
+    assert {(each.nsqd_address, each.topic, each.id) for each in letters if each} == identities
+    assert len(letters) == len(identities) == 10
+    mended = replace(pipeline, schema="n INT NOT NULL, more STRING")
+    assert redeliver(mended, spark=spark).messages == 10
+    assert numbers(spark, mended) == Counter(range(20))
+    # None is published or taken by it: its topic's consumers are not the pipeline's business.
+    [channel] = client.stats("lettered.dead")["topics"][0]["channels"]
+    assert (channel["depth"], channel["message_count"]) == (10, 10)
 
 
 def test_nothing_was_rejected(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from tests.support.committed_tables import KINDS
 from tests.support.committed_tables import Kind as CommittedKind
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.files_below import files_below
+from tests.support.pipeline_beside import Beside
 from tests.support.pipeline_killing import (
-    Beside,
     check,
     fill,
     read,
@@ -29,6 +29,7 @@ from tests.support.pipeline_killing import (
     running_pipeline,
     write_config,
 )
+from tests.support.processes import java_of, paths_of_pythons, threads_of
 from tests.support.spark_sessions import ROOT
 
 pytest.importorskip("pyspark")
@@ -46,10 +47,10 @@ def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subpr
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_killed_three_times_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
     with running_nsqd(kind) as nsqd:
-        fill(nsqd, 40_000)
-        config = write_config(nsqd, tmp_path, 4_000)
+        fill([nsqd], 40_000)
+        config = write_config([nsqd], tmp_path, 4_000)
         said = run_killed(config, 3, random.Random(), 300)
-        outcome = read(nsqd, tmp_path)
+        outcome = read([nsqd], tmp_path)
     assert len(said) == 4
     check(outcome, 40_000)
 
@@ -59,11 +60,11 @@ def test_killed_beside_compaction_and_a_reader_no_batch_is_seen_in_part(tmp_path
     pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 20_000)
-        config = write_config(nsqd, tmp_path, 2_000, kind)
+        fill([nsqd], 20_000)
+        config = write_config([nsqd], tmp_path, 2_000, kind)
         with Beside(config, kind) as beside:
             run_killed(config, 2, random.Random(), 300)
-        check(read(nsqd, tmp_path, kind), 20_000)
+        check(read([nsqd], tmp_path, kind), 20_000)
     assert beside.errors == []
     assert beside.reads
 
@@ -80,8 +81,8 @@ def test_spark_submit_on_two_executors(tmp_path: Path) -> None:
     import pyspark
 
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 20_000)
-        config = write_config(nsqd, tmp_path, 5_000)
+        fill([nsqd], 20_000)
+        config = write_config([nsqd], tmp_path, 5_000)
         job = tmp_path / "job.py"
         job.write_text(SUBMIT)
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -91,7 +92,7 @@ def test_spark_submit_on_two_executors(tmp_path: Path) -> None:
         done = run(*command, str(job), *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "19,980 messages written and 20 rejected" in done.stdout
-        check(read(nsqd, tmp_path), 20_000)
+        check(read([nsqd], tmp_path), 20_000)
 
 
 def can_mount() -> bool:
@@ -106,8 +107,8 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, w
     small = tmp_path / "out" / what
     small.mkdir(parents=True)
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 20_000)
-        config = write_config(nsqd, tmp_path, 20_000)
+        fill([nsqd], 20_000)
+        config = write_config([nsqd], tmp_path, 20_000)
         arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
         size = {"data": "64k", "stage": "256k"}.get(what, "4k")
         mounted = f'mount -t tmpfs -o size={size} none "{small}" && exec "$0" -m gnsq_like "$@"'
@@ -122,14 +123,14 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, w
             return
         done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-        check(read(nsqd, tmp_path), 20_000)
+        check(read([nsqd], tmp_path), 20_000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 5_000)
-        config = write_config(nsqd, tmp_path, 1_000)
+        fill([nsqd], 5_000)
+        config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 120)
@@ -141,20 +142,20 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
         # Spark's Pythons import pyspark from its package, where it is compiled.
         assert paths and not [each for each in paths if each.endswith("pyspark.zip") and os.path.exists(each)]
         assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
-        check(read(nsqd, tmp_path), 5_000)
+        check(read([nsqd], tmp_path), 5_000)
 
 
 @pytest.mark.parametrize("threads", [0, 1, 30, 60])
 def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: int) -> None:
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 1_000)
-        config = write_config(nsqd, tmp_path, 1_000)
+        fill([nsqd], 1_000)
+        config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             out = tmp_path / "out"
             wait_for(out.exists, "the beginning", 60)
             # Spark starts its threads one after the other, the last ones with the query.
             wait_for(
-                lambda: (out / "checkpoint").exists() or threads_of_java(process.pid) >= threads,
+                lambda: (out / "checkpoint").exists() or threads_of(java_of(process.pid)) >= threads,
                 f"Java with {threads} threads",
                 120,
             )
@@ -166,8 +167,8 @@ def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: i
 
 def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
-        fill(nsqd, 5_000)
-        config = write_config(nsqd, tmp_path, 1_000)
+        fill([nsqd], 5_000)
+        config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 120)
@@ -178,47 +179,12 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
         assert process.returncode == 1, output
         assert "Error: Spark's Java ended in the middle of the run" in output
         assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
-        check(read(nsqd, tmp_path), 5_000)
-
-
-def java_of(pid: int) -> int:
-    """The Java that this process started; 0 if there is none yet."""
-    return next((each for each in _children(pid) if b"java" in _read(each, "comm")), 0)
-
-
-def paths_of_pythons(java: int) -> set[str]:
-    """What PYTHONPATH names, of all Pythons that this Java started and that run."""
-    found = [re.search(rb"\0PYTHONPATH=([^\0]*)", b"\0" + _read(each, "environ")) for each in _children(java)]
-    return {path for each in found if each is not None for path in os.fsdecode(each[1]).split(os.pathsep)}
-
-
-def _children(pid: int) -> list[int]:
-    return [int(each) for task in _threads(pid) for each in _read(pid, f"task/{task}/children").split()]
-
-
-def _threads(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/task")
-    except FileNotFoundError:
-        return []  # it ended meanwhile
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""  # it, or its thread, ended meanwhile
-
-
-def threads_of_java(pid: int) -> int:
-    """How many threads the Java that this process started has."""
-    java = java_of(pid)
-    return len(_threads(java)) if java else 0
+        check(read([nsqd], tmp_path), 5_000)
 
 
 def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
-        config = write_config(nsqd, tmp_path, 1_000)
+        config = write_config([nsqd], tmp_path, 1_000)
         command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), "--available-now"]
         done = run(*command, "--report", "report.html", cwd=tmp_path)
         assert (done.returncode, "No report: nothing was ever written." in done.stdout) == (0, True), done.stderr

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,14 +18,24 @@ from gnsq_like.spark.staging.store import PosixStore, Store, check_store, open_s
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     """The options for an S3 that runs in this process."""
-    server = pytest.importorskip("moto.server", reason="moto is not installed")
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    running.start()
-    try:
-        host, port = running.get_host_and_port()
-        yield {"endpoint_url": f"http://{host}:{port}", "key": "k", "secret": "s"}
-    finally:
-        running.stop()
+    pytest.importorskip("moto", reason="moto is not installed")
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Silent(WSGIRequestHandler):
+        def log(self, *_: object) -> None:
+            pass
+
+    # One request at a time: moto looks for a name and then stores it, which lets two requests at once both create it.
+    app = DomainDispatcherApplication(create_backend_app)
+    with make_server("127.0.0.1", 0, app, request_handler=Silent) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "key": "k", "secret": "s"}
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(params=["posix", "file", "memory", "s3"])
