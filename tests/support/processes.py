@@ -52,8 +52,8 @@ def java_of(pid: int) -> int:
 def workers_of(java: int) -> list[int]:
     """Spark's Pythons that run tasks.
 
-    Without the daemons that start them: a worker whose daemon is dead, too, stays a zombie until process 1 reaps it, and
-    Spark gives each attempt of a task such a zombie, which it takes for a live worker.
+    Without the daemons that start them: a worker whose daemon is dead, too, stays a zombie until process 1 reaps it,
+    and Spark gives each attempt of a task such a zombie, which it takes for a live worker.
     """
     daemons = [each for each in children_of(java) if b"pyspark.daemon" in _read(each, "cmdline")]
     return [pid for daemon in daemons for pid in children_of(daemon)]

@@ -19,7 +19,7 @@ from gnsq_like.spark.staging.store import PosixStore, Store, check_store, open_s
 def s3() -> Iterator[dict[str, str]]:
     """The options for an S3 that runs in this process."""
     pytest.importorskip("moto", reason="moto is not installed")
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Silent(WSGIRequestHandler):
