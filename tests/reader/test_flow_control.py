@@ -245,6 +245,7 @@ def test_late_turns_go_on_without_plans():
         peers = serve(one), serve(two)
         for peer in peers:
             until(peer, b"RDY 1")
+        assert reader._running is not None
         flow = reader._running.flow
         planned = flow._turns
         for _ in range(20):
