@@ -11,8 +11,10 @@ A *round* is the time nsqd takes to send a burst. Only time in which nsqd could 
 handling a pass nor the time in which in flight has reached RDY (`_held`). A round within *patience* doubles the
 burst; a round longer than twice that cuts it to the number of messages that did arrive within patience.
 
-Patience is a few round trips, or more in a flood: from 20,000 messages a second on, it is longer the larger the burst
-is, so that the burst grows although nsqd needs many milliseconds to send it, as it does when it deflates.
+Patience is a few round trips, or more in a flood: it is longer the larger the burst is, so that the burst grows
+although nsqd needs many milliseconds to send it. A flood begins at 50,000 messages a second, where a message waits for
+the rest of nsqd's buffer hardly longer than for a small burst. Where nsqd deflates it begins at 20,000: a flush costs
+so much there that a wait of some milliseconds is worth it.
 
 In a process so busy that it reads late, every round is slow although nsqd is not: a flood looks like sparse traffic,
 and a burst of 1 would turn it into that. Hence *trials*: now and then the burst is doubled for some rounds although it
@@ -32,8 +34,10 @@ PATIENCE_ROUND_TRIPS = 2.0
 #: ... but at least these seconds: the time of a pass in a process that also does other work.
 PATIENCE_MINIMUM = 0.001
 #: ... and in a flood, for each message of the burst, up to these seconds: nsqd needs 5 us for a message, but several
-#: times that if it deflates or has no CPU to itself, and each burst costs a read, a write and nsqd a flush.
-FLOOD_PATIENCE = 0.00005
+#: times that if it has no CPU to itself, and each burst costs a read, a write and nsqd a flush.
+FLOOD_PATIENCE = 0.00002
+#: The same where nsqd deflates.
+FLOOD_PATIENCE_DEFLATED = 0.00005
 FLOOD_PATIENCE_MAXIMUM = 0.02
 #: A burst takes about this many round trips to grow until it fills nsqd's buffer. If that is as long as nsqd's
 #: buffer timeout, RDY is the share.
@@ -60,6 +64,7 @@ class AdaptiveRdy:
 
     :param round_trip: measured seconds; the Reader may write the attribute at any time
     :param buffer_timeout: nsqd's output_buffer_timeout for this connection, in seconds
+    :param deflated: whether nsqd deflates
     """
 
     __slots__ = (
@@ -82,13 +87,16 @@ class AdaptiveRdy:
         "_waited",
         "buffer_timeout",
         "burst",
+        "deflated",
         "rdy",
         "round_trip",
     )
 
-    def __init__(self, round_trip: float = 0.0, buffer_timeout: float = 0.025) -> None:
+    def __init__(self, round_trip: float = 0.0, buffer_timeout: float = 0.025, *, deflated: bool = False) -> None:
         self.round_trip = round_trip
         self.buffer_timeout = buffer_timeout
+        #: whether nsqd deflates, so that floods begin earlier
+        self.deflated = deflated
         #: messages requested beyond those in flight
         self.burst = 1
         #: RDY as last sent
@@ -191,9 +199,10 @@ class AdaptiveRdy:
     def _patience(self) -> float:
         if self._trial:
             return TRIAL_SLACK * self._usual
+        in_flood = FLOOD_PATIENCE_DEFLATED if self.deflated else FLOOD_PATIENCE
         return max(
             PATIENCE_MINIMUM,
-            min(FLOOD_PATIENCE_MAXIMUM, FLOOD_PATIENCE * self.burst),
+            min(FLOOD_PATIENCE_MAXIMUM, in_flood * self.burst),
             PATIENCE_ROUND_TRIPS * self.round_trip,
             TRIAL_SLACK * self._pace,
         )

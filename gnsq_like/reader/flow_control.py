@@ -98,6 +98,8 @@ class FlowControl:
         self._grows = False
         self._turns: SilentTurns | None = None
         self._turns_timer = Timer(self._turn)
+        #: Whether a late tick of them waits until the sockets are read.
+        self._reads_first = False
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -355,8 +357,10 @@ class FlowControl:
         """Move the turns of silent connections on."""
         if self._stopped or self._turns is None:
             return
-        if self._stood_still(self._turns_timer):
-            self.plan_now()
+        if self._stood_still(self._turns_timer) and not self._reads_first:
+            # No plan: on a busy machine, many ticks are late. Only once, so that turns go on if all are.
+            self._reads_first = True
+            self._turns_timer.set(self.settings.settle_minimum)
             return
         now = time.monotonic()
         for charge, rdy in self._turns.tick(now):
@@ -366,6 +370,7 @@ class FlowControl:
             self.plan_now()
 
     def _set_turns_timer(self, now: float) -> bool:
+        self._reads_first = False
         next_at = None if self._turns is None else self._turns.next_at(now)
         if next_at is None:
             self._turns_timer.cancel()

@@ -154,7 +154,9 @@ class Subscription:
             connection.connect()
             self.begin(connection)
             connection.subscribe(self.topic, self.channel)
-            self.charge.round_trip = connection.round_trip  # SUB's, if it was shorter than that of IDENTIFY
+            # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
+            # (RDY, FIN, REQ, TOUCH, NOP), except with errors, which it logs: so this is the last measurement.
+            self.charge.round_trip = connection.round_trip
         except NSQError as exc:
             connection.close()
             return exc
@@ -191,9 +193,12 @@ class Subscription:
         if not wanted or not self._adaptive or self.renewal is not None:
             self.adaptive_rdy = None
         elif self.adaptive_rdy is None:
-            connection, buffer_timeout = self.connection, self.connection.negotiated.output_buffer_timeout
+            connection, negotiated = self.connection, self.connection.negotiated
+            buffer_timeout = negotiated.output_buffer_timeout
             self.adaptive_rdy = AdaptiveRdy(
-                connection.round_trip, _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout
+                connection.round_trip,
+                _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout,
+                deflated=negotiated.deflate,
             )
             if connection.rdy:
                 self.adaptive_rdy.sent(connection.rdy, time.monotonic())

@@ -22,6 +22,8 @@ import gevent
 from gevent import monkey, threadpool
 from gevent._hub_local import get_hub_if_exists
 
+from gnsq_like.runtime.hub_thread import before_hubs_end
+
 logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
@@ -187,3 +189,6 @@ def end_blocking_threads() -> None:
     if getattr(_blocking, "owner", None) is not None:
         _blocking.owner = None
         _blocking.pool.close()
+
+
+before_hubs_end.append(end_blocking_threads)

@@ -327,3 +327,18 @@ def test_without_descriptors_nothing_is_sent_and_the_process_goes_on(nsqd):
     )
     assert lines == ["no event loop for the connections can be made: Too many open files"] * 2
     assert messages(nsqd) == 1
+
+
+def test_a_first_publish_loads_nothing_that_it_does_not_need(nsqd):
+    lines = run_script(
+        """
+        import sys
+        from gnsq_like import Producer
+        with Producer(sys.argv[1]) as producer:
+            producer.publish("t", b"x")
+        unneeded = {"asyncio", "email", "gevent.threadpool", "http", "random", "requests", "ssl", "zlib"}
+        print(sorted(unneeded & set(sys.modules)))
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines == ["[]"]

@@ -235,6 +235,29 @@ def test_silent_nsqds_get_no_commands_while_the_busy_one_does_not_use_all_its_pl
             gevent.spawn(answer_cls, peer)
 
 
+def test_late_turns_go_on_without_plans():
+    """On a busy machine many are late."""
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], max_in_flight=1, adaptive_rdy=False, low_rdy_idle_timeout=0.2) as reader,
+    ):
+        peers = serve(one), serve(two)
+        for peer in peers:
+            until(peer, b"RDY 1")
+        assert reader._running is not None
+        flow = reader._running.flow
+        planned = flow._turns
+        for _ in range(20):
+            time.sleep(0.03)  # the hub, too
+            gevent.sleep(0.01)
+        assert flow._turns is planned
+        for peer in peers:
+            peer.send(HEARTBEAT)
+            assert until(peer, b"NOP").count(b"RDY 1") >= 2
+            gevent.spawn(answer_cls, peer)
+
+
 def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():
     """A timer that was due meanwhile must not judge before the sockets are read."""
     gate = Gate()

@@ -10,9 +10,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Batch, Message
+from gnsq_like import Batch, Message, Reader
 from gnsq_like.errors import NsqdError
-from tests.support.daemons import wait_for
+from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -48,6 +48,19 @@ def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
         [subscription] = running.flow.subscriptions
         assert subscription.charge.round_trip == subscription.connection.round_trip
         gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None:
+    with (
+        running_nsqd() as nsqd,
+        Reader("t", "c", print, nsqd_tcp_addresses=[nsqd.tcp_address], deflate=deflate) as reader,
+    ):
+        wait_for(lambda: reader.stats()["connections"])
+        assert reader._running is not None
+        [subscription] = reader._running.flow.subscriptions
+        assert subscription.adaptive_rdy is not None
+        assert subscription.adaptive_rdy.deflated is deflate
 
 
 def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import gevent
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime.hub_calls import thread_id
 from gnsq_like.runtime.hub_thread import HubThread
+from gnsq_like.runtime.thread_pool import _blocking, call_blocking
 from tests.support.daemons import wait_for
 from tests.support.processes import no_descriptors
 
@@ -104,3 +106,14 @@ def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, capl
     while not any("continues after an error" in record.getMessage() for record in caplog.records):
         handle.run(gevent.sleep, 0)
     assert handle.run(thread_id) == before
+
+
+def test_its_end_ends_its_threads_for_blocking_calls(thread: HubThread) -> None:
+    def block() -> Any:
+        call_blocking(lambda: None, 10.0)
+        return _blocking.pool._pool
+
+    pool = thread.start().run(block)
+    assert pool.size == 1
+    assert thread.end(10.0)
+    assert pool.size == 0
