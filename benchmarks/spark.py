@@ -13,6 +13,9 @@ Starts an nsqd from PATH for each measurement. Every mode runs in a process of i
 - rate: Spark's rate source, which makes its rows in the JVM, to noop: the cost of a batch alone;
 - latency: one message at a time, from its publish until foreachBatch has its row.
 
+Beside the rates is the CPU time of a message in µs, by process: on a busy machine, it says more than a rate. "java" and
+"workers" are Spark's, "source" is the process that plans batches, and "driver" is the one that runs the benchmark.
+
 It needs pyspark, and Java 17 or newer. With --profile, the source's modes print where the time of a batch goes.
 """
 
@@ -29,6 +32,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +63,7 @@ def main() -> None:
         print(json.dumps(run(arguments)))
         return
     results: dict[str, list[float]] = {}
+    used: dict[str, list[dict[str, float]]] = {}
     for _ in range(arguments.rounds):
         for mode in arguments.modes or MODES:
             answer = subprocess.run(
@@ -71,7 +76,11 @@ def main() -> None:
             )
             result = json.loads(answer.stdout.splitlines()[-1])
             results.setdefault(mode, []).append(result["rate"])
-            print(f"{mode:8} {result['text']}", flush=True)
+            used.setdefault(mode, []).append(result.get("cpu", {}))
+            print(f"{mode:8} {result['text']}{cpu_text(result.get('cpu', {}))}", flush=True)
+    for mode in results if arguments.rounds > 1 else ():
+        median = {name: statistics.median(each[name] for each in used[mode]) for name in used[mode][0]}
+        print(f"{mode:8} median {statistics.median(results[mode]):9,.0f} a second{cpu_text(median)}")
     if "bare" in results:
         for mode in results.keys() - {"bare", "latency"}:
             ratios = [rate / bare for rate, bare in zip(results[mode], results["bare"], strict=True)]
@@ -100,6 +109,54 @@ def summary(rows: int, seconds: float) -> dict[str, Any]:
     return {"rate": rows / seconds, "text": f"{rows / seconds:9,.0f} a second ({rows:,} in {seconds:.2f} s)"}
 
 
+def cpu_text(cpu: dict[str, float]) -> str:
+    """µs by process, as the end of a line."""
+    if not cpu:
+        return ""
+    return f"; CPU µs a message: {', '.join(f'{name} {value:.2f}' for name, value in cpu.items())}"
+
+
+def cpu_seconds(nsqd: Nsqd | None = None) -> Counter[str]:
+    """CPU seconds until now of this process, of nsqd, and of Spark's processes."""
+    found = Counter(driver=_cpu_of(os.getpid()))
+    if nsqd is not None:
+        found["nsqd"] = _cpu_of(nsqd.pid)
+    for java in _children(os.getpid()):
+        if "java" not in _read(java, "comm"):
+            continue
+        found["java"] += _cpu_of(java)
+        for python in _children(java):
+            if "source_runner" in _read(python, "cmdline"):
+                found["source"] += _cpu_of(python)
+            else:
+                found["workers"] += sum(map(_cpu_of, [python, *_children(python)]))
+    return found
+
+
+def per_message(before: Counter[str], after: Counter[str], messages: int) -> dict[str, float]:
+    """CPU µs of each process for a message, between two times."""
+    return {name: (after[name] - before[name]) / messages * 1e6 for name in after}
+
+
+def _cpu_of(pid: int) -> float:
+    # The name, in brackets, may have spaces.
+    fields = _read(pid, "stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(child) for task in os.listdir(f"/proc/{pid}/task") for child in _read(pid, f"task/{task}/children").split()
+    ]
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # it ended meanwhile
+
+
 # -- without Spark --------------------------------------------------------------------------------------
 
 
@@ -114,7 +171,7 @@ def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str,
     with socket.create_connection((host, int(port))) as sock:
         sock.sendall(b"  V2SUB %b %b\n" % (TOPIC.encode(), CHANNEL.encode()))
         sock.recv(10)
-        started = time.monotonic()
+        started, before = time.monotonic(), cpu_seconds(nsqd)
         sock.sendall(b"RDY %d\n" % SEGMENT)
         rest, messages, total, number = b"", [], 0, 0
         while total < arguments.messages:
@@ -133,7 +190,8 @@ def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str,
                 total += len(messages)
                 number += 1
                 messages = []
-        return summary(total, time.monotonic() - started)
+        cpu = per_message(before, cpu_seconds(nsqd), total)
+        return {**summary(total, time.monotonic() - started), "cpu": cpu}
 
 
 def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
@@ -144,14 +202,15 @@ def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[s
     options = parse_options(SourceOptions, source_options(arguments, nsqd, directory))
     driver = Driver(options)
     offset = driver.initial()
-    started = time.monotonic()
+    started, before = time.monotonic(), cpu_seconds(nsqd)
     rows = 0
     while rows < arguments.messages:
         end = driver.latest(offset)
         driver.commit(offset)
         rows += sum(batch.num_rows for part in driver.parts(offset, end) for batch in read_part(part, options))
         offset = dict(end)
-    return summary(rows, time.monotonic() - started)
+    cpu = per_message(before, cpu_seconds(nsqd), rows)
+    return {**summary(rows, time.monotonic() - started), "cpu": cpu}
 
 
 # -- with Spark -----------------------------------------------------------------------------------------
@@ -201,18 +260,23 @@ def source_options(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) ->
 def source(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
     with session() as spark:
         frame = spark.readStream.format("nsq").options(**source_options(arguments, nsqd, directory)).load()
-        return drained(arguments, frame, directory)
+        return drained(arguments, frame, directory, nsqd)
 
 
-def drained(arguments: argparse.Namespace, frame: Any, directory: str) -> dict[str, Any]:
+def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsqd | None = None) -> dict[str, Any]:
     """Run an AvailableNow query to its end."""
     writer = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
     if arguments.run == "parquet":
         query = writer.format("parquet").option("path", f"{directory}/out").start()
     else:
         query = writer.format("noop").start()
+    while query.isActive and not (query.lastProgress or {}).get("numInputRows"):
+        time.sleep(0.05)
+    before = cpu_seconds(nsqd)
     query.awaitTermination()
-    return warm(arguments, query)
+    after = cpu_seconds(nsqd)
+    result = warm(arguments, query)
+    return {**result, "cpu": per_message(before, after, result["rows"])}
 
 
 def warm(arguments: argparse.Namespace, query: Any) -> dict[str, Any]:
@@ -221,7 +285,8 @@ def warm(arguments: argparse.Namespace, query: Any) -> dict[str, Any]:
     for each in batches if arguments.profile else ():
         print(each["numInputRows"], each["durationMs"], file=sys.stderr)
     seconds = sum(each["durationMs"]["triggerExecution"] for each in batches[1:]) / 1000
-    return summary(sum(each["numInputRows"] for each in batches[1:]), seconds)
+    rows = sum(each["numInputRows"] for each in batches[1:])
+    return {**summary(rows, seconds), "rows": rows}
 
 
 def file(arguments: argparse.Namespace) -> dict[str, Any]:

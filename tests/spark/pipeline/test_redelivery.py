@@ -98,7 +98,9 @@ def test_dead_letters_are_rows_of_rejected_and_stay_in_their_topic(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
     bodies = [json.dumps({"n": n, **({"more": "x"} if n % 2 else {})}).encode() for n in range(20)]
-    pipeline = replace(pipeline_for(nsqd, tmp_path, "lettered", bodies), dead_letters={"topic": "lettered.dead"})
+    pipeline = replace(
+        pipeline_for(nsqd, tmp_path, "lettered", [*bodies, b"nope"]), dead_letters={"topic": "lettered.dead"}
+    )
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_topic("lettered.dead")
     client.create_channel("lettered.dead", "dead-letters")
@@ -108,13 +110,14 @@ def test_dead_letters_are_rows_of_rejected_and_stay_in_their_topic(
     letters = [open_envelope(bytes(row.body)) for row in topic.collect()]
     identities = {tuple(row) for row in spark.read.parquet(pipeline.place("rejected")).select(*IDENTITY).collect()}
     assert {(each.nsqd_address, each.topic, each.id) for each in letters if each} == identities
-    assert len(letters) == len(identities) == 10
+    assert len(letters) == len(identities) == 11
     mended = replace(pipeline, schema="n INT NOT NULL, more STRING")
-    assert redeliver(mended, spark=spark).messages == 10
+    found = redeliver(mended, spark=spark)
+    assert (found.messages, found.rejected) == (11, 1)
     assert numbers(spark, mended) == Counter(range(20))
-    # None is published or taken by it: its topic's consumers are not the pipeline's business.
+    # None is taken, and none is published once more.
     [channel] = client.stats("lettered.dead")["topics"][0]["channels"]
-    assert (channel["depth"], channel["message_count"]) == (10, 10)
+    assert (channel["depth"], channel["message_count"]) == (11, 11)
 
 
 def test_nothing_was_rejected(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
