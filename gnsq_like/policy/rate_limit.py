@@ -138,8 +138,8 @@ class _Limited:
         self._settings = settings
         self._draw = draw
         self._plan = Plan()
+        self._everyone = charges
         self._charges = [charge for charge in charges if not charge.closing]
-        self._max_in_flight = max_in_flight
         #: What is left of max_in_flight, and of the tokens.
         self._room = max_in_flight - sum(charge.at(now) for charge in charges)
         self._tokens = limit.tokens(now)
@@ -217,7 +217,7 @@ class _Limited:
         if self._raise_at > self._now:
             self._wake(self._raise_at)
             return
-        for charge in self._charges:
+        for charge in self._everyone:
             if charge.is_settling(self._now):
                 self._wake(charge.settled_at)
         wanting = [*busy, *silent]

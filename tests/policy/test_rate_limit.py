@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Backoff, exponential
+from gnsq_like.policy.board import Plan
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.rate_limit import BURST, COMMANDS, RateLimit, plan_limited
 from tests.support.scale import examples
@@ -48,6 +49,14 @@ def test_raises_are_spread_evenly_over_the_second():
         limit.sent(False, times[-1] + 0.01)
         times.append(limit.next_raise_at(0, times[-1] + 0.01))
     assert {round(later - earlier, 6) for earlier, later in zip(times, times[1:], strict=False)} == {round(2 / 18, 6)}
+
+
+def test_a_raise_leaves_enough_of_a_seconds_commands_to_lower_all_holders():
+    limit = RateLimit(1000, 0.0)
+    for number in range(COMMANDS):
+        limit.sent(False, number / 100)
+    for holders, oldest in ((0, 1), (3, 4), (7, 8), (100, 9)):
+        assert limit.next_raise_at(holders, 0.2) == pytest.approx(oldest / 100 + 1.001)
 
 
 def test_turns_are_long_while_no_connection_has_traffic():
@@ -133,6 +142,163 @@ def test_answers_that_the_tokens_do_not_cover_are_seen_before():
     assert not limit.overdraws([charge, other], charge, 1, 1.0)
     charge.sent(0, 0.0)
     assert not limit.overdraws([charge, other], charge, 2, 0.0)  # RDY 0: none follows
+
+
+# -- examples of one moment -------------------------------------------------------------------------
+
+SETTINGS = Settings()
+NOW = 100.0
+SETTLED = NOW + SETTINGS.settle_minimum
+
+
+def busy(key: object, *, rdy: int = 0, in_flight: int = 0, **attributes: object) -> Charge:
+    """A connection whose turn and last message were a moment ago."""
+    made = Charge(key, 0.0, SETTINGS)
+    made.rdy, made.in_flight, made.delivered = rdy, in_flight, 1
+    made.turn_at = made.idle_since = made.last_message_at = NOW
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+def silent(key: object, *, rdy: int = 0, since: float = NOW - 5.0) -> Charge:
+    """A connection that never delivered a message; its turn began, or it has waited, since then."""
+    made = Charge(key, since, SETTINGS)
+    made.rdy, made.turn_at = rdy, since
+    return made
+
+
+def ask(*charges: Charge, tokens: float = 50.0, rate: float = 100.0, max_in_flight: int = 10) -> Plan:
+    limit = RateLimit(rate, NOW)
+    limit.take(1 - tokens, NOW)  # type: ignore[arg-type]
+    draw = random.Random(1).random
+    return plan_limited(charges, limit, max_in_flight=max_in_flight, now=NOW, settings=SETTINGS, draw=draw)
+
+
+def test_overdue_handlers_and_closed_connections_keep_their_places():
+    gone, late = busy("gone", in_flight=3), busy("late", in_flight=3, reserved=3)
+    gone.closing = True
+    assert ask(gone, late, busy("free", waiting_since=-1.0)).changes == [("free", 2)]
+    late.rdy = 2
+    assert ask(gone, late, max_in_flight=6).changes == [("late", 0)]
+
+
+def test_busy_connections_share_what_the_silent_leave():
+    assert ask(busy("one"), busy("other", rdy=3), silent("a", rdy=1), silent("b", rdy=1)).changes == [("one", 4)]
+    assert ask(busy("one"), busy("other", rdy=1), busy("third"), max_in_flight=2).changes[0][1] == 1
+
+
+def test_a_raise_is_for_all_tokens_that_no_other_connection_may_use():
+    assert ask(busy("one", rdy=2), tokens=5.9).changes == [("one", 5)]
+    assert ask(busy("one", rdy=2, in_flight=2), tokens=5.9).changes == [("one", 7)]
+    assert ask(busy("one"), busy("other", rdy=3, in_flight=1), tokens=5.9).changes == [("one", 3)]
+    assert ask(busy("one", rdy=4), tokens=7.9).changes == [], "less than twice as many are not worth a command"
+    assert ask(busy("one", rdy=1), tokens=0.9).changes == [("one", 0)]
+    assert ask(busy("one", rdy=5), busy("other", rdy=3), tokens=3.0).changes == [("one", 0)]
+    assert ask(busy("one", rdy=5, in_flight=4), busy("other", rdy=3), tokens=1.0).changes == [("other", 0)]
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(1, 0.5), (100, 0.1)])
+def test_the_next_raise_is_when_there_is_a_token_and_a_tenth_of_a_second_later_at_least(rate, seconds):
+    assert ask(busy("one"), tokens=0.5, rate=rate).next_at == pytest.approx(NOW + seconds)
+    asked = ask(busy("one"), busy("other"), rate=rate)
+    assert asked.changes[0][1] == 5
+    assert asked.next_at == pytest.approx(NOW + 0.1)
+
+
+def test_one_that_never_had_a_turn_is_next():
+    new = Charge("new", NOW, SETTINGS)
+    assert ask(silent("waits"), new, silent("waits, too")).changes == [("new", 1)]
+
+
+def test_where_there_are_fewer_places_than_busy_connections_each_has_one_at_most():
+    assert [rdy for _, rdy in ask(*map(busy, "abcd"), max_in_flight=3, tokens=50.0).changes] == [1]
+
+
+def test_the_longest_waiting_is_next():
+    assert ask(silent("late", since=NOW - 1.0), silent("early", since=NOW - 9.0)).changes == [("early", 1)]
+    assert ask(busy("has some", rdy=1), busy("has none", waiting_since=50.0)).changes == [("has none", 5)]
+
+
+@pytest.mark.parametrize(("rate", "seats"), [(4, 2), (5, 3), (100, 15), (1, 1)])
+def test_silent_connections_beside_busy_ones_have_a_part_of_the_places_and_half_of_the_tokens(rate, seats):
+    worker = busy("busy", rdy=50, in_flight=49)
+    holders = [silent(number, rdy=1, since=NOW) for number in range(seats - 1)]
+    assert ask(worker, *holders, silent("next"), rate=rate, max_in_flight=100).changes == [("next", 1)]
+    more = silent("more", rdy=1, since=NOW)
+    assert ask(worker, *holders, more, silent("next"), rate=rate, max_in_flight=100).changes == []
+
+
+def test_a_holder_gives_up_its_turn_for_one_that_could_use_it():
+    holder, other = silent("holder", rdy=1), silent("other")
+    asked = ask(holder, other, max_in_flight=1)
+    assert asked.changes == [("holder", 0)]
+    assert asked.next_at == pytest.approx(SETTLED), "when the place is free"
+    holder = busy("holder", rdy=1, in_flight=1, turn_at=NOW - SETTINGS.low_rdy_timeout)
+    assert ask(holder, other, max_in_flight=1, tokens=1.0).changes == [("holder", 0)]
+    assert ask(holder, other, max_in_flight=1, tokens=0.9).changes == []
+    holder.turn_at = holder.idle_since = NOW - 5.0
+    assert ask(holder, other, max_in_flight=1).changes == [], "its message is being handled"
+    for waited, ended in ((2.4, 0), (2.5, 1)):  # two places for four
+        four = [silent(number, rdy=int(number < 2), since=NOW - waited) for number in range(4)]
+        assert len(ask(*four, max_in_flight=2).changes) == ended
+    other.coming, other.settled_at = 1, NOW + 0.1
+    asked = ask(holder, other, max_in_flight=1)
+    assert asked.changes == []
+    assert asked.next_at == pytest.approx(NOW + 0.1)
+
+
+def test_silent_connections_alone_have_as_many_places_as_tokens():
+    holders = [silent(number, rdy=1, since=NOW) for number in range(3)]
+    assert ask(*holders, silent("next"), rate=3).changes == [("next", 1)]
+    assert ask(*holders, silent("more", rdy=1, since=NOW), silent("next"), rate=3).changes == []
+    assert ask(*holders, silent("next"), max_in_flight=3).changes == []
+
+
+def test_a_silent_connection_gets_its_turn_beside_hungry_ones():
+    """Twice in a second at most, unless these have enough: then after a quarter of a second without a message."""
+    for worker, waited, ended in ((0, 0.4, False), (0, 0.5, True), (9, 0.2, False), (9, 0.25, True)):
+        holder = silent("holder", rdy=1, since=NOW - waited)
+        changes = ask(busy("busy", rdy=worker), holder, silent("next", since=NOW - 5.0)).changes
+        assert (changes == [("holder", 0)]) is ended
+    holder = silent("holder", rdy=1, since=NOW - 0.6)
+    holder.round_trip = 0.2  # so that its turn is longer
+    assert ask(busy("busy"), holder, silent("next")).changes == [("busy", 9)]
+
+
+def test_where_max_in_flight_is_exceeded_rdy_that_is_not_used_is_taken_back():
+    for most, changes in ((9, [("one", 4)]), (8, [("one", 3)]), (3, [("one", 0), ("other", 3)])):
+        asked = ask(busy("one", rdy=5), busy("other", rdy=5), max_in_flight=most)
+        assert asked.changes == changes
+        assert asked.next_at == pytest.approx(SETTLED)
+    assert ask(busy("one", rdy=5, in_flight=2), max_in_flight=2).changes == [("one", 2)]
+    both = busy("one", rdy=5, in_flight=5), busy("other", rdy=5, in_flight=5)
+    assert ask(*both, max_in_flight=8).changes == [("one", 0), ("other", 0)]
+
+
+def test_a_place_that_a_closed_connection_leaves_is_used_when_its_rdy_has_settled():
+    gone = busy("gone", rdy=5, in_flight=1)
+    gone.close(NOW)
+    for tokens in (50.0, 101.0):  # while more come, and while all are there
+        asked = ask(gone, busy("other"), max_in_flight=5, tokens=tokens)
+        assert asked.changes == []
+        assert asked.next_at == pytest.approx(SETTLED)
+
+
+def test_connections_that_lose_their_rdy_for_want_of_tokens_leave_the_others_theirs():
+    idle, worker = busy("idle", rdy=5), busy("worker", rdy=5, in_flight=5)
+    asked = ask(idle, worker, max_in_flight=5, tokens=0.0)
+    assert asked.changes == [("idle", 0)]
+    assert asked.next_at == pytest.approx(SETTLED)
+
+
+def test_where_all_have_their_shares_nothing_is_planned_until_one_may_be_silent():
+    limit = RateLimit(100, 0.0)
+    limit.tokens(NOW)
+    limit.sent(True, NOW)
+    full = busy("full", rdy=10)
+    asked = plan_limited([full], limit, max_in_flight=10, now=NOW, settings=SETTINGS, draw=random.random)
+    assert (asked.changes, asked.next_at) == ([], NOW + SETTINGS.low_rdy_idle_timeout)
 
 
 # -- in virtual time --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.testing import FaultProxy
 from gnsq_like.wire.frames import FrameDecoder
 from tests.support.daemons import KINDS, running_nsqd, wait_for
-from tests.support.peer import ScriptedNsqd
+from tests.support.peer import ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, ignore, reading, serve, until
 
 
@@ -129,6 +129,39 @@ def test_a_backlog_that_fails_backs_off_within_the_limit(nsqd: ScriptedNsqd) -> 
         until(peer, b"FIN")
         wait_for(lambda: reader.stats()["backoff_level"] == 0)
         gevent.spawn(answer_cls, peer)
+
+
+def test_a_test_message_waits_for_its_token(nsqd: ScriptedNsqd) -> None:
+    def fail(_: Message) -> None:
+        raise ValueError("meant")
+
+    with reading([nsqd], fail, rate_limit=2, backoff_multiplier=0.001, max_in_flight=5):
+        peer = serve(nsqd)
+        began = time.monotonic()
+        peer.messages(ID % 1, ID % 2, ID % 3)  # 1.2 tokens at most were there
+        until(peer, b"REQ")
+        until(peer, b"RDY 1")
+        assert time.monotonic() - began >= 1.39
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_test_that_gets_no_message_moves_on_within_the_limit() -> None:
+    def fail(_: Message) -> None:
+        raise ValueError("meant")
+
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], fail, rate_limit=1000, backoff_multiplier=0.01, max_in_flight=5),
+    ):
+        peers = serve(one), serve(two)
+        peers[0].messages(ID % 1)
+        until(peers[0], b"REQ")
+        until(peers[1], b"RDY 0")
+        for peer in peers:
+            until(peer, b"RDY 1")
+        for peer in peers:
+            gevent.spawn(answer_cls, peer)
 
 
 def test_with_a_limit_it_is_starved_when_the_window_is_full(nsqd: ScriptedNsqd) -> None:
