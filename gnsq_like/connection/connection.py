@@ -223,12 +223,19 @@ class Connection:
 
     def _forked_child(self, loop_lives: bool) -> None:
         """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
+        self._let_go(loop_lives, "it belongs to the parent process")
+
+    def abandon(self) -> None:
+        """Close the socket after the end of its thread; keep this from being collected. Never switches."""
+        self._let_go(False, "its thread has ended")
+
+    def _let_go(self, loop_lives: bool, why: str) -> None:
         if self._reader is None or self._inherited:
             return
         assert self._outbox is not None and self._transport is not None and self._liveness is not None
         self._inherited = True
         self.alive = False
-        self.error = ConnectionLost(self.address, "it belongs to the parent process")
+        self.error = ConnectionLost(self.address, why)
         if self.lease is not None:
             self.lease.forked_child(loop_lives)
         for watching in (self._outbox, self._liveness) if loop_lives else ():

@@ -158,26 +158,36 @@ class Handlers:
     def loop(self) -> Iterator[Message]:
         """For iteration: messages as they arrive, until :meth:`close`. May switch."""
         pulled, loops = self._pulled, self._loops
-        while not self._closed:
-            if not pulled:
-                turn = PendingReply()
-                self._pulling.append(turn)
-                turn.wait()
-                continue
-            message = pulled.popleft()
-            if message._is_overdue:
-                message._source.drop(message)
-                continue
-            if self._max_age is not None and self._has_expired(message):
-                continue
-            greenlet = gevent.getcurrent()
-            loops.add(greenlet)
-            try:
-                yield message
-            finally:
-                loops.discard(greenlet)
-                if message.answer is None:
-                    message._leave()
+        greenlet: object = None  # the one that has a message
+        try:
+            while not self._closed:
+                if not pulled:
+                    loops.discard(greenlet)
+                    greenlet = None
+                    turn = PendingReply()
+                    self._pulling.append(turn)
+                    turn.wait()
+                    continue
+                message = pulled.popleft()
+                if message._is_overdue:
+                    message._source.drop(message)
+                    continue
+                if gevent.getcurrent() is not greenlet:  # an iterator may be passed on
+                    loops.discard(greenlet)
+                    greenlet = gevent.getcurrent()
+                    loops.add(greenlet)
+                if self._max_attempts and message.attempts > self._max_attempts:
+                    self._give_up(message)
+                    continue
+                if self._max_age is not None and self._has_expired(message):
+                    continue
+                try:
+                    yield message
+                finally:
+                    if message.answer is None:
+                        message._leave()
+        finally:
+            loops.discard(greenlet)
 
     def close(self) -> list[Message]:
         """Start no more handlers; messages that still arrive are requeued at once. Never switches.

@@ -222,10 +222,11 @@ class Message:
     ) -> bool:
         if exc is not None:
             self._requeue_for(exc)
-        elif self.answer is None and not self.is_async:
+            return isinstance(exc, Requeue)
+        if self.answer is None and not self.is_async:
             self.answer = "FIN"  # as finish(), but a call costs time here
             self._source.finish(self)
-        return isinstance(exc, Requeue)
+        return False
 
     def _requeue_for(self, exc: BaseException) -> None:
         """Requeue unless answered, because its handler raised; also after :meth:`enable_async`. Never switches.

@@ -298,8 +298,21 @@ class Reader(Steering, KnownAttributes):
             return
         if running.hub_handle.here:
             self._begin_to_stop(timeout)
-        else:
+        elif running.hub_handle.lives:
             running.hub_handle.call(self._begin_to_stop, timeout)
+        elif self._state in ("running", "stopping"):
+            logger.warning("the thread that started %r has ended; nsqd delivers its messages again", self)
+            self._abandon(running)
+
+    def _abandon(self, running: Running) -> None:
+        """Stop without the thread that started this, which has ended. Never switches."""
+        self._state = "stopped"
+        at_fork.keep((running, list(self._subscriptions)))
+        for subscription in self._subscriptions:
+            subscription.connection.abandon()
+        running.watchdog.abandon()
+        self._subscriptions.clear()
+        running.stopped.settle()
 
     def _is_handling(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop over this Reader, runs in this greenlet."""
@@ -419,14 +432,19 @@ class Reader(Steering, KnownAttributes):
         Each message must be answered; ``with message:`` does that. After ``break`` the Reader runs on: call
         :meth:`stop`, or iterate again.
 
-        :raises NotRunning: if it has a handler
+        :raises NotRunning: if it has a handler, or runs in another thread
+        :raises ConnectionFailed: as :meth:`run`
         """
         if self.handler is not None:
             raise NotRunning("a Reader with a handler cannot be iterated over")
         if self._state != "running":
             self.start()
         while self._state == "running" and self._running is not None:
+            if not self._running.hub_handle.here:
+                raise NotRunning("this Reader runs in the thread that started it: iterate over it there")
             yield from self._running.handlers.loop()
+        if self.error is not None:
+            raise self.error
 
     # -- looking in ---------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def register(thing: _T, detach: Callable[[_T, bool], object], thread: int | None
 
 
 def keep(thing: object) -> None:
-    """In a child: never collect this, which was the parent's."""
+    """Never collect this: its watchers belong to the parent's loop, or to one whose thread has ended."""
     _inherited.append(thing)
 
 

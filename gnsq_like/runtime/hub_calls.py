@@ -8,8 +8,8 @@ threading is patched, and are held for a few instructions only.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -46,7 +46,9 @@ class HubHandle:
 
     def __init__(self) -> None:
         self.hub: Any = get_hub()
+        #: Its id, which a later thread may have, too.
         self.thread: int = thread_id()
+        self._life = weakref.ref(_here.life)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
         #: Of calls of run() that have not returned; in this thread only.
@@ -60,12 +62,12 @@ class HubHandle:
     @property
     def here(self) -> bool:
         """Whether the caller is in this thread."""
-        return bool(thread_id() == self.thread)
+        return bool(thread_id() == self.thread and self.lives)
 
     @property
     def lives(self) -> bool:
         """Whether its thread has not ended."""
-        return self.thread in sys._current_frames()
+        return self._life() is not None
 
     @property
     def backlog(self) -> int:
@@ -210,10 +212,17 @@ def call_here(function: Callable[[], object]) -> Callable[[], object]:
     return function if hub_handle is None else partial(hub_handle.call, function)
 
 
+class _Life:
+    """Of one thread; collected when it ends."""
+
+
 class _Here(_local):  # type: ignore[misc, valid-type]
-    """Each thread's own HubHandle, made at first use."""
+    """What each thread has."""
 
     hub_handle: HubHandle | None = None
+
+    def __init__(self) -> None:
+        self.life = _Life()
 
 
 _here = _Here()

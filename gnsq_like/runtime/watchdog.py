@@ -71,6 +71,11 @@ class Watchdog:
             self._timer = None
             self._ended.release()
 
+    def abandon(self) -> None:
+        """Stop watching, after the end of the hub's thread. From any thread. Never switches."""
+        if self._timer is not None:
+            self._ended.release()
+
     def _seen(self) -> None:
         self._seen_at = time.monotonic()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,44 @@ def test_a_message_beyond_max_attempts_is_given_up_not_handled(nsqd):
         gevent.spawn(answer_cls, peer)
     assert [message.attempts for message in handled] == [3]
     assert [message.attempts for message in given_up] == [4]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_iteration_gives_up_as_handlers_do(fails):
+    taken: list[int] = []
+    given_up: list[int] = []
+
+    def give_up(message: Message) -> None:
+        given_up.append(message.attempts)
+        reader.stop()
+
+    with running_nsqd("ours") as nsqd, Producer(nsqd.tcp_address) as producer:
+        producer.publish("t", b"x")
+        reader = Reader(
+            "t",
+            "c",
+            nsqd_tcp_addresses=nsqd.tcp_address,
+            max_attempts=2,
+            default_requeue_delay=0,
+            max_backoff_duration=0,
+            on_giving_up=give_up,
+        )
+
+        def loop() -> None:
+            for message in reader:
+                with message:
+                    taken.append(message.attempts)
+                    if fails:
+                        raise ValueError
+                    message.requeue(0, backoff=False)
+
+        while not given_up:
+            with gevent.Timeout(PATIENCE), contextlib.suppress(ValueError):
+                loop()
+        reader.wait()
+    assert taken == [1, 2]
+    assert given_up == [3]
+    assert (reader.stats()["given_up"], reader.stats()["finished"]) == (1, 1)
 
 
 def test_giving_up_that_fails_requeues_and_reports(nsqd):

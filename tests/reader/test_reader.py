@@ -208,10 +208,11 @@ def test_p6_an_nsqd_named_twice_is_connected_once(nsqd):
         gevent.spawn(answer_cls, peer)
 
 
-def test_run_raises_when_every_nsqd_refuses_for_good(nsqd):
+@pytest.mark.parametrize("form", ["run", "iteration"])
+def test_every_nsqd_refuses_for_good_and_that_is_raised(nsqd, form):
     errors: list[NSQError] = []
-    reader = reading([nsqd], on_error=lambda _, error: errors.append(error))
-    running = gevent.spawn(reader.run)
+    reader = reading([nsqd], None if form == "iteration" else print, on_error=lambda _, error: errors.append(error))
+    running = gevent.spawn(list, reader) if form == "iteration" else gevent.spawn(reader.run)
     peer = nsqd.accept()
     peer.identify(version="1.3.0")
     peer.line()

@@ -11,6 +11,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Message, Producer, Reader
+from gnsq_like.errors import NotRunning
 from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 
@@ -221,3 +222,30 @@ def test_the_end_is_known_to_other_threads_when_that_of_the_reader_is_gone():
         thread.join(60)
         assert not thread.is_alive()
         assert reader.wait(0)
+
+
+def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again():
+    """Also by a thread that has the id of the one that ended, as the next one usually has."""
+    with running_nsqd("process") as nsqd, Producer(nsqd.tcp_address) as producer:
+        got = threading.Event()
+        reader = Reader("t", "c", lambda message: got.set(), nsqd_tcp_addresses=nsqd.tcp_address)
+        for act in (reader.start, lambda: reader.stop(0)):
+            thread = threading.Thread(target=act)
+            thread.start()
+            thread.join(60)
+            assert not thread.is_alive()
+        assert reader.stats()["state"] == "stopped"
+        assert reader.wait(0)
+        producer.publish("t", b"x")
+        reader.start()
+        wait_for(got.is_set, "the message")
+        reader.stop()
+
+
+def test_iteration_elsewhere_is_refused():
+    with (
+        running_nsqd("process") as nsqd,
+        Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address) as reader,
+        pytest.raises(NotRunning, match="in the thread that started it"),
+    ):
+        in_thread(lambda: next(iter(reader)))

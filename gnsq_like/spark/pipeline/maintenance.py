@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HOUR, _DAY = 3600.0, 86400.0
 #: The formats' defaults of compact_after and keep_versions, in seconds. A reader of Parquet files that has listed an
-#: hour fails if that is compacted then. Each commit to an Iceberg table writes all of its snapshots.
+#: hour fails, or lacks rows, if that is compacted then. Each commit to an Iceberg table writes all of its snapshots.
 _COMPACT_AFTER = {"parquet": _DAY, "delta": _HOUR, "iceberg": _HOUR}
 _KEEP_VERSIONS = {"parquet": 0.0, "delta": 7 * _DAY, "iceberg": 6 * _HOUR}
 
