@@ -4,7 +4,7 @@ All rows of a batch have the same ``seen_at``: so a reader that has seen a part 
 
 Of plain files, only hours are compacted that are over, and readers of the present hour may see parts of a batch. So
 batches that are done are moved into an hour of yesterday, as if they had arrived then, and that hour is compacted and
-read. A reader that finds a file gone reads again, which the documentation asks for.
+read. A reader reads again if the hour was replaced meanwhile, which the documentation asks for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,7 +42,7 @@ class Beside:
         #: Held while batches of plain files are moved: a listing meanwhile would miss some.
         self._moving = threading.Lock()
         self.reads = 0
-        #: Reads that were repeated because a file was gone.
+        #: Reads of plain files that were repeated, because the hour was replaced meanwhile.
         self.repeated = 0
         self.maintained: Counter[str] = Counter()
         self.errors: list[str] = []
@@ -88,7 +88,7 @@ class Beside:
     def _move(self, now: datetime) -> None:
         """Move the batches that are done, which no run repeats."""
         done = {int(name) for name in os.listdir(self._out / "checkpoint" / "commits") if name.isdigit()}
-        for batch in (self._out / "data").glob("**/date=*/hour=*/batch=*"):
+        for batch in self._directories("date=*/hour=*/batch=*"):
             hour, name = batch.parent, batch.name.removeprefix("batch=")
             if name.startswith("compacted-") or int(name.rpartition("-")[2]) not in done:
                 continue
@@ -96,6 +96,11 @@ class Beside:
             if hour != to:
                 to.mkdir(parents=True, exist_ok=True)
                 batch.rename(to / batch.name)
+
+    def _directories(self, pattern: str) -> list[Path]:
+        """Those of the table, or of each topic's. Without ``**``: Spark makes and removes some in those of a batch."""
+        data = self._out / "data"
+        return [*data.glob(pattern), *data.glob(f"*/{pattern}")]
 
     def _look(self) -> None:
         found = self._read_files() if self._kind is None else read_columns(self._kind, self._out, *_READ)
@@ -111,14 +116,28 @@ class Beside:
 
     def _read_files(self) -> pa.Table:
         """The hour of yesterday, of all tables."""
+        while True:
+            hours = self._directories(self._yesterday(datetime.now(UTC)))
+            before = _compactions(hours)
+            try:
+                found = self._read_hours(hours)
+            except (FileNotFoundError, pa.ArrowInvalid):  # an hour that seems to have no files has no columns
+                if _compactions(hours) == before:
+                    raise
+            else:
+                if _compactions(hours) == before:
+                    return found
+            self.repeated += 1
+
+    def _read_hours(self, hours: Sequence[Path]) -> pa.Table:
         from pyarrow import dataset
 
         empty = pa.table({name: [] for name in _READ})
-        while True:
-            try:
-                with self._moving:
-                    hours = (self._out / "data").glob(f"**/{self._yesterday(datetime.now(UTC))}")
-                    listed = [dataset.dataset(each, format="parquet") for each in hours]
-                return pa.concat_tables(each.to_table(columns=list(_READ)) for each in listed) if listed else empty
-            except FileNotFoundError:
-                self.repeated += 1
+        with self._moving:
+            listed = [dataset.dataset(each, format="parquet") for each in hours]
+        return pa.concat_tables(each.to_table(columns=list(_READ)) for each in listed) if listed else empty
+
+
+def _compactions(hours: Sequence[Path]) -> set[Path]:
+    """Other names, if one of the hours was replaced."""
+    return {each for hour in hours for each in hour.glob("batch=compacted-*")}
