@@ -17,11 +17,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from _nsqd import CHANNEL
 
 Note = Callable[[bytes], object]
+Cut = Callable[[bytes, Note], tuple[bytes, list[bytes]]]
+_HEADER = Struct(">ii")
 
 
 def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: float, adaptive: bool = True) -> None:
@@ -61,35 +64,36 @@ def gnsq_like_pulled(address: str, topic: str, max_in_flight: int, note: Note, p
             note(message.body)
 
 
-def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
-    """The minimum with gevent: receive, cut, call, one write with the FINs of the messages received."""
-    from struct import Struct
+def cut(data: bytes, note: Note) -> tuple[bytes, list[bytes]]:
+    """Cut the frames, and call ``note`` with each body; returns the rest of the bytes, and the answers."""
+    answers: list[bytes] = []
+    position = 0
+    # A frame: 4 bytes of size, 4 of type; a message: 8 of time, 2 of attempts, 16 of id, the body.
+    while position + 8 <= len(data):
+        size, kind = _HEADER.unpack_from(data, position)
+        end = position + 4 + size
+        if end > len(data):
+            break
+        if kind == 2:
+            note(data[position + 34 : end])
+            answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
+        elif data[position + 8 : end] == b"_heartbeat_":
+            answers.append(b"NOP\n")
+        position = end
+    return data[position:], answers
 
+
+def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float, cut: Cut = cut) -> None:
+    """The minimum with gevent: receive, cut, call, one write with the FINs of the messages received."""
     from gevent import socket
 
-    header = Struct(">ii")
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(b"  V2SUB %b %b\nRDY %d\n" % (topic.encode(), CHANNEL.encode(), max_in_flight))
     rest = b""
     while data := sock.recv(65536):
-        data = rest + data
-        answers: list[bytes] = []
-        position = 0
-        # A frame: 4 bytes of size, 4 of type; a message: 8 of time, 2 of attempts, 16 of id, the body.
-        while position + 8 <= len(data):
-            size, kind = header.unpack_from(data, position)
-            end = position + 4 + size
-            if end > len(data):
-                break
-            if kind == 2:
-                note(data[position + 34 : end])
-                answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
-            elif data[position + 8 : end] == b"_heartbeat_":
-                answers.append(b"NOP\n")
-            position = end
-        rest = data[position:]
+        rest, answers = cut(rest + data, note)
         if answers:
             sock.sendall(b"".join(answers))
 

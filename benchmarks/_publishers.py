@@ -169,7 +169,7 @@ class Answers:
             rest = data[position:]
 
 
-def bare_greenlets(address: str, at_once: int, seconds: float) -> Done:
+def greenlet_publisher(address: str) -> Callable[[], None]:
     """Greenlets add their PUB to one buffer; one write for all, one reader that wakes them in order."""
     from gevent import get_hub
     from gevent.hub import Waiter
@@ -193,7 +193,11 @@ def bare_greenlets(address: str, at_once: int, seconds: float) -> Done:
         waiter.get()
 
     Answers(sock, lambda: run(waiting.popleft().switch, None))
-    return in_greenlets(publish, at_once, seconds)
+    return publish
+
+
+def bare_greenlets(address: str, at_once: int, seconds: float) -> Done:
+    return in_greenlets(greenlet_publisher(address), at_once, seconds)
 
 
 def bare_batching(address: str, at_once: int, seconds: float) -> Done:

@@ -3,7 +3,7 @@
     make growth [GROWTH_ARGS="--only plan"]
 
 ``start``: whole commands: an import of gnsq_like, and a first publish; gevent alone for comparison. Bytecode is there,
-as after an installation.
+as after an installation, and what an editable one does at each start of Python (some 15 ms) is left out.
 
 ``plan``: an RDY plan for 1,000 connections, the dearest of five situations.
 
@@ -11,7 +11,7 @@ as after an installation.
 the part of a core that it uses, with places for all of them, and for a fifth.
 
 ``nsqds``: consuming and publishing with 64 connections beside one, by the client's CPU time for each message, and by
-the clock.
+the clock; "bare" is what the minimum with gevent and sockets pays for it: smaller reads and writes, and more of them.
 
 Every figure is from a process of its own. There is one nsqd, the one on PATH or ``--nsqd``, and each connection uses
 another address of it: all of 127.0.0.0/8 are this machine's. So the nsqd's side is the same with one and with 64.
@@ -20,6 +20,7 @@ another address of it: all of 127.0.0.0/8 are this machine's. So the nsqd's side
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -27,16 +28,22 @@ import resource
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+import _consumers
+import _publishers
 from _nsqd import CHANNEL, Nsqd, running_nsqd
 
+ROOT = Path(__file__).resolve().parent.parent
 NSQDS = 64
 #: Greenlets that publish one message at a time.
 PUBLISHERS = 100
+MAX_IN_FLIGHT = 2500
+#: For which the bare loop publishes.
+BARE_SECONDS = 2.0
 _BODY = b"x" * 100
 _PATIENCE = 300.0
 
@@ -125,27 +132,49 @@ def idle_child(address: str, connections: str, places: str, seconds: str) -> dic
     return {"MB": memory, "%": 100 * part}
 
 
-def consume_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
-    from gevent.event import Event
+class Meter:
+    """Measures the messages after the first tenth."""
 
+    def __init__(self, messages: str) -> None:
+        from gevent.event import Event
+
+        self._first, self._last = int(messages) // 10, int(messages)
+        self._seen = 0
+        self._cpu = self._clock = 0.0
+        self.done = Event()
+
+    def __call__(self, _message: object) -> None:
+        self._seen += 1
+        if self._seen == self._first:
+            self._cpu, self._clock = time.process_time(), time.monotonic()
+        elif self._seen == self._last:
+            self._cpu, self._clock = time.process_time() - self._cpu, time.monotonic() - self._clock
+            self.done.set()
+
+    @property
+    def figures(self) -> dict[str, float]:
+        count = self._last - self._first
+        return {"us": 1e6 * self._cpu / count, "rate": count / self._clock}
+
+
+def consume_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
     from gnsq_like import Reader
 
-    seen, first, last = 0, int(messages) // 10, int(messages)
-    cpu = clock = 0.0
-    done = Event()
+    meter = Meter(messages)
+    with Reader(topic, CHANNEL, meter, nsqd_tcp_addresses=addresses(address, int(nsqds)), max_in_flight=MAX_IN_FLIGHT):
+        meter.done.wait()
+    return meter.figures
 
-    def handle(_message: Any) -> None:
-        nonlocal seen, cpu, clock
-        seen += 1
-        if seen == first:
-            cpu, clock = time.process_time(), time.monotonic()
-        elif seen == last:
-            cpu, clock = time.process_time() - cpu, time.monotonic() - clock
-            done.set()
 
-    with Reader(topic, CHANNEL, handle, nsqd_tcp_addresses=addresses(address, int(nsqds)), max_in_flight=2500):
-        done.wait()
-    return {"us": 1e6 * cpu / (last - first), "rate": (last - first) / clock}
+def bare_consume_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
+    import gevent
+
+    meter = Meter(messages)
+    share = MAX_IN_FLIGHT // int(nsqds)
+    for each in addresses(address, int(nsqds)):
+        gevent.spawn(_consumers.bare, each, topic, share, meter, 0.0)
+    meter.done.wait()
+    return meter.figures
 
 
 def publish_child(address: str, nsqds: str, topic: str, messages: str) -> dict[str, float]:
@@ -167,11 +196,19 @@ def publish_child(address: str, nsqds: str, topic: str, messages: str) -> dict[s
     return {"us": 1e6 * cpu / published, "rate": published / clock}
 
 
+def bare_publish_child(address: str, nsqds: str, _topic: str, _messages: str) -> dict[str, float]:
+    publishers = itertools.cycle([_publishers.greenlet_publisher(each) for each in addresses(address, int(nsqds))])
+    done = _publishers.in_greenlets(lambda: next(publishers)(), PUBLISHERS, BARE_SECONDS)
+    return {"us": 1e6 * done.cpu / done.count, "rate": done.count / done.seconds}
+
+
 CHILDREN: dict[str, Callable[..., dict[str, float]]] = {
     "plan": plan_child,
     "idle": idle_child,
     "consume": consume_child,
     "publish": publish_child,
+    "bare consume": bare_consume_child,
+    "bare publish": bare_publish_child,
 }
 
 
@@ -195,8 +232,10 @@ def _child(name: str, *arguments: object) -> dict[str, float]:
 
 def _command(source: str, *arguments: str) -> float:
     """Milliseconds of CPU of a whole command."""
+    words = [sys.executable, "-S", "-c", f"import site\n{source}", *arguments]
+    path = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", source, *arguments], check=True, timeout=_PATIENCE, env=_environment())
+    subprocess.run(words, check=True, timeout=_PATIENCE, env={**_environment(), "PYTHONPATH": path})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
@@ -219,12 +258,15 @@ def idle(nsqd: Nsqd, _name: str, given: argparse.Namespace) -> Iterator[tuple[st
 
 
 def nsqds(nsqd: Nsqd, name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
-    for what, kind in (("consuming", "consume"), ("publishing", "publish")):
+    for what, kind in (
+        *(("consuming", "consume"), ("bare consuming", "bare consume")),
+        *(("publishing", "publish"), ("bare publishing", "bare publish")),
+    ):
         spent, rates = {}, {}
         for count in (1, NSQDS):
-            topic = f"{name}-{kind}-{count}"
+            topic = f"{name}-{kind}-{count}".replace(" ", "-")
             nsqd.make_topic(topic)
-            if kind == "consume":
+            if kind.endswith("consume"):
                 nsqd.fill(topic, [_BODY] * (given.messages + 10_000))
             found = _child(kind, nsqd.tcp_address, count, topic, given.messages)
             nsqd.delete_topic(topic)
@@ -238,11 +280,11 @@ PARTS = {"start": start, "plan": plan, "idle": idle, "nsqds": nsqds}
 
 
 def table(figures: dict[str, list[float]]) -> str:
-    lines = [f"{'':<24}{'median':>10}{'least':>10}{'most':>10}{'limit':>10}"]
+    lines = [f"{'':<27}{'median':>10}{'least':>10}{'most':>10}{'limit':>10}"]
     for name, values in figures.items():
         limit = LIMITS.get(name)
         lines.append(
-            f"{name:<24}{statistics.median(values):>10.3g}{min(values):>10.3g}{max(values):>10.3g}"
+            f"{name:<27}{statistics.median(values):>10.3g}{min(values):>10.3g}{max(values):>10.3g}"
             + ("" if limit is None else f"{abs(limit):>10g}")
         )
     return "\n".join(lines)

@@ -9,9 +9,10 @@ Starts an nsqd from PATH for each measurement. Every mode runs in a process of i
 - receive: the source's own work in one task, without Spark;
 - noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are measured from the end of the first
   batch, which includes the start of the workers, to the end of the last;
+- python: the same number of rows with the same columns, which a Python source has ready, to noop: Spark's own part;
 - file: the same number of rows with the same columns, from Parquet files through Spark's file source to noop;
 - rate: Spark's rate source, which makes its rows in the JVM, to noop: the cost of a batch alone;
-- latency: one message at a time, from its publish until foreachBatch has its row.
+- latency: one message at a time, from its publish until foreachBatch has its row, and the parts of that time.
 
 Beside the rates is the CPU time of a message in µs, by process: on a busy machine, it says more than a rate. "java" and
 "workers" are Spark's, "source" is the process that plans batches, and "driver" is the one that runs the benchmark.
@@ -43,7 +44,7 @@ from _nsqd import CHANNEL, Nsqd, connect, publish_command, running_nsqd
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "bench"
 SEGMENT = 2500
-MODES = ("bare", "receive", "noop", "parquet", "file", "rate", "latency")
+MODES = ("bare", "receive", "noop", "parquet", "python", "file", "rate", "latency")
 
 
 def main() -> None:
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--nsqd", default="nsqd")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--java-options", default="", help="such as -XX:+UseSerialGC")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
@@ -79,7 +81,7 @@ def main() -> None:
             used.setdefault(mode, []).append(result.get("cpu", {}))
             print(f"{mode:8} {result['text']}{cpu_text(result.get('cpu', {}))}", flush=True)
     for mode in results if arguments.rounds > 1 else ():
-        median = {name: statistics.median(each[name] for each in used[mode]) for name in used[mode][0]}
+        median = {name: statistics.median(each.get(name, 0) for each in used[mode]) for name in used[mode][0]}
         print(f"{mode:8} median {statistics.median(results[mode]):9,.0f} a second{cpu_text(median)}")
     if "bare" in results:
         for mode in results.keys() - {"bare", "latency"}:
@@ -93,6 +95,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return rate(arguments)
     if mode == "file":
         return file(arguments)
+    if mode == "python":
+        return python(arguments)
     with running_nsqd(arguments.nsqd, 2 * arguments.messages) as nsqd, tempfile.TemporaryDirectory() as directory:
         nsqd.make_topic(TOPIC)
         if mode == "latency":
@@ -116,45 +120,54 @@ def cpu_text(cpu: dict[str, float]) -> str:
     return f"; CPU µs a message: {', '.join(f'{name} {value:.2f}' for name, value in cpu.items())}"
 
 
-def cpu_seconds(nsqd: Nsqd | None = None) -> Counter[str]:
-    """CPU seconds until now of this process, of nsqd, and of Spark's processes."""
-    found = Counter(driver=_cpu_of(os.getpid()))
+def cpu_seconds(nsqd: Nsqd | None = None) -> dict[tuple[str, int], float]:
+    """CPU seconds until now of this process, of nsqd, and of Spark's processes, by kind and pid."""
+    found: dict[tuple[str, int], float | None] = {("driver", os.getpid()): _cpu_of(os.getpid())}
     if nsqd is not None:
-        found["nsqd"] = _cpu_of(nsqd.pid)
+        found["nsqd", nsqd.pid] = _cpu_of(nsqd.pid)
     for java in _children(os.getpid()):
         if "java" not in _read(java, "comm"):
             continue
-        found["java"] += _cpu_of(java)
+        found["java", java] = _cpu_of(java)
         for python in _children(java):
             if "source_runner" in _read(python, "cmdline"):
-                found["source"] += _cpu_of(python)
+                found["source", python] = _cpu_of(python)
             else:
-                found["workers"] += sum(map(_cpu_of, [python, *_children(python)]))
-    return found
+                found |= {("workers", each): _cpu_of(each) for each in [python, *_children(python)]}
+    return {key: seconds for key, seconds in found.items() if seconds is not None}
 
 
-def per_message(before: Counter[str], after: Counter[str], messages: int) -> dict[str, float]:
-    """CPU µs of each process for a message, between two times."""
-    return {name: (after[name] - before[name]) / messages * 1e6 for name in after}
+def per_message(
+    before: dict[tuple[str, int], float], after: dict[tuple[str, int], float], messages: int
+) -> dict[str, float]:
+    """CPU µs of each kind of process for a message, between two times."""
+    found: Counter[str] = Counter()
+    for (kind, pid), seconds in after.items():
+        found[kind] += (seconds - before.get((kind, pid), 0)) / messages * 1e6
+    return dict(found)
 
 
-def _cpu_of(pid: int) -> float:
+def _cpu_of(pid: int) -> float | None:
     # The name, in brackets, may have spaces.
     fields = _read(pid, "stat").rpartition(")")[2].split()
+    if not fields:
+        return None  # it ended meanwhile
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:
-    return [
-        int(child) for task in os.listdir(f"/proc/{pid}/task") for child in _read(pid, f"task/{task}/children").split()
-    ]
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(child) for task in tasks for child in _read(pid, f"task/{task}/children").split()]
 
 
 def _read(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return ""  # it ended meanwhile
+        return ""
 
 
 # -- without Spark --------------------------------------------------------------------------------------
@@ -217,7 +230,7 @@ def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[s
 
 
 @contextmanager
-def session() -> Iterator[Any]:
+def session(arguments: argparse.Namespace) -> Iterator[Any]:
     from gnsq_like.spark.java import use_java
 
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
@@ -232,6 +245,7 @@ def session() -> Iterator[Any]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": arguments.java_options,
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in conf.items():
@@ -258,7 +272,7 @@ def source_options(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) ->
 
 
 def source(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    with session() as spark:
+    with session(arguments) as spark:
         frame = spark.readStream.format("nsq").options(**source_options(arguments, nsqd, directory)).load()
         return drained(arguments, frame, directory, nsqd)
 
@@ -273,8 +287,10 @@ def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsq
     while query.isActive and not (query.lastProgress or {}).get("numInputRows"):
         time.sleep(0.05)
     before = cpu_seconds(nsqd)
-    query.awaitTermination()
-    after = cpu_seconds(nsqd)
+    after = dict(before)  # those of processes that end before the query does stay in it
+    while not query.awaitTermination(0.5):
+        after |= cpu_seconds(nsqd)
+    after |= cpu_seconds(nsqd)
     result = warm(arguments, query)
     return {**result, "cpu": per_message(before, after, result["rows"])}
 
@@ -293,7 +309,7 @@ def file(arguments: argparse.Namespace) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with tempfile.TemporaryDirectory() as directory, session() as spark:
+    with tempfile.TemporaryDirectory() as directory, session(arguments) as spark:
         count = arguments.trigger
         table = pa.table(
             {
@@ -311,8 +327,59 @@ def file(arguments: argparse.Namespace) -> dict[str, Any]:
         return drained(arguments, reader.load(f"{directory}/in"), directory)
 
 
+def python(arguments: argparse.Namespace) -> dict[str, Any]:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    batches = -(-arguments.messages // arguments.trigger)
+    splits, segments = arguments.splits, arguments.trigger // arguments.splits // SEGMENT
+    size = arguments.size
+
+    class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        def initialOffset(self) -> dict[str, int]:
+            return {"batch": 0}
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            pass
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+            return {"batch": min(start["batch"] + 1, batches)}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(splits)] if start != end else []
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            columns = {
+                "id": [f"{number:016x}" for number in range(SEGMENT)],
+                "body": [b"x" * size] * SEGMENT,
+                "timestamp": pa.array(range(SEGMENT), pa.timestamp("us", "UTC")),
+                "attempts": pa.array([1] * SEGMENT, pa.int32()),
+                **{name: [name] * SEGMENT for name in ("topic", "channel", "nsqd_address")},
+            }
+            batch = pa.RecordBatch.from_pydict(columns)
+            for _ in range(segments):
+                yield batch
+
+    class Ready(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ready"
+
+        def schema(self) -> str:
+            texts = "topic STRING, channel STRING, nsqd_address STRING"
+            return f"id STRING, body BINARY, timestamp TIMESTAMP, attempts INT, {texts}"
+
+        def streamReader(self, schema: Any) -> Reader:
+            return Reader()
+
+    with tempfile.TemporaryDirectory() as directory, session(arguments) as spark:
+        spark.dataSource.register(Ready)
+        return drained(arguments, spark.readStream.format("ready").load(), directory)
+
+
 def rate(arguments: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as directory, session() as spark:
+    with tempfile.TemporaryDirectory() as directory, session(arguments) as spark:
         frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", arguments.trigger).load()
         query = frame.writeStream.format("noop").option("checkpointLocation", f"{directory}/checkpoint").start()
         while len([each for each in query.recentProgress if each["numInputRows"]]) < 6:
@@ -322,16 +389,17 @@ def rate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def latency(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    seen: dict[str, float] = {}
+    seen: dict[str, tuple[float, float]] = {}
     arrived = threading.Event()
 
     def note(frame: Any, batch: int) -> None:
+        called = time.monotonic()
         for row in frame.select("body").collect():
-            seen[bytes(row.body).decode()] = time.monotonic()
+            seen[bytes(row.body).decode()] = called, time.monotonic()
             arrived.set()
 
-    delays = []
-    with session() as spark, connect(nsqd.tcp_address) as sock:
+    delays, until_called = [], []
+    with session(arguments) as spark, connect(nsqd.tcp_address) as sock:
         frame = spark.readStream.format("nsq").options(**source_options(arguments, nsqd, directory)).load()
         query = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").foreachBatch(note).start()
         for number in range(arguments.samples + 3):
@@ -341,12 +409,17 @@ def latency(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[s
             sock.recv(10)
             if not arrived.wait(60):
                 raise SystemExit(f"message {number} did not arrive: {query.exception()}")
-            delays.append(seen[str(number)] - published)
+            called, had = seen[str(number)]
+            delays.append(had - published)
+            until_called.append(called - published)
             time.sleep(0.5 + number % 7 * 0.1)  # the pace of the messages, not a wait for something
         query.stop()
+    parts = [each["durationMs"] for each in query.recentProgress if each["numInputRows"]][3:]
     delays = sorted(delays[3:])
     tenths = statistics.quantiles(delays, n=10)
     text = f"p50 {tenths[4] * 1000:.0f} ms, p90 {tenths[8] * 1000:.0f} ms, least {delays[0] * 1000:.0f} ms"
+    text += f"; until foreachBatch is called p50 {statistics.median(until_called[3:]) * 1000:.0f} ms; a batch: "
+    text += ", ".join(f"{name} {statistics.median(each.get(name, 0) for each in parts):.0f}" for name in parts[0])
     return {"rate": 1 / tenths[4], "text": text}
 
 

@@ -18,7 +18,6 @@ import json
 import random
 import resource
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trustme
-from _consumers import start_script
+from _consumers import cut, start_script
 from _nsqd import CHANNEL, Nsqd, running_nsqd
 
 GREENLETS = 100
@@ -168,23 +167,10 @@ def consume_bare(address: str, topic: str, size: int, count: int, options: dict[
         assert len(body) == size
         left -= 1
 
-    header = struct.Struct(">ii")
     sock.sendall(encode(b"SUB %b %b\nRDY %d\n" % (topic.encode(), CHANNEL.encode(), MAX_IN_FLIGHT)))
     rest = b""
     while left > 0:
-        data = rest + decode(sock.recv(65536))
-        answers: list[bytes] = []
-        position = 0
-        while position + 8 <= len(data):
-            length, kind = header.unpack_from(data, position)
-            end = position + 4 + length
-            if end > len(data):
-                break
-            if kind == 2:
-                note(data[position + 34 : end])
-                answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
-            position = end
-        rest = data[position:]
+        rest, answers = cut(rest + decode(sock.recv(65536)), note)
         if answers:
             sock.sendall(encode(b"".join(answers)))
     assert run is not None

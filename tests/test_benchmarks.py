@@ -62,10 +62,18 @@ def test_growth_measures_and_names_its_limits() -> None:
         *NSQD,
         *("--rounds", "1", "--seconds", "0.2", "--connections", "20", "--messages", "4000"),
     )
-    figures = {line[:24].strip(): line.split()[-4:] for line in output.splitlines()[1:]}
+    figures = {line[:27].strip(): line.split()[-4:] for line in output.splitlines()[1:]}
     for name in ("import, ms", "first publish, ms", "plan, ms", "idle, MB", "idle, % of a core"):
         assert float(figures[name][-1]) > 0
     assert figures["consuming, 64 by 1"][-1] == figures["publishing, 64 by 1"][-1] == "0.8"
+
+
+def test_anatomy_finds_all_parts() -> None:
+    output = run("anatomy.py", *NSQD, "--rounds", "1", "--count", "3000")
+    parts = [line for line in output.splitlines() if line.startswith("  ")]
+    assert [line.split("  ")[-1] for line in parts].count("in all") == 2
+    assert len(parts) == 11
+    assert all(float(line.split()[0]) > 0 for line in parts)
 
 
 def test_a_fleet_is_simulated_and_the_same_seed_finds_the_same(tmp_path: Path) -> None:
