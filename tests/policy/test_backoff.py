@@ -157,6 +157,11 @@ def test_exponential_up_to_the_maximum() -> None:
     assert backoff.level == backoff.highest_level == 6
 
 
+@pytest.mark.parametrize(("maximum", "highest"), [(1.0, 1), (2.0, 1), (2.5, 2), (4.0, 2), (120.0, 7)])
+def test_the_level_stops_rising_where_the_maximum_is_reached(maximum: float, highest: int) -> None:
+    assert blocked(9, max_duration=maximum).level == highest
+
+
 def test_the_multiplier_scales() -> None:
     assert [exponential(0.5)(level) for level in (1, 2, 3)] == [1.0, 2.0, 4.0]
 
@@ -167,6 +172,7 @@ def test_full_jitter_is_anything_up_to_exponential() -> None:
     drawn = [strategy(3) for _ in range(1000)]
     assert min(drawn) < 0.5 < 7.5 < max(drawn) <= 8.0
     assert max(strategy(30) for _ in range(100)) <= 120.0
+    assert [full_jitter(lambda: 0.5)(level) for level in (1, 3, 30)] == [1.0, 4.0, 60.0]
 
 
 def test_ones_own_strategy_is_kept_within_bounds() -> None:

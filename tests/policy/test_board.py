@@ -37,4 +37,7 @@ def test_room_that_is_lacking_wakes_the_plan_when_what_was_lowered_has_settled()
     board = make(charge)
     board.grant(charge, 5)
     board.wait()
-    assert board.finish().next_at == SETTINGS.settle_minimum
+    made = board.finish()
+    assert (made.next_at, made.grows) == (SETTINGS.settle_minimum, False)
+    board.is_short = True
+    assert board.finish().grows

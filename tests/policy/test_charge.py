@@ -54,12 +54,26 @@ def test_lowered_rdy_costs_what_may_be_under_way_until_it_holds() -> None:
     assert not charge.is_settling(2.0 + SETTLED)
 
 
+def test_where_nothing_is_under_way_lowered_rdy_holds_at_once() -> None:
+    charge = made()
+    charge.sent(3, 0.0)
+    charge.received(3, 1.0)
+    charge.sent(1, 2.0)
+    assert (charge.coming, charge.is_settling(2.0)) == (0, False)
+    charge = made()
+    charge.sent(3, 0.0)
+    charge.sent(0, 1.0)
+    charge.received(3, 1.001)
+    assert (charge.coming, charge.is_settling(1.001)) == (0, False)
+
+
 def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its_place() -> None:
     charge = made()
     charge.sent(2, 0.0)
     charge.received(2, 0.1)
     charge.reserve(1)
     assert (charge.in_time, charge.at(0.2)) == (1, 3)
+    assert not charge.answered(1, 0.3), "nsqd sends another one in its place"
     assert charge.answered(1, 0.3, reserved=1), "that frees something"
     assert (charge.reserved, charge.at(0.3)) == (0, 2)
 
@@ -69,7 +83,10 @@ def test_what_asks_for_another_plan() -> None:
     charge.sent(3, 0.0)
     assert charge.received(1, 0.1), "the first of a turn"
     assert not charge.received(1, 0.2)
+    charge.reserve()
+    assert not charge.received(1, 0.3), "nsqd no longer counts one of them"
     assert charge.received(1, 0.3), "all of its RDY is in flight"
+    charge.answered(1, 0.3, reserved=1)
     charge.answered(1, 0.4)
     assert not charge.received(1, 0.5), "again, soon after"
     assert charge.received(1, 0.6), "more than its RDY"

@@ -97,9 +97,27 @@ def test_lowering_a_connection_that_is_not_full_frees_after_the_settling_time() 
     asked = ask([old, other], 10)
     assert asked.changes == [("old", 5)]
     assert asked.next_at == pytest.approx(0.005)
+    assert asked.grows
     old.sent(5, 0.0)
     assert changes([old, other], 10, now=0.0049) == {}
     assert changes([old, other], 10, now=0.005) == {"other": 5}
+
+
+def test_what_is_free_already_is_granted_at_once() -> None:
+    asked = ask([charge("old", rdy=8), charge("other")], 10)
+    assert asked.changes == [("old", 5), ("other", 2)]
+    assert asked.grows
+    assert asked.next_at == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_place_is_for_a_connection_without_rdy_and_then_for_the_longest_waiting(seed: int) -> None:
+    gone, holder = charge("gone", rdy=1), charge("holder", rdy=1, in_flight=1)
+    gone.close(0.0)
+    waiting = charge("waiting", in_flight=1)
+    assert changes([gone, holder, waiting], 4, seed=seed) == {"waiting": 2}
+    holder.rdy, holder.waiting_since = 0, -1.0
+    assert changes([gone, holder, waiting], 4, seed=seed) == {"holder": 1, "waiting": 2}
 
 
 def test_a_message_that_comes_while_settling_stays_charged() -> None:
@@ -235,6 +253,7 @@ def test_the_message_that_fills_a_connection_makes_it_hungry() -> None:
     assert fed.is_hungry(9.9)
     assert not fed.is_hungry(10.0)
     fed.answered(1, 1.0)
+    assert fed.is_hungry(10.9), "it was full until then"
     assert not fed.received(1, 2.0), "no other plan while it stays full"
     assert fed.is_hungry(11.9)
 
@@ -293,9 +312,13 @@ def test_where_one_seat_is_a_large_part_it_is_theirs_for_a_turn_in_each_round(ma
     assert asked.next_at == pytest.approx(0.1)
     assert changes([busy, holder, other], max_in_flight, now=0.1) == {"busy": rest}
     busy.sent(rest, 0.1)
-    assert changes([busy, holder, other], max_in_flight, now=0.106) == {"holder": 1}
+    asked = ask([busy, holder, other], max_in_flight, now=0.106)
+    assert asked.changes == [("holder", 1)]
     holder.sent(1, 0.106)
     assert changes([busy, holder, other], max_in_flight, now=0.132) == {"holder": 0}
+    assert asked.turns is not None
+    assert asked.turns.tick(0.132) == [(holder, 0)]
+    assert asked.turns.tick(0.138) == [], "the other one is not due yet"
     holder.sent(0, 0.132)
     assert changes([busy, holder, other], max_in_flight, now=0.138) == {"busy": max_in_flight}
 
@@ -305,7 +328,7 @@ def test_time_at_rdy_0_is_no_silence() -> None:
     assert not waiting.is_silent(0.0)
     waiting.sent(1, 0.0)
     assert not waiting.is_silent(9.9)
-    assert waiting.silent_at(9.0) == pytest.approx(10.0)
+    assert waiting.silent_at(9.5) == pytest.approx(10.0)
     assert waiting.is_silent(10.0)
 
 
@@ -318,6 +341,21 @@ def test_silence_adds_up_over_turns_and_a_message_ends_it() -> None:
     held.received(1, 104.0)
     held.answered(1, 104.0)
     assert not held.is_silent(113.9)
+
+
+def test_lower_rdy_prolongs_no_silence() -> None:
+    held = charge("held", rdy=5, seen=0.0)
+    held.sent(2, 6.0)
+    assert not held.is_silent(9.9)
+    assert held.is_silent(10.0)
+
+
+def test_many_short_turns_are_no_long_silence() -> None:
+    held = charge("held", seen=-1.0)
+    for number in range(50):
+        held.sent(1, number)
+        held.sent(0, number + 0.03)
+    assert not held.is_silent(50.0)
 
 
 def test_time_in_which_the_process_stood_still_is_no_silence() -> None:
@@ -338,6 +376,10 @@ def test_after_lowering_no_answer_brings_another_message() -> None:
 def test_rdy_is_what_would_be_left_if_the_whole_excess_were_answered_there() -> None:
     late, other = charge("late", rdy=2, in_flight=3), charge("other", rdy=2, in_flight=2)
     assert changes([late, other], 4) == {"other": 1}
+
+
+def test_late_messages_take_rdy_that_others_do_not_use() -> None:
+    assert changes([charge("late", rdy=5, in_flight=8), charge("other", rdy=5)], 10) == {"other": 2}
 
 
 # --- a handler past its deadline
@@ -449,6 +491,27 @@ def test_a_silent_holder_keeps_its_slot_longer_when_nobody_has_traffic() -> None
     assert changes([holder, others[0]], 1, now=1.7) == {"holder": 0}
 
 
+def test_with_two_seats_a_turn_is_twice_as_long() -> None:
+    holders = [charge(n, rdy=1, seen=-2.4, delivered=0, last_message_at=-100.0) for n in range(2)]
+    others = [charge(n, seen=-100.0, delivered=0) for n in range(2, 4)]
+    assert changes([*holders, *others], 2) == {}
+    assert changes([*holders, *others], 2, now=0.11) == {0: 0, 1: 0}
+
+
+def test_silent_connections_alone_have_long_turns_too() -> None:
+    four = [silent(n, rdy=int(n < 2), since=0.0) for n in range(4)]
+    asked = ask(four, 2)
+    assert asked.turns is not None
+    assert asked.turns.next_at(0.0) == pytest.approx(2.5, abs=0.2)
+
+
+def test_turns_are_short_until_each_connection_had_one() -> None:
+    holder = charge("holder", rdy=1, seen=-0.3, delivered=0, last_message_at=-100.0)
+    assert changes([holder, charge("other", seen=-100.0, delivered=0)], 1) == {}
+    assert changes([holder, Charge("new", -1.0, SETTINGS)], 1) == {"holder": 0}
+    assert changes([holder, charge("had traffic", seen=-29.0, delivered=0)], 1) == {"holder": 0}
+
+
 def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_answer() -> None:
     holder, other = charge("holder", rdy=1, in_flight=1, turn_at=-30.0), charge("other")
     assert changes([holder, other], 1) == {"holder": 0}
@@ -467,6 +530,19 @@ def test_only_as_many_give_up_as_others_wait() -> None:
     assert changes([*holders, charge("other")], 5) == {4: 0}
     holders[4].sent(0, 0.0)
     assert changes([*holders, charge("other")], 5, now=1.0) == {}, "the slot under way is enough"
+
+
+def test_a_holder_without_a_message_gives_up_before_one_at_work() -> None:
+    at_work, idle = charge("at work", rdy=1, in_flight=1, turn_at=-60.0), charge("idle", rdy=1, seen=-0.3)
+    assert changes([at_work, idle, charge("other")], 2) == {"idle": 0}
+    at_work.turn_at, at_work.waiting_since = -1.0, -2.0
+    assert changes([at_work, idle, charge("other")], 2) == {"idle": 0}, "the answer there will free no seat"
+
+
+def test_an_answer_that_takes_longer_than_a_turn_is_not_waited_for() -> None:
+    holder, other = charge("holder", rdy=1, in_flight=1, turn_at=-31.0), charge("other")
+    for since, expected in ((-29.0, {}), (-31.0, {"holder": 0})):
+        assert changes([charge("slow", in_flight=1, waiting_since=since), holder, other], 2) == expected
 
 
 def test_the_slot_never_returns_to_the_one_that_gave_it_up() -> None:
@@ -505,9 +581,18 @@ def test_a_probe_without_a_message_moves_to_the_longest_waiting() -> None:
     assert changes([probe, b, c], 50, mode=Mode.PROBING, now=0.005) == {"c": 1}
 
 
+def test_a_probe_moves_on_although_handlers_run_elsewhere() -> None:
+    probe, at_work = charge("probe", rdy=1, seen=-0.25), charge("at work", in_flight=1, waiting_since=-1.0)
+    assert changes([probe, at_work, charge("b")], 50, mode=Mode.PROBING) == {"probe": 0}
+
+
 def test_a_probe_with_its_message_stays_however_long_it_takes() -> None:
     probe = charge("probe", rdy=1, seen=-999.0, in_flight=1)
     assert changes([probe, charge("b")], 50, mode=Mode.PROBING) == {}
+
+
+def test_the_only_connection_tests_without_further_plans() -> None:
+    assert ask([charge("probe", rdy=1)], 50, mode=Mode.PROBING) == Plan()
 
 
 def test_a_probe_may_go_beside_an_overdue_handler() -> None:

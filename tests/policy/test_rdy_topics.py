@@ -108,6 +108,77 @@ def test_a_topic_tests_with_one_message_beside_the_others() -> None:
     assert by_topic(charges) == {"a": 1, "b": 9}
 
 
+def test_two_topics_take_turns_on_one_seat_whatever_their_connections() -> None:
+    charges = connections(a=1, b=2)
+    for each, since in zip(charges, (-1.0, -3.0, -0.5), strict=True):
+        each.waiting_since = since
+    assert ask(charges, 1, 0.0, FLOWING).changes == [("a0", 1)], "b had the seat half a second ago"
+    charges[0].waiting_since = -0.4
+    assert ask(charges, 1, 0.0, FLOWING).changes == [("b0", 1)]
+
+
+def test_a_topic_with_two_seats_gives_one_up_where_there_are_fewer_than_topics() -> None:
+    charges = connections(a=2, b=1, c=1)
+    for each, seen in zip(charges[:3], (0.0, -0.1, -0.2), strict=True):
+        each.rdy, each.last_message_at = 1, seen
+    assert ask(charges, 2, 0.0, FLOWING).changes == [("a1", 0)]
+
+
+def test_connections_at_work_take_turns_in_each_topic() -> None:
+    charges = connections(a=2, b=2)
+    for each in (charges[0], charges[2]):
+        each.rdy, each.in_flight, each.turn_at = 1, 1, -31.0
+    assert ask(charges, 2, 0.0, FLOWING).changes == [("a0", 0), ("b0", 0)]
+
+
+def test_one_test_message_at_a_time_in_a_topic() -> None:
+    charges = connections(a=3, b=1)
+    probe, free, _, other = charges
+    modes = {"a": PROBING, "b": FLOWING}
+    probe.rdy, other.rdy, other.in_flight, free.waiting_since = 1, 4, 4, -2000.0
+    made = ask(charges, 5, 0.0, modes)
+    assert made.changes == []
+    assert made.next_at == pytest.approx(0.25)
+    assert ask(charges, 5, 0.25, modes).changes == [("a0", 0)]
+    probe.sent(0, 0.25)
+    assert ask(charges, 5, 0.254, modes).changes == [], "the message may be on its way"
+    assert ask(charges, 9, 0.254, modes).changes == [("b0", 8)], "with room for it, too"
+    assert ask(charges, 5, 0.255, modes).changes == [("a1", 1)]
+    free.in_flight = free.reserved = 1
+    charges[2].waiting_since = -2000.0
+    assert ask(charges, 6, 0.255, modes).changes == [("a2", 1)], "rather where no handler hangs"
+
+
+def test_a_topic_waits_for_the_handlers_of_its_connection_before_it_tests() -> None:
+    charges = connections(a=1, b=1)
+    charges[0].in_flight, charges[1].rdy = 1, 9
+    assert ask(charges, 10, 0.0, {"a": PROBING, "b": FLOWING}).changes == []
+    assert ask(charges, 20, 0.0, {"a": PROBING, "b": FLOWING}).changes == [("b0", 19)], "there is room for a test"
+
+
+def test_a_test_that_cannot_move_yet_is_looked_at_again() -> None:
+    """The end of a settling time is no event."""
+    charges = connections(a=2, b=1)
+    charges[0].rdy, charges[1].in_flight, charges[2].rdy = 1, 1, 8
+    made = [ask(charges, 10, now, {"a": PROBING, "b": FLOWING}) for now in (0.1, 0.25, 1.0)]
+    assert [each.changes for each in made] == [[], [], []]
+    assert [each.next_at for each in made] == pytest.approx([0.25, 0.5, 1.25])
+
+
+def test_a_topic_tests_while_another_ones_lowered_rdy_settles() -> None:
+    charges = connections(a=1, b=1)
+    charges[1].rdy = 3
+    charges[1].sent(1, 0.0)
+    assert ("a0", 1) in ask(charges, 10, 0.0, {"a": PROBING, "b": FLOWING}).changes
+
+
+def test_a_test_message_may_be_handled_for_long_beside_other_topics() -> None:
+    charges = connections(a=2, b=1)
+    charges[0].rdy = charges[0].in_flight = 1
+    charges[0].turn_at = -999.0
+    assert all(key == "b0" for key, _ in ask(charges, 10, 0.0, {"a": PROBING, "b": FLOWING}).changes)
+
+
 def test_a_test_that_gets_no_message_moves_on() -> None:
     charges = connections(a=3, b=1)
     charges[-1].in_flight = 1

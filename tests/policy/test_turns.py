@@ -59,6 +59,15 @@ def test_a_turn_goes_on_while_no_other_waits() -> None:
     assert turns.next_at(10.0) is None
 
 
+def test_only_as_many_turns_end_as_others_wait() -> None:
+    charges = [silent(n, n - 4.0) for n in range(4)]
+    turns = SilentTurns(charges, 3, shared=False, now=0.0, draw=random.random)
+    assert [charge.key for charge, _ in turns.tick(0.0)] == [0, 1, 2]
+    for each in charges[:3]:
+        each.sent(1, 0.0)
+    assert turns.tick(0.1) == [(charges[0], 0)]
+
+
 def test_a_shared_seat_is_given_back_after_the_turn() -> None:
     turns = SilentTurns([silent("a", -0.6), silent("b", -0.2)], 1, shared=True, now=0.0, draw=random.random)
     assert [(key, rdy) for _, key, rdy in run(turns, 10.0)] == [("a", 1), ("a", 0)]

@@ -190,8 +190,8 @@ def test_an_exception_of_a_signal_handler_leaves_the_connection_in_order(nsqd: R
     interrupted = 0
     signal.signal(signal.SIGALRM, handler)
     while interrupted < 100:
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
             while True:
                 producer.publish("t", b"x")
         except KeyboardInterrupt:

@@ -269,8 +269,8 @@ def test_a_thread_that_is_interrupted_abandons_its_answer(nsqd):
             raise KeyboardInterrupt
 
         signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
             producer.publish("t", b"interrupted")
         except KeyboardInterrupt:
             print("interrupted")

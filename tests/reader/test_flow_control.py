@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import Counter
 from functools import partial
@@ -50,8 +51,9 @@ def test_the_times_of_turns_are_those_of_the_options(nsqd):
         gevent.spawn(answer_cls, peer)
 
 
-def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
+def test_one_failure_stops_everything_and_one_success_opens_again(nsqd, caplog):
     """Backoff on the wire: RDY 0 before the REQ, then RDY 1, then all of it."""
+    caplog.set_level(logging.INFO, "gnsq_like.reader")
     fail = [True]
     blocks: list[tuple[int, float]] = []
 
@@ -81,10 +83,167 @@ def test_one_failure_stops_everything_and_one_success_opens_again(nsqd):
         peer.messages(ID % 2)
         seen = until(peer, b"RDY 10")
         assert b"FIN " + ID % 2 in [*seen, peer.line()]
+        counts = reader.stats()
+        assert [counts[name] for name in ("received", "finished", "requeued", "failed")] == [2, 1, 1, 1]
         gevent.spawn(answer_cls, peer)
     [(level, seconds), end] = blocks
     assert (level, end) == (1, (0, 0.0))
     assert 0 < seconds <= 0.2
+    assert "backoff of t: testing with one message" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_topic_that_is_followed_again_keeps_its_backoff(nsqd):
+    """Discovery may report it again at any time."""
+    with reading([nsqd]) as reader:
+        peer = serve(nsqd)
+        assert reader._running is not None
+        flow = reader._running.flow
+        assert flow.follow("t") is flow.topics["t"] is next(iter(flow.subscriptions)).topic_flow
+        gevent.spawn(answer_cls, peer)
+
+
+def fail_by_body(message: Message) -> None:
+    if message.body == b"fails":
+        raise RuntimeError("meant")
+    if message.body == b"is put back":
+        message.requeue(0, backoff=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "attempts", "answer"),
+    [(b"is put back", 1, b"REQ " + ID % 2 + b" 0"), (b"is given up", 6, b"FIN " + ID % 2)],
+)
+def test_a_test_message_without_a_result_leaves_the_test_to_the_next_one(nsqd, body, attempts, answer):
+    levels: list[int] = []
+    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.01}
+    with reading([nsqd], fail_by_body, on_backoff=lambda level, _: levels.append(level), **options):
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 10")
+        peer.messages(ID % 1, body=b"fails")
+        until(peer, b"RDY 1")
+        peer.messages(ID % 2, body=body, attempts=attempts)
+        assert peer.line() == answer, "no other RDY before"
+        peer.messages(ID % 3)
+        until(peer, b"RDY 10")
+        gevent.spawn(answer_cls, peer)
+    assert levels == [1, 0]
+
+
+def test_a_test_message_past_its_deadline_leaves_the_test_to_the_next_one(nsqd):
+    levels: list[int] = []
+    held: list[Message] = []
+
+    def handler(message: Message) -> None:
+        if message.body == b"is held":
+            message.enable_async()
+            held.append(message)
+        else:
+            fail_by_body(message)
+
+    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.01}
+    with reading([nsqd], handler, on_backoff=lambda level, _: levels.append(level), **options):
+        peer = nsqd.accept()
+        peer.subscribe(msg_timeout=200)
+        until(peer, b"RDY 10")
+        peer.messages(ID % 1, body=b"fails")
+        until(peer, b"RDY 1")
+        peer.messages(ID % 2, body=b"is held")
+        wait_for(lambda: held and held[0]._is_overdue)
+        peer.messages(ID % 3)
+        until(peer, b"RDY 9")  # the handler keeps its place
+        held[0].finish()
+        gevent.spawn(answer_cls, peer)
+    assert levels == [1, 0]
+
+
+def test_a_late_message_of_another_nsqd_is_no_test():
+    """It was under way when its nsqd got RDY 0."""
+    levels: list[int] = []
+    # Seconds enough for a silent test to stay where it is.
+    times: dict[str, Any] = {"low_rdy_idle_timeout": 60, "low_rdy_probe_timeout": 60, "backoff_multiplier": 0.01}
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading(
+            [one, two],
+            fail_by_body,
+            max_in_flight=10,
+            adaptive_rdy=False,
+            on_backoff=lambda level, _: levels.append(level),
+            **times,
+        ) as reader,
+    ):
+
+        def rdys() -> dict[str, int]:
+            return {address: each["rdy"] for address, each in reader.stats()["connections"].items()}
+
+        peers = [one.accept(), two.accept()]
+        for peer in peers:
+            peer.subscribe()
+        wait_for(lambda: list(rdys().values()) == [5, 5])
+        peers[0].messages(ID % 1, body=b"fails")
+        wait_for(lambda: sorted(rdys().values()) == [0, 1])
+        tests, other = peers if rdys()[one.address] else reversed(peers)
+        other.messages(ID % 2)
+        until(other, b"FIN")
+        assert levels == [1]
+        tests.messages(ID % 3)
+        wait_for(lambda: list(rdys().values()) == [5, 5])
+        for peer in peers:
+            gevent.spawn(answer_cls, peer)
+    assert levels == [1, 0]
+
+
+def test_every_outcome_is_counted(nsqd):
+    """Several of each, of which some are answered together, and after the end of the connection, too."""
+    gate = Gate()
+
+    def handler(message: Message) -> None:
+        if message.body.startswith(b"held"):
+            gate(message)
+        if message.body == b"fails":
+            raise RuntimeError("meant")
+        if message.body.endswith(b"is put back"):
+            message.requeue(0, backoff=False)
+
+    options: dict[str, Any] = {"max_in_flight": 10, "max_attempts": 5, "max_backoff_duration": 0, "concurrency": 4}
+    with reading([nsqd], handler, max_redial_delay=60, **options) as reader, contextlib.ExitStack() as stack:
+        stack.callback(gate.open.set)  # a Reader that stops waits for its handlers
+        peer = serve(nsqd)
+        for body, attempts in ((b"", 1), (b"is given up", 6), (b"fails", 1), (b"is put back", 1)):
+            for _ in range(2):
+                answers(peer, ID % 1, ID % 2, body=body, attempts=attempts)
+        peer.messages(ID % 1, ID % 2, body=b"held")
+        peer.messages(ID % 3, ID % 4, body=b"held, is put back")
+        peer.messages(ID % 5, ID % 6)
+        wait_for(lambda: (gate.inside, reader.stats()["in_flight"]) == (4, 6))
+        before = reader.stats()
+        peer.close()
+        wait_for(lambda: reader.stats()["in_flight"] == 4)  # no handler has the others
+        gate.open.set()
+        wait_for(lambda: reader.stats()["in_flight"] == 0)
+        after = reader.stats()
+    counted = {"received": 22, "finished": 8, "given_up": 4, "expired": 0, "requeued": 8, "failed": 4, "lost": 0}
+    assert {name: before[name] for name in counted} == counted
+    assert {name: after[name] for name in counted} == {**counted, "lost": 6}
+
+
+def answers(peer: Peer, *ids: bytes, **message: Any) -> None:
+    """Send these messages, and read as many answers."""
+    peer.messages(*ids, **message)
+    for _ in ids:
+        while peer.line().startswith(b"RDY"):
+            pass
+
+
+def test_messages_that_are_too_old_are_counted(nsqd):
+    with reading([nsqd], max_age=1) as reader:
+        peer = serve(nsqd)
+        for _ in range(2):
+            answers(peer, ID % 1, ID % 2)  # published long ago
+        assert [reader.stats()[name] for name in ("finished", "expired", "given_up")] == [4, 4, 0]
+        gevent.spawn(answer_cls, peer)
 
 
 @pytest.mark.parametrize("strategy", [lambda level: {}[level], lambda level: "soon", lambda level: -1])
@@ -134,10 +293,13 @@ def test_a_message_with_a_short_deadline_is_overdue_shortly_before_it(nsqd):
         message.enable_async()
         messages.append(message)
 
-    with reading([nsqd], hold, max_backoff_duration=0):
+    with reading([nsqd], hold, max_backoff_duration=0, adaptive_rdy=False) as reader:
         peer = serve(nsqd, msg_timeout=200)
         peer.messages(ID % 1)
-        wait_for(lambda: messages and messages[0]._is_overdue)
+        wait_for(lambda: messages)
+        assert reader._running is not None
+        assert reader._running.flow._timer.due == pytest.approx(messages[0].timeout_at - 0.02)
+        wait_for(lambda: messages[0]._is_overdue)
         assert time.monotonic() >= messages[0].timeout_at - 0.02
         messages[0].finish()
         gevent.spawn(answer_cls, peer)
@@ -235,8 +397,9 @@ def test_silent_nsqds_get_no_commands_while_the_busy_one_does_not_use_all_its_pl
             gevent.spawn(answer_cls, peer)
 
 
-def test_late_turns_go_on_without_plans():
-    """On a busy machine many are late."""
+@pytest.mark.parametrize(("free", "rounds"), [(0.01, 20), (0.001, 40)], ids=["many are late", "all are late"])
+def test_late_turns_go_on_without_plans(free, rounds):
+    """As on a busy machine."""
     with (
         scripted_nsqd() as one,
         scripted_nsqd() as two,
@@ -248,9 +411,9 @@ def test_late_turns_go_on_without_plans():
         assert reader._running is not None
         flow = reader._running.flow
         planned = flow._turns
-        for _ in range(20):
+        for _ in range(rounds):
             time.sleep(0.03)  # the hub, too
-            gevent.sleep(0.01)
+            gevent.sleep(free)
         assert flow._turns is planned
         for peer in peers:
             peer.send(HEARTBEAT)

@@ -124,5 +124,8 @@ def test_messages_that_are_not_answered_in_time(nsqd: ScriptedNsqd, caplog: pyte
         until(peer, b"REQ")
         gevent.spawn(answer_cls, peer)
     record = logged(caplog)[0]
-    assert "not answered within msg_timeout=1 s" in record.getMessage()
+    assert record.getMessage() == (
+        f"1 messages of t/c from {nsqd.address} were not answered within msg_timeout=1 s, "
+        f"the first of them {(ID % 1).decode()}; nsqd delivers them again"
+    )
     assert fields(record, nsqd)

@@ -51,20 +51,22 @@ class Cluster:
         return came == total and not any(channel[key] for channel in channels for key in keys)
 
     def watch(self, limit):
-        """Look until killed; what was above ``limit`` in two looks that followed each other.
+        """Look until killed; the sums of messages in flight that were above ``limit``.
 
         The counters of several nsqds cannot be read at one moment: a message that is answered here while
-        the next begins there would count twice in a single look.
+        the next begins there would count twice. So a look counts only if the next one saw the same of everything,
+        messages and answers ever counted included: between the two, all of it was true at once.
         """
         above: list[int] = []
 
         def look():
-            before = 0
+            before = None
             while True:
-                now = sum(self.in_flight())
-                if min(before, now) > limit:
-                    above.append(now)
-                before = now
+                channels = self.channels()
+                total = sum(channel["in_flight_count"] for channel in channels)
+                if total > limit and channels == before:
+                    above.append(total)
+                before = channels
                 gevent.sleep(0.01)
 
         return gevent.spawn(look), above

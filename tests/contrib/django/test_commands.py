@@ -44,7 +44,7 @@ def test_publish_and_run(project, nsqd):
 
 @pytest.mark.sample
 def test_publish_says_what_is_wrong(project):
-    done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="0.1")
+    done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="30")
     assert done.returncode == 1
     assert "CommandError: every nsqd is away: no connection to 127.0.0.1:1" in done.stderr
     done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
@@ -173,7 +173,7 @@ def test_several_processes(project, patched):
             publish(nsqd, "work", b"gate-1", b"gate-2")
             wait_for(lambda: len(server.noted("began")) == 2, "both handlers", 60)
             workers = server.pids("began")
-            assert len(workers) == 2, (server.notes, channel_of(nsqd, "work"))
+            assert len(workers) == 2, json.dumps([server.notes, channel_of(nsqd, "work")], indent=1)
             assert str(server.process.pid) not in workers
             server.process.send_signal(signal.SIGTERM)
             wait_for(lambda: client_states(nsqd, "work") == [CLOSING] * 2, "CLS", 60)

@@ -40,4 +40,6 @@ if "TASKS" in os.environ:
 if "POSTGRES" in os.environ:
     HOST, NAME = os.environ["POSTGRES"].split(",")
     DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "NAME": NAME, "USER": "tests"}}
-NSQ = {"MAX_IN_FLIGHT": 8, "DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0}
+NSQ = {"DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0}
+if "NSQ_MAX_IN_FLIGHT" not in os.environ:  # the environment does not override what settings have
+    NSQ["MAX_IN_FLIGHT"] = 8
