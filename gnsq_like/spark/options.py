@@ -294,7 +294,8 @@ class SourceOptions:
     unfinished_log: str = option("unfinishedLog", choice("refuse", "adopt", "ignore"), "refuse")
     #: Whether the topic and the channel are created at the start.
     create_topic_and_channel: bool = option("createTopicAndChannel", boolean, True)
-    #: Whether an AvailableNow run waits for messages that crashed tasks left in flight, for at most msgTimeoutMs.
+    #: Whether an AvailableNow run waits for messages that crashed tasks left in flight, for little more than
+    #: msgTimeoutMs at its start and before its end.
     available_now_wait_in_flight: bool = option("availableNowWaitInFlight", boolean, False)
     #: The columns of the rows, in this order.
     columns: tuple[str, ...] = option("includeColumns", columns, DEFAULT_COLUMNS)

@@ -46,6 +46,8 @@ _POLL_REST = 4.0
 _IN_FLIGHT_POLL = 0.1
 #: Seconds by which nsqd may be late with messages whose timeout is over: it notices new channels every 5 s.
 _NSQD_LATE = 6.0
+#: Seconds in which nsqd has executed what the tasks of the last batch requeued at their end, unless it is very busy.
+_REQUEUED = 2.0
 
 
 class Driver:
@@ -119,15 +121,18 @@ class Driver:
     def prepare_available_now(self) -> None:
         """Count the messages that nsqd has now: the run takes no later ones. May switch."""
         self._prepare()
-        deadline = time.monotonic() + self._options.msg_timeout + _NSQD_LATE
+        deadline = time.monotonic() + self._in_flight_wait
         depths = self._daemons.settled_depths()
-        while self._options.available_now_wait_in_flight and time.monotonic() < deadline:
-            if not any(depth.in_flight for depth in depths.values()):
-                break
+        while time.monotonic() < deadline and any(depth.in_flight for depth in depths.values()):
             gevent.sleep(_IN_FLIGHT_POLL)
             depths = self._daemons.settled_depths()
         self._outstanding = Outstanding(depths)
         self._running = {}
+
+    @property
+    def _in_flight_wait(self) -> float:
+        """Seconds for which an AvailableNow run waits for messages in flight."""
+        return self._options.msg_timeout + _NSQD_LATE if self._options.available_now_wait_in_flight else 0.0
 
     def _prepare(self) -> None:
         if not self._prepared:
@@ -218,17 +223,25 @@ class Driver:
             taken = self._log(of).taken(offset)
             given_up = outstanding.subtract({Queue(of, address): count for address, count in taken.items()})
             for queue, left in given_up.items():
-                logger.warning(
-                    "topic %s at %s: several batches in a row got nothing; about %d messages are left for another run",
-                    queue.of.topic,
-                    queue.address,
-                    left,
-                )
+                _log_left(queue, "several batches in a row got nothing", left)
         self._running = {}
         if not outstanding:
             return {}
         self._taking = {}
-        return outstanding.limited(self._daemons.patient_depths({queue.address for queue in outstanding.keys}))
+        deadline = time.monotonic() + max(_REQUEUED, self._in_flight_wait)
+        while True:
+            found = self._daemons.patient_depths({queue.address for queue in outstanding.keys})
+            limited = outstanding.limited(found)
+            if any(depth.messages for depth in limited.values()):
+                return limited
+            # The tasks of the last batch have returned, but nsqd may not have executed their last commands yet.
+            in_flight = {queue: found[queue].in_flight for queue in outstanding.keys if queue in found}
+            if not any(in_flight.values()) or time.monotonic() >= deadline:
+                for queue, count in in_flight.items():
+                    if count:
+                        _log_left(queue, f"{count} messages are in flight", outstanding.left(queue))
+                return limited
+            gevent.sleep(_IN_FLIGHT_POLL)
 
     def lag(self) -> dict[str, Any] | None:
         """How much each nsqd has beyond the planned batch, by topic; None before the first poll. Never switches.
@@ -264,3 +277,8 @@ class Driver:
                 self._log(of).commit(offset)
         except Exception:
             logger.exception("finishing a batch failed; it is tried again after the next one")
+
+
+def _log_left(queue: Queue, why: str, left: int) -> None:
+    text = "topic %s at %s: %s; about %d messages are left for another run"
+    logger.warning(text, queue.of.topic, queue.address, why, left)

@@ -110,6 +110,10 @@ class Outstanding(Generic[_Key]):
         """Where there are some left."""
         return {key for key, left in self._left.items() if left}
 
+    def left(self, key: _Key) -> int:
+        """How many are left there."""
+        return self._left.get(key, 0)
+
     def subtract(self, taken: Mapping[_Key, int]) -> dict[_Key, int]:
         """Count the messages that a batch took from each nsqd in its plan; returns those that are given up."""
         given_up: dict[_Key, int] = {}

@@ -12,11 +12,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.errors import DataLost, StagingError
@@ -26,6 +27,8 @@ from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wai
 from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
 
+#: For batches that take all that was planned: nsqd may pause for some seconds. (A batch ends early without messages.)
+PATIENT = {"msgTimeoutMs": 60_000, "fetchMaxWaitMs": 14_000, "fetchIdleMs": 14_000}
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
@@ -110,7 +113,7 @@ def test_what_the_store_is_not_good_for_is_refused(nsqd: Running, tmp_path: Path
 
 def test_batches_are_bounded(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "bounded", range(1000))
-    engine = engine_of(nsqd, tmp_path, "bounded", maxMessagesPerTrigger=300)
+    engine = engine_of(nsqd, tmp_path, "bounded", maxMessagesPerTrigger=300, **PATIENT)
     assert engine.run() == 4
     assert [len(engine.batch_rows(batch)) for batch in range(4)] == [300, 300, 300, 100]
     assert engine.bodies() == once(1000)
@@ -209,6 +212,61 @@ def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(
     [message] = caplog.messages
     assert message.startswith(f"topic fruitless at {nsqd.tcp_address}: ")
     assert message.endswith("about 100 messages are left for another run")
+
+
+@pytest.mark.parametrize("wait", ["false", "true"])
+def test_an_available_now_run_waits_for_what_its_own_tasks_requeued(
+    nsqd: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture, wait: str
+) -> None:
+    """nsqd may execute a task's last commands after the driver's next question; with the option, also time-outs."""
+    topic = f"requeued-{wait}"
+    publish(nsqd, topic, range(10))
+    driver = engine_of(nsqd, tmp_path, topic, availableNowWaitInFlight=wait).driver
+    driver.prepare_available_now()
+    held: list[Any] = []
+    task = Connection(nsqd.tcp_address, on_messages=lambda connection, messages: held.extend(messages))
+    task.connect()
+    try:
+        task.subscribe(topic, "spark")
+        task.set_rdy(10)
+        wait_for(lambda: len(held) == 10, "all messages")
+        planning = gevent.spawn(driver.latest, driver.initial())
+        wait_for(lambda: driver.lag() == {topic: {nsqd.tcp_address: {"messages": 0, "in_flight": 10}}}, "a question")
+        task.set_rdy(0)
+        for message in held:
+            task.requeue(message[2])
+        assert planning.get(timeout=30)["plan"][nsqd.tcp_address]["messages"] == 10
+    finally:
+        task.close()
+    assert caplog.messages == []
+
+
+def test_an_available_now_run_ends_while_others_keep_its_messages_in_flight(
+    nsqd: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(nsqd, "kept", range(10))
+    driver = engine_of(nsqd, tmp_path, "kept", availableNowWaitInFlight="false").driver
+    driver.prepare_available_now()
+    held: list[Any] = []
+    other = Connection(nsqd.tcp_address, on_messages=lambda connection, messages: held.extend(messages))
+    other.connect()
+    try:
+        other.subscribe("kept", "spark")
+        other.set_rdy(4)
+        wait_for(lambda: len(held) == 4, "four messages")
+        other.set_rdy(0)
+        planned = driver.latest(driver.initial())
+        assert planned["plan"][nsqd.tcp_address]["messages"] == 6
+        log = StagingLog(PosixStore(tmp_path / "stage"), base_of("kept", "spark"), planned["log"])
+        other.set_rdy(10)
+        wait_for(lambda: len(held) == 10, "the rest")
+        for part in driver.parts(driver.initial(), planned):
+            assert log.seal(part, 0, 0, "slow")
+        assert driver.latest(planned) == planned
+    finally:
+        other.close()
+    at = f"topic kept at {nsqd.tcp_address}: "
+    assert caplog.messages == [f"{at}10 messages are in flight; about 10 messages are left for another run"]
 
 
 def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: Path) -> None:
