@@ -307,6 +307,11 @@ class Destination:
         if self.connection is not None:
             self.connection.close()
 
+    def abandon(self) -> None:
+        """After the end of this thread: drop the connection. From any thread; never switches."""
+        if self.connection is not None:
+            self.connection.abandon()
+
     def forked_child(self) -> None:
         """In a forked child: stop connecting. The connection is registered at ``at_fork`` itself."""
         gevent.killall(list(self._dialling), block=False)

@@ -332,6 +332,12 @@ class Pool:
         for destination in self.destinations:
             destination.forked_child()
 
+    def abandon(self) -> None:
+        """After the end of this thread: drop the connections. From any thread; never switches."""
+        self.stopped = True
+        for destination in self.destinations:
+            destination.abandon()
+
     # -- destinations -------------------------------------------------------------------------------
 
     def _discover(self) -> None:

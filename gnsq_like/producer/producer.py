@@ -334,14 +334,19 @@ class Producer(KnownAttributes):
         if _starting._is_owned():
             raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
         with _starting:
-            if self._running is None or self._running.pid != _getpid():
+            running = self._running
+            if running is None or running.pid != _getpid():
                 hub_handle = _choose_hub(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
+                if running is not None:
+                    logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
+                    running.abandon()
+                    pool.counts = running.pool.counts
                 self._pool = pool
-                self._running = Running(hub_handle, pool, self._encoder)
+                self._running = running = Running(hub_handle, pool, self._encoder)
                 at_fork.register(self, Producer._forked_child, hub_handle.thread)
                 _at_exit.add(self)
-            return self._running
+            return running
 
     def close(self, timeout: float = 5.0) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
@@ -352,8 +357,11 @@ class Producer(KnownAttributes):
         check_seconds("timeout", timeout)
         self._closed = True
         running, self._running = self._running, None
-        if running is None or running.pid != _getpid():
+        if running is None:
             return True
+        if running.pid != _getpid():
+            running.abandon()
+            return not running.pool.pending_count
         try:
             return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
         except (TimeoutError, NotRunning):

@@ -17,6 +17,7 @@ from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
+from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.inner_greenlet import may_wait_here
 
@@ -35,15 +36,17 @@ class _Here(_local):  # type: ignore[misc, valid-type]
 
 
 class Running:
-    """The parts of a started Producer: made by the first publish, until a fork or close."""
+    """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
+    __slots__ = ("__weakref__", "_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
         options = pool.options
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
+        #: The process that may use this; 0 after the end of its thread, as a later thread may have the same id.
         self.pid = _getpid()
+        hub_handle.to_tell.add(self)
         self.pool = pool
         self.submit = pool.submit
         if options.replicas > 1:
@@ -93,6 +96,15 @@ class Running:
         if callers is None or callers.hub is not hub:
             callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
         return callers
+
+    def thread_ended(self) -> None:
+        """For ``HubHandle``: nobody may use this any more. Never switches."""
+        self.pid = self.thread = 0
+
+    def abandon(self) -> None:
+        """Drop the connections of a thread that has ended. From any thread; never switches."""
+        at_fork.keep(self)
+        self.pool.abandon()
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""

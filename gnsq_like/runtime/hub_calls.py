@@ -48,7 +48,9 @@ class HubHandle:
         self.hub: Any = get_hub()
         #: Its id, which a later thread may have, too.
         self.thread: int = thread_id()
-        self._life = weakref.ref(_here.life)
+        self._life = weakref.ref(_here.life, self._note_thread_end)
+        #: Whose ``thread_ended()`` is called, as long as they live, when this thread ends; it must not switch.
+        self.to_tell: weakref.WeakSet[Any] = weakref.WeakSet()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
         #: Of calls of run() that have not returned; in this thread only.
@@ -68,6 +70,10 @@ class HubHandle:
     def lives(self) -> bool:
         """Whether its thread has not ended."""
         return self._life() is not None
+
+    def _note_thread_end(self, life: object) -> None:
+        for each in self.to_tell:
+            each.thread_ended()
 
     @property
     def backlog(self) -> int:

@@ -342,3 +342,55 @@ def test_a_first_publish_loads_nothing_that_it_does_not_need(nsqd):
         nsqd.tcp_address,
     )
     assert lines == ["[]"]
+
+
+def test_when_the_thread_of_the_connections_has_ended_the_next_one_opens_its_own(nsqd):
+    """A later thread may have the id of one that has ended."""
+    lines = run_script(
+        """
+        import gc, logging, sys, threading
+        from gnsq_like import Producer
+
+        logging.basicConfig(stream=sys.stdout, format="%(message)s", force=True)
+        producer = Producer(sys.argv[1], own_thread=False, timeout=30)
+        for _ in range(10):
+            thread = threading.Thread(target=producer.publish, args=("t", b"x"))
+            thread.start()
+            thread.join()
+        gc.collect()
+        print(producer.stats()["confirmed"], producer.close())
+        """,
+        nsqd.tcp_address,
+    )
+    assert lines[-1] == "10 True"
+    name = f"<Producer {nsqd.tcp_address}>"
+    assert lines[:-1] == [f"the thread of the connections of {name} has ended; they are opened anew"] * 9
+    assert messages(nsqd) == 10
+    wait_for(lambda: clients(nsqd) == 0, "the end of all connections")
+
+
+def test_a_result_of_a_thread_that_has_ended_is_there_by_its_deadline(nsqd):
+    [line] = run_script(
+        """
+        import sys, threading
+        from gnsq_like import Producer
+        from gnsq_like.errors import NotSent, OutcomeUnknown
+
+        producer = Producer(sys.argv[1], own_thread=False, timeout=30)
+        results = []
+
+        def publish():
+            producer.publish("t", b"x")
+            results.append(producer.publish_async("t", b"x", timeout=1))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join()
+        try:
+            print(results[0].get())
+        except (NotSent, OutcomeUnknown) as exc:
+            print(exc)
+        """,
+        nsqd.tcp_address,
+    )
+    assert line.endswith("the thread of the connections does not respond")
