@@ -227,7 +227,8 @@ def _share(board: Board, charges: Sequence[Charge], limit: int) -> None:
             held.append(min(goal, charge.at(now) - charge.reserved))
             wants.append(goal - held[-1])
             lacking.append(charge)
-    if lacking and board.room <= 0:
+    # Without room, one alone may still have RDY up to its charge; of several, chance would decide each time which.
+    if lacking and (board.room < 0 or (board.room == 0 and len(charges) > 1)):
         board.is_short = True
         board.wait()
         return

@@ -245,6 +245,13 @@ def test_places_that_slow_handlers_hold_are_not_given_to_the_silent() -> None:
     assert changes([charge("busy", rdy=9, in_flight=5, reserved=1, full_at=-20.0), *others], 10)["busy"] == 5
 
 
+def test_places_that_slow_handlers_hold_are_a_connections_own_again_though_no_room_is_left() -> None:
+    """Its share was less while another was busy: no handler ends that could make room."""
+    others = [silent("turn", rdy=1), *[silent(n) for n in range(8)]]
+    assert changes([charge("busy", rdy=5, in_flight=9), *others], 10).get("busy") == 9
+    assert changes([charge("busy", rdy=5, in_flight=10), *others], 10).get("busy") is None
+
+
 def test_the_message_that_fills_a_connection_makes_it_hungry() -> None:
     fed = charge("busy", rdy=10, in_flight=8, full_at=-20.0)
     assert not fed.received(1, 0.0)
