@@ -12,6 +12,7 @@ from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.web import (
     CLOSING,
     CONF,
+    GTHREAD,
     UP,
     WORKERS,
     Answers,
@@ -136,7 +137,7 @@ def test_a_worker_that_is_timed_out_lets_handlers_end(tmp_path: Path) -> None:
         assert server.noted("handled") == server.noted("handling") == ["gate-x"]
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+@pytest.mark.parametrize("kind", ["gevent", GTHREAD])
 def test_workers_that_are_recycled_cut_no_handler_and_drop_no_request(tmp_path: Path, kind: str) -> None:
     names: list[str] = []
     with (

@@ -15,7 +15,7 @@ import pytest
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.reloading import PATIENCE, REQUESTS, WORKERS, Reloads
-from tests.support.web import CONF, UP, Server, gunicorn, running
+from tests.support.web import CONF, GTHREAD, UP, Server, gunicorn, running
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900 + REQUESTS)]
 
@@ -55,7 +55,7 @@ def in_uvicorn(framework: str, path: Path, **environment: str) -> AbstractContex
     )
 
 
-@pytest.mark.parametrize("worker", ["gevent", "gthread", "uvicorn"])
+@pytest.mark.parametrize("worker", ["gevent", GTHREAD, "uvicorn"])
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_nothing_is_lost_and_each_request_is_one_trace(
     site: tuple[str, Path], worker: str, kind: Kind, capsys: pytest.CaptureFixture[str]
