@@ -232,7 +232,7 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct --editable '.[all,test]'
 	@touch $@
 
-# Without what mypy says: its knowledge of other packages is that of the newest ones.
+# Without test_keywords: what mypy reports depends on the stubs of the newest versions.
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
 		tests/testing --ignore tests/options/test_keywords.py -m 'servers or not servers' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)

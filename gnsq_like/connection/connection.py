@@ -144,7 +144,7 @@ class Connection:
         #: Whether the reader greenlet has started, and whether the connection has ended or is about to.
         self._reading = False
         self._ending = False
-        #: Whether this is a forked child, and the connection belongs to its parent.
+        #: Whether this is a forked child, and the connection belongs to its parent; or its thread has ended.
         self._inherited = False
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None

@@ -227,7 +227,8 @@ def _share(board: Board, charges: Sequence[Charge], limit: int) -> None:
             held.append(min(goal, charge.at(now) - charge.reserved))
             wants.append(goal - held[-1])
             lacking.append(charge)
-    # Without room, one alone may still have RDY up to its charge; of several, chance would decide each time which.
+    # With no room left, a single connection may still raise RDY up to its charge, which costs nothing. Among several,
+    # ties broken at random would differ between plans.
     if lacking and (board.room < 0 or (board.room == 0 and len(charges) > 1)):
         board.is_short = True
         board.wait()

@@ -333,20 +333,28 @@ class Producer(KnownAttributes):
             raise NotRunning("the Producer is closed")
         if _starting._is_owned():
             raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
+        moved = False
         with _starting:
             running = self._running
             if running is None or running.pid != _getpid():
                 hub_handle = _choose_hub(self.options.own_thread)
                 pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 if running is not None:
-                    logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
-                    running.abandon()
+                    self._abandon(running)
                     pool.counts = running.pool.counts
+                    moved = True
                 self._pool = pool
                 self._running = running = Running(hub_handle, pool, self._encoder)
                 at_fork.register(self, Producer._forked_child, hub_handle.thread)
                 _at_exit.add(self)
-            return running
+        if moved:  # not within the lock: what handles the log may publish
+            logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
+        return running
+
+    def _abandon(self, running: Running) -> None:
+        """Drop what belongs to a thread that has ended. Never switches."""
+        running.abandon()
+        self._hooks.abandon()
 
     def close(self, timeout: float = 5.0) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
@@ -360,7 +368,7 @@ class Producer(KnownAttributes):
         if running is None:
             return True
         if running.pid != _getpid():
-            running.abandon()
+            self._abandon(running)
             return not running.pool.pending_count
         try:
             return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
@@ -385,7 +393,7 @@ class Producer(KnownAttributes):
         _starting = _NativeRLock()  # its holder is the parent's
         if running is not None:
             at_fork.keep(running)
-            self._hooks.forked_child()
+            self._hooks.abandon()
             running.pool.forked_child(loop_lives)
             if running.batching is not None and loop_lives:
                 running.batching.forked_child()

@@ -46,7 +46,7 @@ class Running:
         self.thread = hub_handle.thread
         #: The process that may use this; 0 after the end of its thread, as a later thread may have the same id.
         self.pid = _getpid()
-        hub_handle.to_tell.add(self)
+        hub_handle.end_listeners.add(self)
         self.pool = pool
         self.submit = pool.submit
         if options.replicas > 1:

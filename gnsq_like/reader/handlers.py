@@ -172,15 +172,19 @@ class Handlers:
                 if message._is_overdue:
                     message._source.drop(message)
                     continue
-                if gevent.getcurrent() is not greenlet:  # an iterator may be passed on
+                if gevent.getcurrent() is not greenlet:  # another greenlet may continue the iterator
                     loops.discard(greenlet)
                     greenlet = gevent.getcurrent()
                     loops.add(greenlet)
-                if self._max_attempts and message.attempts > self._max_attempts:
-                    self._give_up(message)
-                    continue
-                if self._max_age is not None and self._has_expired(message):
-                    continue
+                try:
+                    if self._max_attempts and message.attempts > self._max_attempts:
+                        self._give_up(message)
+                        continue
+                    if self._max_age is not None and self._has_expired(message):
+                        continue
+                except BaseException as exc:  # what ends a greenlet or the program
+                    message._requeue_for(exc)
+                    raise
                 try:
                     yield message
                 finally:

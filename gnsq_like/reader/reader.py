@@ -267,7 +267,11 @@ class Reader(Steering, KnownAttributes):
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
         check_seconds("timeout", timeout, or_none=True)
         running = self._running
-        return running is None or running.hub_handle.wait(running.stopped, timeout)
+        if running is None or running.hub_handle.wait(running.stopped, timeout):
+            return True
+        if not running.hub_handle.lives:
+            self._abandon(running)
+        return running.stopped.done
 
     def stop(self, timeout: float = 30.0) -> int:
         """Stop in order; twice is fine. May switch.
@@ -300,19 +304,23 @@ class Reader(Steering, KnownAttributes):
             self._begin_to_stop(timeout)
         elif running.hub_handle.lives:
             running.hub_handle.call(self._begin_to_stop, timeout)
-        elif self._state in ("running", "stopping"):
-            logger.warning("the thread that started %r has ended; nsqd delivers its messages again", self)
+        else:
             self._abandon(running)
 
     def _abandon(self, running: Running) -> None:
-        """Stop without the thread that started this, which has ended. Never switches."""
-        self._state = "stopped"
-        at_fork.keep((running, list(self._subscriptions)))
-        for subscription in self._subscriptions:
-            subscription.connection.abandon()
-        running.watchdog.abandon()
-        self._subscriptions.clear()
-        running.stopped.settle()
+        """Stop without the thread that started this, which has ended; twice is fine. Never switches."""
+        with running.abandoning:
+            if running.stopped.done:
+                return
+            self._state = "stopped"
+            at_fork.keep((running, list(self._subscriptions)))
+            for subscription in self._subscriptions:
+                subscription.connection.abandon()
+            running.watchdog.abandon()
+            self._hooks.abandon()
+            self._subscriptions.clear()
+            running.stopped.settle()
+        logger.warning("the thread that started %r has ended; nsqd delivers its messages again", self)
 
     def _is_handling(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop over this Reader, runs in this greenlet."""
@@ -388,7 +396,7 @@ class Reader(Steering, KnownAttributes):
         self._counts = ReaderCounts()
         self._subscriptions.reconnect_count = 0
         self._subscriptions.clear()
-        self._hooks.forked_child()
+        self._hooks.abandon()
 
     def __enter__(self) -> Reader:
         self.start()
@@ -440,6 +448,8 @@ class Reader(Steering, KnownAttributes):
         if self._state != "running":
             self.start()
         while self._state == "running" and self._running is not None:
+            if not self._running.hub_handle.lives:
+                raise NotRunning("the thread that started this Reader has ended: call stop() before you iterate again")
             if not self._running.hub_handle.here:
                 raise NotRunning("this Reader runs in the thread that started it: iterate over it there")
             yield from self._running.handlers.loop()

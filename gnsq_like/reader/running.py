@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.discovery.redial import Redialer, Target
@@ -10,7 +10,7 @@ from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.stopping import Stop
-from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 
@@ -33,6 +33,8 @@ class Running:
     stopped: PendingReply
     #: Set when the stop begins.
     stop: Stop | None = None
+    #: A native lock: threads that find this one ended may come together.
+    abandoning: Any = field(default_factory=allocate_lock)
 
     def stats(self) -> dict[str, Any]:
         """Its part of ``Reader.stats``. From any thread."""

@@ -33,8 +33,8 @@ _T = TypeVar("_T")
 _registered: weakref.WeakKeyDictionary[Any, tuple[Callable[[Any, bool], object], int]] = weakref.WeakKeyDictionary()
 #: For each object, a function that counts its running handlers; called before a fork.
 _busy: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDictionary()
-#: In a child: the inherited objects. Their greenlets stay suspended; collecting them would run their ``finally``
-#: blocks, and stop watchers.
+#: In a child: the inherited objects; elsewhere those of threads that have ended. Their greenlets stay suspended;
+#: collecting them would run their ``finally`` blocks, and stop watchers.
 _inherited: list[Any] = []
 
 

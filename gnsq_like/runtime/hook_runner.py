@@ -48,8 +48,8 @@ class HookRunner:
         """``call`` for the hook of this name; None if there is none, so that code on a fast path can leave it out."""
         return None if self._hooks[name] is None else partial(self.call, name)
 
-    def forked_child(self) -> None:
-        """In a forked child: drop the scheduled calls, which are the parent's. Never switches."""
+    def abandon(self) -> None:
+        """In a forked child, or after the end of this thread: drop the scheduled calls. Never switches."""
         at_fork.keep(self._greenlet)
         self._calls, self._greenlet = deque(), None
 

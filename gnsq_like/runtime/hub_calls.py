@@ -8,6 +8,7 @@ threading is patched, and are held for a few instructions only.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -46,11 +47,14 @@ class HubHandle:
 
     def __init__(self) -> None:
         self.hub: Any = get_hub()
-        #: Its id, which a later thread may have, too.
+        #: The id of its thread; a later thread may get the same one.
         self.thread: int = thread_id()
+        self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
-        #: Whose ``thread_ended()`` is called, as long as they live, when this thread ends; it must not switch.
-        self.to_tell: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: Objects, held weakly, whose ``thread_ended()`` is called when this thread ends; it must not switch.
+        self.end_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: What callers of :meth:`wait` in other threads wait for.
+        self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._due = False
         #: Of calls of run() that have not returned; in this thread only.
@@ -72,8 +76,12 @@ class HubHandle:
         return self._life() is not None
 
     def _note_thread_end(self, life: object) -> None:
-        for each in self.to_tell:
-            each.thread_ended()
+        if self._pid != os.getpid():
+            return  # a forked child has none of its parent's other threads
+        for listener in list(self.end_listeners):
+            listener.thread_ended()
+        for settled in list(self._outside):
+            settled.settle()
 
     @property
     def backlog(self) -> int:
@@ -135,7 +143,7 @@ class HubHandle:
         wait = CrossThreadWait(done)
         self.call(begin)
         # Scheduled first, then looked at: end() sets the flag before it makes the last calls.
-        if self._has_ended:
+        if self._has_ended or not self.lives:
             raise NotRunning(_ENDED)
         if not wait.wait(timeout):
             raise TimeoutError(f"{function!r} took more than {timeout} s")
@@ -161,17 +169,24 @@ class HubHandle:
             self._unfinished.pop().settle(NotRunning(_ENDED))
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
-        """Wait in any thread for a reply that this thread settles. May switch, or block."""
+        """Wait in any thread for a reply that this thread settles; whether it has. May switch, or block.
+
+        In another thread the wait ends with this one, which then settles no more.
+        """
         if self.here:
             return reply.wait(timeout)
         if reply.done:
             return True  # its thread may have ended
         settled = PendingReply()
         wait = CrossThreadWait(settled)
-        self.call(reply.link, settled.settle)
+        self._outside.add(settled)
         try:
-            return wait.wait(timeout)
+            self.call(reply.link, settled.settle)
+            if self.lives:
+                wait.wait(timeout)
+            return reply.done
         finally:
+            self._outside.discard(settled)
             if not settled.done:
                 self.call(reply.unlink, settled.settle)
 
@@ -219,11 +234,11 @@ def call_here(function: Callable[[], object]) -> Callable[[], object]:
 
 
 class _Life:
-    """Of one thread; collected when it ends."""
+    """Referenced by the locals of one thread only, so it is collected when that ends."""
 
 
 class _Here(_local):  # type: ignore[misc, valid-type]
-    """What each thread has."""
+    """The state of each thread."""
 
     hub_handle: HubHandle | None = None
 

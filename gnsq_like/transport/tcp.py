@@ -106,7 +106,9 @@ class TcpTransport:
         return True
 
     def abandon(self, loop_lives: bool = True) -> None:
-        """In a forked child: close the descriptor; the parent's connection stays open. Never switches.
+        """In a forked child, or after the end of its thread: close the descriptor, not the connection of the parent.
+
+        Never switches.
 
         :param loop_lives: see ``at_fork``; if not, the socket must not be used or collected any more
         """

@@ -294,13 +294,13 @@ def test_a_message_with_a_short_deadline_is_overdue_shortly_before_it(nsqd):
         messages.append(message)
 
     with reading([nsqd], hold, max_backoff_duration=0, adaptive_rdy=False) as reader:
-        peer = serve(nsqd, msg_timeout=200)
+        peer = serve(nsqd, msg_timeout=2000)
         peer.messages(ID % 1)
         wait_for(lambda: messages)
         assert reader._running is not None
-        assert reader._running.flow._timer.due == pytest.approx(messages[0].timeout_at - 0.02)
+        assert reader._running.flow._timer.due == pytest.approx(messages[0].timeout_at - 0.2, rel=0, abs=1e-6)
         wait_for(lambda: messages[0]._is_overdue)
-        assert time.monotonic() >= messages[0].timeout_at - 0.02
+        assert time.monotonic() >= messages[0].timeout_at - 0.2
         messages[0].finish()
         gevent.spawn(answer_cls, peer)
 

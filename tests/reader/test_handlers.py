@@ -114,6 +114,28 @@ def test_giving_up_that_fails_requeues_and_reports(nsqd):
     assert reader.stats()["backoff_level"] == 0
 
 
+@pytest.mark.parametrize(
+    "options", [{"max_attempts": 1, "on_giving_up": "block"}, {"max_age": 1e-3, "on_expired": "block"}]
+)
+def test_a_loop_that_is_killed_while_it_gives_up_requeues_the_message(nsqd, options):
+    began = Event()
+
+    def block(message):
+        began.set()
+        Event().wait()
+
+    hooks = {name: block if value == "block" else value for name, value in options.items()}
+    with reading([nsqd], None, **hooks) as reader:
+        looping = gevent.spawn(list, reader)
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        assert began.wait(PATIENCE)
+        looping.kill()
+        until(peer, b"REQ " + ID % 1)
+        wait_for(lambda: reader.stats()["in_flight"] == 0)
+        gevent.spawn(answer_cls, peer)
+
+
 def test_giving_up_may_answer_later(nsqd):
     given_up: list[Message] = []
 

@@ -224,22 +224,66 @@ def test_the_end_is_known_to_other_threads_when_that_of_the_reader_is_gone():
         assert reader.wait(0)
 
 
+def in_threads(*calls):
+    """Run these at once, each in a thread that ends with it."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
 def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again():
-    """Also by a thread that has the id of the one that ended, as the next one usually has."""
+    """Also by a thread that has the id of the one that ended, as the next one often has."""
     with running_nsqd("process") as nsqd, Producer(nsqd.tcp_address) as producer:
         got = threading.Event()
-        reader = Reader("t", "c", lambda message: got.set(), nsqd_tcp_addresses=nsqd.tcp_address)
-        for act in (reader.start, lambda: reader.stop(0)):
-            thread = threading.Thread(target=act)
-            thread.start()
-            thread.join(60)
-            assert not thread.is_alive()
+        finished: list[Message] = []
+        reader = Reader(
+            "t",
+            "c",
+            lambda message: got.set(),
+            on_finish=finished.append,
+            nsqd_tcp_addresses=nsqd.tcp_address,
+        )
+        in_threads(reader.start)
+        in_threads(*[lambda: reader.stop(0)] * 4)
         assert reader.stats()["state"] == "stopped"
         assert reader.wait(0)
         producer.publish("t", b"x")
         reader.start()
         wait_for(got.is_set, "the message")
+        wait_for(lambda: finished, "its hook")
         reader.stop()
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_a_wait_for_a_reader_ends_when_its_thread_has_ended(asked):
+    """Whether the stop was asked for in the last moments of that thread, or nobody asks for one."""
+    with running_nsqd("process") as nsqd:
+        reader = Reader("t", "c", lambda message: None, nsqd_tcp_addresses=nsqd.tcp_address)
+        begun, end = threading.Event(), threading.Event()
+
+        def run():
+            reader.start()
+            begun.set()
+            end.wait(60)  # its hub does not run
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert begun.wait(60)
+        if asked == "before":
+            reader.stop(0)
+            waiting = threading.Thread(target=reader.wait)
+            waiting.start()
+            end.set()
+            waiting.join(60)
+            assert not waiting.is_alive()
+        else:
+            end.set()
+        thread.join(60)
+        assert reader.wait(60)
+        assert reader.stats()["state"] == "stopped"
 
 
 def test_iteration_elsewhere_is_refused():

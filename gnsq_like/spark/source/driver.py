@@ -46,7 +46,7 @@ _POLL_REST = 4.0
 _IN_FLIGHT_POLL = 0.1
 #: Seconds by which nsqd may be late with messages whose timeout is over: it notices new channels every 5 s.
 _NSQD_LATE = 6.0
-#: Seconds in which nsqd has executed what the tasks of the last batch requeued at their end, unless it is very busy.
+#: Seconds for nsqd to execute the REQs that the tasks of the last batch sent at their end.
 _REQUEUED = 2.0
 
 
@@ -230,16 +230,17 @@ class Driver:
         self._taking = {}
         deadline = time.monotonic() + max(_REQUEUED, self._in_flight_wait)
         while True:
+            is_last = time.monotonic() >= deadline
             found = self._daemons.patient_depths({queue.address for queue in outstanding.keys})
             limited = outstanding.limited(found)
             if any(depth.messages for depth in limited.values()):
                 return limited
             # The tasks of the last batch have returned, but nsqd may not have executed their last commands yet.
             in_flight = {queue: found[queue].in_flight for queue in outstanding.keys if queue in found}
-            if not any(in_flight.values()) or time.monotonic() >= deadline:
+            if is_last or not any(in_flight.values()):
                 for queue, count in in_flight.items():
                     if count:
-                        _log_left(queue, f"{count} messages are in flight", outstanding.left(queue))
+                        _log_left(queue, f"in flight: {count}", outstanding.left(queue))
                 return limited
             gevent.sleep(_IN_FLIGHT_POLL)
 

@@ -3,7 +3,7 @@
 Plain files have no log that says which of them count, so an hour's files can only be exchanged with their directory:
 the new directory is written beside the table, synced, and takes the place of the old one in a single step
 (``renameat2`` with RENAME_EXCHANGE). A process that opens the hour's directory finds the old files or the new ones, and
-never both. But the names in the old directory mean nothing afterwards. A reader that has listed some of them, and fails
+never both. But names that were read in the old one exist no longer. A reader that has listed some of them, and fails
 where a file is gone, is right when it lists the hour again. A reader that leaves out what is gone lacks rows without an
 error. Many do while they list: Arrow, and Hadoop's local file system for Spark, read the names in a directory and then
 look at each, so they lack the whole hour if it is exchanged in between. So only hours are compacted that hardly anybody

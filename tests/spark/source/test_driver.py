@@ -266,7 +266,7 @@ def test_an_available_now_run_ends_while_others_keep_its_messages_in_flight(
     finally:
         other.close()
     at = f"topic kept at {nsqd.tcp_address}: "
-    assert caplog.messages == [f"{at}10 messages are in flight; about 10 messages are left for another run"]
+    assert caplog.messages == [f"{at}in flight: 10; about 10 messages are left for another run"]
 
 
 def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: Path) -> None:
