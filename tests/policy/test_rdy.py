@@ -238,7 +238,8 @@ def test_with_too_few_places_for_that_half_of_them_are_seats() -> None:
     got = changes([*fed, *others], 50)
     assert sum(got.get(each.key, each.rdy) for each in fed) == 25
     got = changes([*[charge(f"busy {n}", rdy=2, full_at=-20.0) for n in range(15)], *others], 50)
-    assert sum(rdy for key, rdy in got.items() if not str(key).startswith("busy")) == 20, "busy ones keep 2 each"
+    assert sum(got.values()) == len(got) == 20
+    assert not any(str(key).startswith("busy") for key in got), "busy ones keep 2 each"
 
 
 def test_places_that_slow_handlers_hold_are_not_given_to_the_silent() -> None:
@@ -526,6 +527,12 @@ def test_turns_are_short_until_each_connection_had_one() -> None:
     assert changes([holder, charge("other", seen=-100.0, delivered=0)], 1) == {}
     assert changes([holder, Charge("new", -1.0, SETTINGS)], 1) == {"holder": 0}
     assert changes([holder, charge("had traffic", seen=-29.0, delivered=0)], 1) == {"holder": 0}
+
+
+def test_with_many_seats_turns_are_longer_so_that_60_begin_in_a_second() -> None:
+    charges = [charge(n, rdy=int(n < 30), seen=-0.3) for n in range(60)]
+    asked = ask(charges, 30)
+    assert (asked.changes, asked.next_at) == ([], pytest.approx(0.2))
 
 
 def test_turns_are_no_longer_with_traffic_than_without() -> None:
