@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnsq_like.policy.board import Board
+from gnsq_like.policy.board import FOREVER, Board
 from gnsq_like.policy.charge import Charge, Settings
 
 SETTINGS = Settings()
@@ -41,3 +41,13 @@ def test_room_that_is_lacking_wakes_the_plan_when_what_was_lowered_has_settled()
     assert (made.next_at, made.grows) == (SETTINGS.settle_minimum, False)
     board.is_short = True
     assert board.finish().grows
+
+
+def test_the_plan_wakes_at_the_first_of_all_times_that_are_ahead() -> None:
+    board = make()
+    for at in (-1.0, 0.0, FOREVER):
+        board.wake(at)
+        assert board.finish().next_at is None
+    for at in (0.3, 0.2, 0.4):
+        board.wake(at)
+    assert board.finish().next_at == 0.2

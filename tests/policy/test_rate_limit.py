@@ -59,6 +59,16 @@ def test_a_raise_leaves_enough_of_a_seconds_commands_to_lower_all_holders():
         assert limit.next_raise_at(holders, 0.2) == pytest.approx(oldest / 100 + 1.001)
 
 
+def test_a_raise_waits_if_only_one_of_a_seconds_commands_is_left():
+    """It would be followed by RDY 0."""
+    limit = RateLimit(1000, 0.0)
+    for number in range(COMMANDS - 2):
+        limit.sent(False, number / 100)
+    assert limit.next_raise_at(0, 0.5) < 0.5
+    limit.sent(False, 0.2)
+    assert limit.next_raise_at(0, 0.5) == pytest.approx(1.001)
+
+
 def test_turns_are_long_while_no_connection_has_traffic():
     """With two connections for one seat, each has its turn within half of low_rdy_idle_timeout."""
     settings = Settings()
@@ -290,6 +300,25 @@ def test_connections_that_lose_their_rdy_for_want_of_tokens_leave_the_others_the
     asked = ask(idle, worker, max_in_flight=5, tokens=0.0)
     assert asked.changes == [("idle", 0)]
     assert asked.next_at == pytest.approx(SETTLED)
+
+
+def test_where_rdy_is_taken_back_for_want_of_tokens_what_is_in_flight_there_keeps_its_place():
+    both = busy("one", rdy=5, in_flight=2), busy("other", rdy=5, in_flight=5)
+    assert ask(*both, max_in_flight=7, tokens=0.0).changes == [("one", 0)]
+    assert ask(*both, max_in_flight=5, tokens=0.0).changes == [("one", 0), ("other", 0)]
+
+
+def test_a_connection_with_overdue_handlers_has_no_more_room_than_others():
+    late, worker = busy("late", in_flight=2, reserved=2), busy("worker", rdy=8, in_flight=8)
+    assert ask(late, worker).changes == []
+    worker.in_flight = worker.rdy = 6
+    assert ask(late, worker).changes == [("late", 2)]
+
+
+def test_while_all_tokens_are_there_and_no_turn_ends_nothing_is_planned():
+    """More tokens are not what a waiting connection lacks."""
+    asked = ask(busy("holder", rdy=1, in_flight=1), silent("other"), max_in_flight=1, tokens=101.0)
+    assert (asked.changes, asked.next_at) == ([], NOW + SETTINGS.low_rdy_probe_timeout)
 
 
 def test_where_all_have_their_shares_nothing_is_planned_until_one_may_be_silent():

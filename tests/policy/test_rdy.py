@@ -157,8 +157,11 @@ def test_a_connection_with_a_running_handler_is_not_idle() -> None:
     assert changes([charge("a", rdy=50, seen=-99.0, in_flight=1), charge("b", rdy=50)], 100) == {}
 
 
-def test_the_time_of_lending_is_announced() -> None:
-    assert ask([charge("a", rdy=50, seen=-4.0), charge("b", rdy=50, in_flight=3)], 100).next_at == pytest.approx(6.0)
+@pytest.mark.parametrize("max_in_flight", [2, 100])
+def test_the_time_of_lending_is_announced(max_in_flight: int) -> None:
+    half = max_in_flight // 2
+    both = [charge("a", rdy=half, seen=-4.0), charge("b", rdy=half, in_flight=1)]
+    assert ask(both, max_in_flight).next_at == pytest.approx(6.0)
 
 
 def test_lowered_max_in_flight_takes_rdy_from_those_who_do_not_use_it() -> None:
@@ -235,7 +238,8 @@ def test_with_too_few_places_for_that_half_of_them_are_seats() -> None:
     got = changes([*fed, *others], 50)
     assert sum(got.get(each.key, each.rdy) for each in fed) == 25
     got = changes([*[charge(f"busy {n}", rdy=2, full_at=-20.0) for n in range(15)], *others], 50)
-    assert sum(rdy for key, rdy in got.items() if not str(key).startswith("busy")) == 20, "busy ones keep 2 each"
+    assert sum(got.values()) == len(got) == 20
+    assert not any(str(key).startswith("busy") for key in got), "busy ones keep 2 each"
 
 
 def test_places_that_slow_handlers_hold_are_not_given_to_the_silent() -> None:
@@ -389,6 +393,19 @@ def test_late_messages_take_rdy_that_others_do_not_use() -> None:
     assert changes([charge("late", rdy=5, in_flight=8), charge("other", rdy=5)], 10) == {"other": 2}
 
 
+def test_while_places_are_exceeded_a_holder_keeps_rdy_1_only_where_it_brings_nothing() -> None:
+    """Not even if all of the excess is answered there."""
+    for at_work, expected in ((1, {"holder": 0}), (2, {})):
+        holder, answers = charge("holder", rdy=1, in_flight=at_work), charge("answers", in_flight=3 - at_work)
+        assert changes([holder, answers, charge("waiting")], 2) == expected
+
+
+def test_holders_without_a_message_have_no_more_seats_than_there_are_places_left() -> None:
+    for at_work, expected in ((1, 1), (2, 2)):
+        holders = [charge(n, rdy=1) for n in range(2)]
+        assert list(changes([*holders, charge("at work", in_flight=at_work)], 2).values()) == [0] * expected
+
+
 # --- a handler past its deadline
 
 
@@ -517,6 +534,36 @@ def test_turns_are_short_until_each_connection_had_one() -> None:
     assert changes([holder, charge("other", seen=-100.0, delivered=0)], 1) == {}
     assert changes([holder, Charge("new", -1.0, SETTINGS)], 1) == {"holder": 0}
     assert changes([holder, charge("had traffic", seen=-29.0, delivered=0)], 1) == {"holder": 0}
+
+
+def test_with_many_seats_turns_are_longer_so_that_60_begin_in_a_second() -> None:
+    charges = [charge(n, rdy=int(n < 30), seen=-0.3) for n in range(60)]
+    asked = ask(charges, 30)
+    assert asked.changes == []
+    assert asked.next_at == pytest.approx(0.2)
+
+
+def test_turns_are_no_longer_with_traffic_than_without() -> None:
+    """Where low_rdy_idle_timeout is short, the pace of turns does not count."""
+    settings = Settings(low_rdy_idle_timeout=1.0)
+    for last_message_at in (-0.1, -100.0):
+        charges = [charge(n, rdy=int(n < 100), seen=-0.2, last_message_at=last_message_at) for n in range(200)]
+        for each in charges:
+            each.settings, each.delivered = settings, 0
+        asked = plan(
+            charges, max_in_flight=100, now=0.0, mode=Mode.FLOWING, settings=settings, draw=random.Random(1).random
+        )
+        assert asked.changes == []
+        assert asked.next_at == pytest.approx(0.05)
+
+
+def test_a_turn_that_goes_on_because_an_answer_will_free_a_seat_is_looked_at_again() -> None:
+    """The answer may take longer than one waits for it, which is no event."""
+    holder, slow = charge("holder", rdy=1, seen=-1.0), charge("slow", in_flight=1, waiting_since=-2.0)
+    for now, again_at in ((-0.75, -0.5), (0.0, 0.25)):
+        asked = ask([holder, slow, charge("other")], 2, now=now)
+        assert asked.changes == []
+        assert asked.next_at == pytest.approx(again_at)
 
 
 def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_answer() -> None:

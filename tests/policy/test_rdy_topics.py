@@ -124,6 +124,17 @@ def test_a_topic_with_two_seats_gives_one_up_where_there_are_fewer_than_topics()
     assert ask(charges, 2, 0.0, FLOWING).changes == [("a1", 0)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_with_fewer_seats_than_before_leaves_them_to_those_at_work(seed: int) -> None:
+    charges = connections(a=3, b=3)
+    for each in (*charges[:3], charges[3]):
+        each.rdy = 1
+    charges[1].in_flight = 1
+    lowered = ask(charges, 4, 0.0, FLOWING, seed).changes
+    assert [rdy for _, rdy in lowered if rdy == 0] == [0]
+    assert ("a1", 0) not in lowered
+
+
 def test_connections_at_work_take_turns_in_each_topic() -> None:
     charges = connections(a=2, b=2)
     for each in (charges[0], charges[2]):
@@ -143,10 +154,20 @@ def test_one_test_message_at_a_time_in_a_topic() -> None:
     probe.sent(0, 0.25)
     assert ask(charges, 5, 0.254, modes).changes == [], "the message may be on its way"
     assert ask(charges, 9, 0.254, modes).changes == [("b0", 8)], "with room for it, too"
-    assert ask(charges, 5, 0.255, modes).changes == [("a1", 1)]
+    made = ask(charges, 5, 0.255, modes)
+    assert made.changes == [("a1", 1)]
+    assert made.next_at == pytest.approx(0.505), "when it moves on, if it gets none"
     free.in_flight = free.reserved = 1
     charges[2].waiting_since = -2000.0
     assert ask(charges, 6, 0.255, modes).changes == [("a2", 1)], "rather where no handler hangs"
+
+
+def test_a_topic_that_begins_to_test_keeps_the_last_of_several_turns() -> None:
+    charges = connections(a=3, b=1)
+    for each, seen in zip(charges[:3], (-0.1, -0.05, -0.2), strict=True):
+        each.rdy, each.turn_at = 2, seen
+    made = ask(charges, 10, 0.0, {"a": PROBING, "b": FLOWING})
+    assert {key: rdy for key, rdy in made.changes if key != "b0"} == {"a0": 0, "a1": 1, "a2": 0}
 
 
 def test_a_topic_waits_for_the_handlers_of_its_connection_before_it_tests() -> None:
