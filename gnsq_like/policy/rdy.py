@@ -332,8 +332,12 @@ def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, probing:
     since = _one_each(charges, ready, kept) if by_topic else {}
 
     # A turn that is over continues until another connection is ready for the seat.
-    takers = len(ready) - free - (0 if probing else _promised(charges, now, settings))
+    promised = [] if probing else _promised(charges, now, settings)
+    takers = len(ready) - free - sum(charge.in_time for charge in promised)
     over = [charge for charge in kept if ends[charge.key] <= now]
+    if over:
+        for charge in promised:
+            board.wake(charge.waiting_since + settings.low_rdy_timeout)
     over.sort(key=lambda charge: (charge.in_time > 0, charge.turn_at, board.draw()))
     leaving = {charge.key for charge in over[: max(0, takers)]}
     kept = [charge for charge in kept if charge.key not in leaving]
@@ -423,8 +427,10 @@ def _turn_ends(charge: Charge, now: float, patience: float, probing: bool) -> fl
     return silent_at if probing else min(silent_at, charge.turn_at + charge.settings.low_rdy_timeout)
 
 
-def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> int:
-    """Seats that an answer will free. One that takes longer than a turn is not waited for."""
-    return sum(
-        charge.in_time for charge in charges if not charge.rdy and now - charge.waiting_since < settings.low_rdy_timeout
-    )
+def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> list[Charge]:
+    """Those whose answers will free seats. An answer that takes longer than a turn is not waited for."""
+    return [
+        charge
+        for charge in charges
+        if not charge.rdy and charge.in_time and now < charge.waiting_since + settings.low_rdy_timeout
+    ]

@@ -599,6 +599,14 @@ def test_an_answer_that_takes_longer_than_a_turn_is_not_waited_for() -> None:
         assert changes([charge("slow", in_flight=1, waiting_since=since), holder, other], 2) == expected
 
 
+def test_the_time_from_which_an_answer_is_not_waited_for_is_announced() -> None:
+    holder, other = charge("holder", rdy=1, in_flight=1, turn_at=-31.0), charge("other")
+    slow = charge("slow", in_flight=1, waiting_since=-29.9)
+    asked = ask([slow, holder, other], 2)
+    assert asked.next_at == pytest.approx(0.1, abs=1e-6)
+    assert changes([slow, holder, other], 2, now=asked.next_at) == {"holder": 0}
+
+
 def test_the_slot_never_returns_to_the_one_that_gave_it_up() -> None:
     holder, other = charge("holder", rdy=1, seen=-1.0), charge("other", waiting_since=-0.1)
     for now in (0.0, 0.006):
