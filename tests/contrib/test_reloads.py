@@ -15,7 +15,8 @@ import pytest
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.reloading import PATIENCE, REQUESTS, WORKERS, Reloads
-from tests.support.web import CONF, GTHREAD, UP, Server, gunicorn, running
+from tests.support.web import CONF, UP, Server, gunicorn, running
+from tests.support.worker_kinds import GTHREAD
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900 + REQUESTS)]
 

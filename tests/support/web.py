@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,17 +42,6 @@ WORKERS = {
     "gthread": ["-k", "gthread", "-w", "2", "--threads", "25"],
     "sync": ["-k", "sync", "-w", "2"],
 }
-
-#: gthread, where its workers drop no requests when they stop.
-GTHREAD = pytest.param(
-    "gthread",
-    marks=pytest.mark.skipif(
-        int(version("gunicorn").split(".")[0]) < 25,
-        reason="gthread workers of gunicorn before 25 drop accepted requests when they stop",
-    ),
-)
-#: For parameters: gevent, and gthread for all kinds that are not patched; sync differs little from it.
-WORKER_KINDS = ["gevent", GTHREAD, pytest.param("sync", marks=thorough)]
 
 CONF = """
 from gnsq_like.contrib.gunicorn import WorkerReaders
