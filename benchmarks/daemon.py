@@ -22,7 +22,6 @@ import os
 import shlex
 import signal
 import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -31,10 +30,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from _consumers import cut
 from _nsqd import CHANNEL, Nsqd, connect, multi_publish, running_nsqd
 
-#: Size and type of a frame.
-_HEADER = struct.Struct(">ii")
 #: Seconds without a message after which nothing more is expected.
 _QUIET = 3.0
 _TOPIC = "carried"
@@ -69,22 +67,11 @@ def consumed(address: str) -> Iterator[list[int]]:
                 return
             if not data:
                 return
-            data = rest + data
             numbers: list[int] = []
-            answers: list[bytes] = []
-            position = 0
-            while position + 8 <= len(data):
-                size, kind = _HEADER.unpack_from(data, position)
-                end = position + 4 + size
-                if end > len(data):
-                    break
-                if kind == 2:
-                    numbers.append(int(data[position + 34 : position + 42]))
-                    answers.append(b"FIN %b\n" % data[position + 18 : position + 34])
-                position = end
-            rest = data[position:]
+            rest, answers = cut(rest + data, lambda body: numbers.append(int(body[:8])))  # noqa: B023
             if answers:
                 sock.sendall(b"".join(answers))
+            if numbers:
                 yield numbers
 
 
