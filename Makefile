@@ -235,7 +235,8 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 # Without test_keywords: what mypy reports depends on the stubs of the newest versions.
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
-		tests/testing --ignore tests/options/test_keywords.py -m 'servers or not servers' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		tests/testing --ignore tests/options/test_keywords.py -m 'servers or not servers' \
+		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.
 # Tests of the tests, and of what the code looks like, would add minutes and no lines.

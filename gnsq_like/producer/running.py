@@ -98,7 +98,7 @@ class Running:
         return callers
 
     def thread_ended(self) -> None:
-        """For ``HubHandle``: nobody may use this any more. Never switches."""
+        """Called by the HubHandle when its thread ends: nothing here may be used after that. Never switches."""
         self.pid = self.thread = 0
 
     def abandon(self) -> None:
