@@ -258,7 +258,7 @@ class Cluster:
     def overview(self, max_age: float = MAX_AGE) -> Overview:
         """Everything, not older than ``max_age`` seconds, or than the time for which a costly poll must last.
 
-        Failures are in its ``warnings`` and ``problem``.
+        Failures are in its ``warnings`` and in the ``problem`` of its nodes.
         """
         cost = 0.0 if self.last_overview is None else self.last_overview.cost
         return self.shared.get(("overview",), self._take_overview, max(max_age, cost / MOST_CPU))
