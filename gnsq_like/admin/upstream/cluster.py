@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 
 #: Seconds for which pages get an earlier answer.
 MAX_AGE = 1.0
-#: The part of a core that polls may take: a poll that took 0.1 s of CPU time is not repeated for 2.5 s.
-MOST_CPU = 0.04
+#: The part of a core that polls may take: a poll that took 0.1 s of CPU time is not repeated for 2.9 s.
+MOST_CPU = 0.035
 #: The part of a round's time that nsqlookupds get, where nsqds are asked afterwards.
 _FIRST_PART = 0.5
 
