@@ -28,10 +28,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from _consumers import cut
-from _nsqd import CHANNEL, Nsqd, connect, multi_publish, running_nsqd
+from _nsqd import CHANNEL, Nsqd, connect, multi_publish, resident, running_nsqd
 
 #: Seconds without a message after which nothing more is expected.
 _QUIET = 3.0
@@ -73,11 +72,6 @@ def consumed(address: str) -> Iterator[list[int]]:
                 sock.sendall(b"".join(answers))
             if numbers:
                 yield numbers
-
-
-def resident(process: int) -> float:
-    """MB of memory that a process has resident."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 class Watch(threading.Thread):

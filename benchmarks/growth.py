@@ -35,7 +35,7 @@ from pathlib import Path
 
 import _consumers
 import _publishers
-from _nsqd import CHANNEL, Nsqd, running_nsqd
+from _nsqd import CHANNEL, Nsqd, resident, running_nsqd
 
 ROOT = Path(__file__).resolve().parent.parent
 NSQDS = 64
@@ -110,7 +110,7 @@ def plan_child(connections: str) -> dict[str, float]:
 
 
 def idle_child(address: str, connections: str, places: str, seconds: str) -> dict[str, float]:
-    empty = _resident()
+    empty = resident(os.getpid())
     import gevent
 
     from gnsq_like import Reader
@@ -128,7 +128,7 @@ def idle_child(address: str, connections: str, places: str, seconds: str) -> dic
         used, began = time.process_time(), time.monotonic()
         gevent.sleep(float(seconds))
         part = (time.process_time() - used) / (time.monotonic() - began)
-        memory = _resident() - empty
+        memory = resident(os.getpid()) - empty
     return {"MB": memory, "%": 100 * part}
 
 
@@ -210,11 +210,6 @@ CHILDREN: dict[str, Callable[..., dict[str, float]]] = {
     "bare consume": bare_consume_child,
     "bare publish": bare_publish_child,
 }
-
-
-def _resident() -> float:
-    """MB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 # --- the rounds

@@ -145,7 +145,7 @@ class Connection:
         self._reading = False
         self._ending = False
         #: Whether this is a forked child, and the connection belongs to its parent; or its thread has ended.
-        self._inherited = False
+        self._is_let_go = False
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
         self._transport: TcpTransport | LayeredTransport | None = None
@@ -207,7 +207,7 @@ class Connection:
         if self._outbox is not None and self.alive:
             self._outbox.flush()
         self._stop(None)
-        if self._reader is not None and self._reader is not gevent.getcurrent() and not self._inherited:
+        if self._reader is not None and self._reader is not gevent.getcurrent() and not self._is_let_go:
             self._reader.join()
 
     def _stop(self, error: NSQError | None) -> None:
@@ -230,10 +230,10 @@ class Connection:
         self._let_go(False, "its thread has ended")
 
     def _let_go(self, loop_lives: bool, why: str) -> None:
-        if self._reader is None or self._inherited:
+        if self._reader is None or self._is_let_go:
             return
         assert self._outbox is not None and self._transport is not None and self._liveness is not None
-        self._inherited = True
+        self._is_let_go = True
         self.alive = False
         self.error = ConnectionLost(self.address, why)
         if self.lease is not None:
@@ -295,7 +295,7 @@ class Connection:
         return lost
 
     def _tear_down(self, error: NSQError | None) -> None:
-        if self._inherited:
+        if self._is_let_go:
             return
         assert self._outbox is not None and self._transport is not None and self._liveness is not None
         self._ending = True
