@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ CONF = {
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
+    # Not in the working directory, where its catalog may create one.
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gnsq_like-warehouse"),
 }
 
 _PROGRAM = """
