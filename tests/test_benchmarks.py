@@ -72,7 +72,7 @@ def test_growth_measures_and_names_its_limits() -> None:
 def test_admin_measures_pages_and_viewers() -> None:
     page, viewers = run("admin.py", "--seconds", "0.5").splitlines()
     assert re.fullmatch(r"[0-9.]+ ms of CPU a page", page)
-    assert re.fullmatch(r"[0-9.]+% of a core with 3 viewers, [01] polls in 0 s", viewers)
+    assert re.fullmatch(r"[0-9.]+% of a core with 3 viewers, \d+ polls in 0 s", viewers)
 
 
 def test_anatomy_finds_all_parts() -> None:

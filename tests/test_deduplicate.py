@@ -68,7 +68,7 @@ def test_a_copy_that_comes_meanwhile_is_requeued_without_backoff():
         it(make_message(b"x"))
     assert (caught.value.delay, caught.value.backoff) == (3, False)
     go.set()
-    first.get(timeout=10)
+    first.get(timeout=30)
     it(make_message(b"x"))
     assert len(calls) == 1
 

@@ -11,6 +11,7 @@ from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader, 
 from gnsq_like.errors import PublishRefused
 from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.peer import PATIENCE
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -44,7 +45,7 @@ def test_what_is_published_is_handled_once_and_finished(nsqd):
             producer.publish("t", b"one %d" % number)
         producer.multi_publish("t", (b"many %d" % number for number in range(400)))
         with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=50) as reader:
-            assert handler.enough.wait(20)
+            assert handler.enough.wait(PATIENCE)
             wait_for(lambda: finished(nsqd))
             assert reader.stats()["finished"] == 500
     expected = {b"one %d" % n for n in range(100)} | {b"many %d" % n for n in range(400)}
@@ -56,7 +57,7 @@ def test_a_message_says_where_it_came_from(nsqd):
     with Producer(nsqd.tcp_address) as producer:
         producer.publish("t", b"body")
     with Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address):
-        assert handler.enough.wait(20)
+        assert handler.enough.wait(PATIENCE)
     [message] = handler.messages
     assert (message.topic, message.channel, message.nsqd_address) == ("t", "c", nsqd.tcp_address)
     assert (message.attempts, message.body, len(message.id)) == (1, b"body", 16)
@@ -89,7 +90,7 @@ def test_discovery_finds_every_nsqd_and_each_channel_gets_a_copy(kind):
             for number in range(total):
                 producer.publish("t", b"%d" % number)
         for channel, handler in handlers.items():
-            assert handler.enough.wait(20)
+            assert handler.enough.wait(PATIENCE)
             for daemon in (one, two):
                 wait_for(partial(finished, daemon, channel=channel))
         for reader in readers:
@@ -135,7 +136,7 @@ def test_a_handler_that_fails_gets_the_message_again(nsqd, how):
     )
     with Producer(nsqd.tcp_address) as producer, reader:
         producer.publish("t", b"x")
-        assert done.wait(20)
+        assert done.wait(PATIENCE)
         wait_for(lambda: reader.stats()["finished"] == 1)
         wait_for(lambda: finished(nsqd))
     assert attempts == [1, 2]
@@ -152,7 +153,7 @@ def test_a_deferred_message_comes_when_it_is_due(nsqd):
         producer.publish("t", b"later", defer=60)
         wait_for(lambda: channel_stats(nsqd)["deferred_count"] == 1)
         producer.publish("t", b"soon", defer=0.2)
-        assert handler.enough.wait(20)
+        assert handler.enough.wait(PATIENCE)
     assert handler.bodies == Counter([b"soon"])
 
 
@@ -184,12 +185,12 @@ def test_a_reader_can_be_paused_resumed_and_started_again(nsqd):
         wait_for(lambda: channel_stats(nsqd)["depth"] == 1)
         assert not handler.messages
         reader.resume()
-        assert handler.enough.wait(20)
+        assert handler.enough.wait(PATIENCE)
         reader.stop()
         handler.expected, handler.enough = 2, Event()
         producer.publish("t", b"two")
         with reader:
-            assert handler.enough.wait(20)
+            assert handler.enough.wait(PATIENCE)
     assert handler.bodies == Counter([b"one", b"two"])
 
 
@@ -218,9 +219,9 @@ def test_one_process_carries_many_readers_and_producers(nsqd):
             for number in range(20):
                 producer.publish(topic, b"%d" % number)
 
-    gevent.joinall([gevent.spawn(publish, topic) for topic in topics], raise_error=True, timeout=20)
+    gevent.joinall([gevent.spawn(publish, topic) for topic in topics], raise_error=True, timeout=PATIENCE)
     for topic in topics:
-        assert handlers[topic].enough.wait(20)
+        assert handlers[topic].enough.wait(PATIENCE)
         assert handlers[topic].bodies == Counter(b"%d" % number for number in range(20))
     for reader in readers:
         assert reader.stop() == 0

@@ -49,20 +49,20 @@ FAILING_AT_LENGTH = """
 import time
 
 def test_that_fails():
-    __tracebackhide__ = lambda excinfo: time.sleep(1.5)  # asked when the failure is reported
+    __tracebackhide__ = lambda excinfo: time.sleep(3)  # asked when the failure is reported
     raise AssertionError("at length")
 """
 
 
 def run(directory: Path, *modules: str) -> str:
-    """The output of pytest in two processes, with our settings and a limit of a second."""
+    """The output of pytest in two processes, with our settings and a limit of two seconds."""
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     for number, module in enumerate(modules):
         (directory / f"test_{number}.py").write_text(module)
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "setup.cfg"), f"--rootdir={directory}", str(directory)]
     # Without a bound of its own: were the run to hang, the limit of the test that calls this would name it.
     done = subprocess.run(
-        [*command, "-o", "timeout=1", "-n", "2", "--dist", "loadgroup"],
+        [*command, "-o", "timeout=2", "-n", "2", "--dist", "loadgroup"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

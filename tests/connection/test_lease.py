@@ -187,7 +187,7 @@ def test_it_ends_by_itself_when_the_borrower_does_nothing(lent: Make) -> None:
 
 
 def test_it_ends_when_the_borrower_is_stuck_in_a_publish(lent: Make) -> None:
-    borrowed, peer = lent(patience=0.2)
+    borrowed, peer = lent(patience=2.0)  # more than it takes to get to the second tick
     done = borrowed.publish()
     assert (peer.line(), peer.body()) == (b"PUB t", b"body")
     borrowed.lease._tick()

@@ -41,7 +41,7 @@ def test_a_hub_that_was_blocked_while_the_peer_read_does_not_count_against_it() 
     command = commands.mpub("t", [bytes(1_000_000)] * 20)
     sink = Sink(answer_at=len(command))
     with PeerInAThread(sink) as nsqd:
-        connection = Connection(nsqd.address, ConnectionOptions(write_timeout=0.2))
+        connection = Connection(nsqd.address, ConnectionOptions(write_timeout=1.0))
         connection.connect()
         reply = connection.publish(command)
         outbox = connection._outbox

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import gevent
@@ -79,9 +80,9 @@ def test_one_nsqlookupd_that_fails_holds_up_nobody(lookupd, nsqd, fault):
         with reader:
             peer = serve(nsqd)
             if fault != "topic unknown":
-                wait_for(lambda: errors)
-                assert address in errors[0][0]
-                assert isinstance(errors[0][1], HTTPError)
+                # Where this process stands still, the good one does not answer in time either.
+                [error, *_] = wait_for(lambda: [error for where, error in errors if address in where])
+                assert isinstance(error, HTTPError)
             else:
                 wait_for(lambda: len(lookupd.asked) >= 3)
                 assert not errors
@@ -236,9 +237,7 @@ def test_a_lost_connection_asks_again_soon(lookupd, nsqd):
 
 
 def test_a_listed_nsqd_that_fails_is_left_alone_for_a_while(lookupd):
-    with scripted_nsqd() as closed:
-        pass
-    lookupd.nsqds = [closed]
+    lookupd.nsqds = [SimpleNamespace(address=nowhere())]
     errors: list[tuple[str, NSQError]] = []
     with reading([lookupd], lookupd_poll_interval=0.1, on_error=lambda *error: errors.append(error)):
         wait_for(lambda: len(lookupd.asked) >= 6)

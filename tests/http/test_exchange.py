@@ -375,7 +375,7 @@ def test_after_a_failure_the_next_request_is_fine(anywhere: Place) -> None:
     def script(peer: Peer) -> None:
         while peer.request():
             if len(peer.server.asked) == 1:
-                given_up.wait(10)
+                given_up.wait(60)
                 peer.send(response("late"))
             else:
                 peer.send(response())

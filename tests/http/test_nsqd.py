@@ -43,7 +43,7 @@ def consume(tcp_address: str, topic: str, channel: str, count: int) -> list[byte
     host, _, port = tcp_address.rpartition(":")
     decoder = FrameDecoder()
     bodies: list[bytes] = []
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(commands.MAGIC_V2 + commands.sub(topic, channel) + commands.rdy(count))
         while len(bodies) < count:
             data = sock.recv(65536)
@@ -120,7 +120,7 @@ def test_stats_with_and_without_memory_and_clients(nsqd: Any, client: NsqdHTTPCl
     client.create_topic("t")
     client.create_channel("t", "c")
     host, _, port = nsqd.tcp_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(commands.MAGIC_V2 + commands.sub("t", "c"))
         wait_for(lambda: channel_stats(client, "t", "c")["client_count"] == 1)
         assert len(channel_stats(client, "t", "c")["clients"]) == 1

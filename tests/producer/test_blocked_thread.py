@@ -18,6 +18,8 @@ from tests.support.peer import OK, PATIENCE, ScriptedNsqd
 
 #: What the blocked thread executes: a call in C that releases the GIL, or Python code, which is preempted.
 BLOCKS = ["C", "Python"]
+#: Seconds in which the thread is blocked, even on a machine that stands still meanwhile; a publish waits for them all.
+STILL_TIME = 3.0
 MODES: dict[str, dict[str, Any]] = {"single": {}, "batching": {"batching": True}, "replicas": {"replicas": 2}}
 
 
@@ -94,7 +96,7 @@ def test_what_waits_for_a_connection_is_not_sent_later_either(
     peer = nsqd.accept()
     assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")  # the publish is queued, and the connection not made
     peer.body()
-    late = publish("t", b"late", timeout=1)
+    late = publish("t", b"late", timeout=STILL_TIME)
     wait_for(lambda: producer.stats()["waiting"] == 2)
     with blocked(producer, how):
         peer.send(OK)
@@ -139,7 +141,7 @@ def test_what_was_sent_is_unknown_and_says_where(
     peer = identified(nsqd)
     answer_one(peer, b"first")
     first.get(timeout=PATIENCE)
-    waiting = publish("t", b"x", timeout=1)
+    waiting = publish("t", b"x", timeout=STILL_TIME)
     assert (peer.line(), peer.body()) == (b"PUB t", b"x")
     beat(peer)
     if mode == "replicas":

@@ -11,7 +11,7 @@ from gevent.threadpool import ThreadPool
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown
-from tests.support.nsqds import answer_one, good_nsqd, identified
+from tests.support.nsqds import answer_one, good_nsqd, identified, run_out_of_time
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
 from tests.support.scripts import run_script
 
@@ -65,7 +65,10 @@ def test_one_that_is_killed_before_it_is_handed_over_is_not_sent(producer: Produ
 def test_each_has_its_own_deadline(producer: Producer, nsqd: ScriptedNsqd) -> None:
     peer = connected(producer, nsqd)
     slow = publishing(producer, 2)
-    quick = publishing(producer, 2, timeout=0.05)
+    quick = publishing(producer, 2, timeout=PATIENCE / 2)
+    for number in (0, 1, 0, 1):
+        assert (peer.line(), peer.body()) == (b"PUB t", b"%d" % number)
+    run_out_of_time(producer, PATIENCE / 2)
     for greenlet in quick:
         with pytest.raises(OutcomeUnknown, match="no answer in time"):
             greenlet.get(timeout=PATIENCE)

@@ -1,5 +1,6 @@
 """Batches: when they are due, how they are answered, and that nothing is lost on the way."""
 
+import contextlib
 import time
 from collections import Counter
 
@@ -17,6 +18,7 @@ from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.messages import Source, make_message
 from tests.support.peer import scripted_nsqd
+from tests.support.reading import answer_cls, serve, until
 
 #: An interval that no test waits for.
 NEVER = 600.0
@@ -89,15 +91,16 @@ def test_a_window_smaller_than_the_batch_is_flushed_when_it_is_full(nsqd, max_in
     assert max(handler) >= int(0.85 * max_in_flight)
 
 
-def test_what_came_within_the_interval_is_a_batch(nsqd):
+def test_what_came_within_the_interval_is_a_batch():
     handler = Sizes()
-    with Producer(nsqd.tcp_address) as producer:
-        producer.multi_publish("t", bodies(7))
+    with scripted_nsqd() as server, scripted_reader(server, handler, size=100, interval=0.4) as reader:
+        peer = serve(server)
         began = time.monotonic()
-        with batch_reader(nsqd, Batch(handler, 100, 0.4), max_in_flight=200) as reader:
-            wait_for(lambda: reader.stats()["finished"] == 7)
+        peer.messages(*ids(7))  # in one write: a machine may stand still between two of them
+        wait_for(lambda: reader.stats()["finished"] == 7)
+        assert time.monotonic() - began >= 0.4
+        gevent.spawn(answer_cls, peer)
     assert handler == [7]
-    assert time.monotonic() - began >= 0.4
 
 
 def test_a_batch_does_not_wait_for_long_where_msg_timeout_is_short(nsqd):
@@ -106,8 +109,9 @@ def test_a_batch_does_not_wait_for_long_where_msg_timeout_is_short(nsqd):
         producer.multi_publish("t", bodies(5))
         with batch_reader(nsqd, Batch(handler, 100, NEVER), max_in_flight=200, msg_timeout=1) as reader:
             wait_for(lambda: finished(nsqd) and handler)
-            assert reader.stats()["finished"] == 5
-    assert handler.bodies == Counter(bodies(5))
+    # Where this process stands still for a second, they come twice.
+    assert set(handler.bodies) == set(bodies(5))
+    assert reader.stats()["finished"] == handler.bodies.total()
 
 
 def test_batches_run_side_by_side_as_concurrency_says(nsqd):
@@ -118,12 +122,16 @@ def test_batches_run_side_by_side_as_concurrency_says(nsqd):
     def handler(messages):
         inside.append(messages)
         most.append(len(inside))
-        gate.wait(10)
+        gate.wait()
         inside.remove(messages)
 
     with Producer(nsqd.tcp_address) as producer:
         producer.multi_publish("t", bodies(100))
-        with batch_reader(nsqd, Batch(handler, 10, 0.2), max_in_flight=100, concurrency=3) as reader:
+        with (
+            batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=100, concurrency=3) as reader,
+            contextlib.ExitStack() as stack,
+        ):
+            stack.callback(gate.set)  # a Reader that stops waits for its handlers
             wait_for(lambda: len(inside) == 3)
             wait_for(lambda: reader.stats()["waiting"] == 70)
             assert reader.stats()["busy"] == 3
@@ -173,7 +181,7 @@ def test_a_batch_that_fails_comes_again_whole(nsqd, how):
 
     with Producer(nsqd.tcp_address) as producer:
         producer.multi_publish("t", bodies(10))
-        with batch_reader(nsqd, Batch(handler, 10, 1.0), max_in_flight=50) as reader:
+        with batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=50) as reader:
             wait_for(lambda: reader.stats()["finished"] == 10)
             assert reader.stats()["requeued"] == 10
     assert left == [10]
@@ -202,29 +210,28 @@ def test_a_failing_batch_is_one_failure_for_backoff(nsqd):
     assert levels == [1, 0]
 
 
-def test_messages_answered_by_the_handler_itself_are_left_alone(nsqd):
+def test_messages_answered_by_the_handler_itself_are_left_alone():
     kept: list[Message] = []
-    seen: Counter[bytes] = Counter()
 
     def handler(messages):
-        seen.update(message.body for message in messages)
-        by_body = {message.body: message for message in messages}
-        if len(messages) == 4:
-            by_body[b"0"].finish()
-            by_body[b"1"].requeue(0)
-            by_body[b"2"].enable_async()
-            kept.append(by_body[b"2"])
-            messages.clear()  # the list is the handler's own
+        messages[0].finish()
+        messages[1].requeue(0, backoff=False)
+        messages[2].enable_async()
+        kept.append(messages[2])
+        messages.clear()  # the list is the handler's own
 
-    with Producer(nsqd.tcp_address) as producer:
-        producer.multi_publish("t", bodies(4))
-        with batch_reader(nsqd, Batch(handler, 4, 0.2), max_in_flight=50) as reader:
-            wait_for(lambda: reader.stats()["finished"] == 3)
-            assert reader.stats()["in_flight"] == 1
-            assert not kept[0].has_responded
-            kept[0].finish()
-            wait_for(lambda: finished(nsqd))
-    assert seen == Counter({b"0": 1, b"1": 2, b"2": 1, b"3": 1})
+    zero, one, two, three = ids(4)
+    with scripted_nsqd() as server, scripted_reader(server, handler, size=4, adaptive_rdy=False) as reader:
+        peer = server.accept()
+        peer.subscribe()
+        until(peer, b"RDY 100")
+        peer.messages(zero, one, two, three)
+        assert {peer.line() for _ in range(3)} == {b"FIN " + zero, b"REQ " + one + b" 0", b"FIN " + three}
+        assert reader.stats()["in_flight"] == 1
+        assert not kept[0].has_responded
+        kept[0].finish()
+        assert peer.line() == b"FIN " + two
+        gevent.spawn(answer_cls, peer)
 
 
 def test_messages_delivered_too_often_are_given_up_one_by_one(nsqd):
@@ -279,17 +286,17 @@ def test_at_a_stop_what_waits_is_requeued_and_what_runs_may_end(nsqd):
 
     def handler(messages):
         seen.update(message.body for message in messages)
-        gate.wait(10)
+        gate.wait()
 
     with Producer(nsqd.tcp_address) as producer:
         producer.multi_publish("t", bodies(15))
         reader = batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=50)
         reader.start()
         wait_for(lambda: reader.stats()["busy"] == 1 and reader.stats()["waiting"] == 5)
-        stopping = gevent.spawn(reader.stop, 20)
+        stopping = gevent.spawn(reader.stop, 60)
         wait_for(lambda: reader.stats()["requeued"] == 5)
         gate.set()
-        assert stopping.get(timeout=10) == 0
+        assert stopping.get(timeout=60) == 0
         assert reader.stats()["finished"] == 10
         wait_for(lambda: channel_stats(nsqd)["depth"] == 5)
         with batch_reader(nsqd, Batch(handler, 5, NEVER), max_in_flight=50) as again:
@@ -329,7 +336,7 @@ def test_a_handler_may_stop_its_reader(nsqd):
         producer.multi_publish("t", bodies(10))
         reader = batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=20)
         reader.start()
-        assert reader.wait(10)
+        assert reader.wait(60)
     assert reader.stats()["finished"] == 10
     assert handled == [10]
 

@@ -65,7 +65,7 @@ def test_a_stop_takes_one_timeout_for_all_and_counts_what_is_left() -> None:
         assert group.stop(0) == 2
         assert group.left == 2
         assert group.stop() == 2
-        assert [channel_stats(nsqd, channel=name)["depth"] for name in "01"] == [1, 1]
+        wait_for(lambda: [channel_stats(nsqd, channel=name)["depth"] for name in "01"] == [1, 1])
 
 
 def test_a_handler_only_begins_the_stop() -> None:

@@ -16,6 +16,11 @@ from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 
 
+def wait_for_counts(nsqd, **counts):
+    """nsqd may read a process's last answers only when that has ended."""
+    wait_for(lambda: channel_stats(nsqd).items() >= counts.items(), f"{counts}")
+
+
 def in_thread(call):
     """Run ``call`` in an OS thread, with this thread's hub running; what it returned."""
     return gevent.get_hub().threadpool.apply(call)
@@ -138,9 +143,8 @@ def test_run_stops_cleanly_on_a_signal(number, tmp_path):
             process.kill()
         assert output.splitlines() == ["ended", "stopped"]
         assert process.returncode == 0
-        channel = channel_stats(nsqd)
         # The message that was begun is finished, and none is held by the reader that is gone.
-        assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (2, 0, 3)
+        wait_for_counts(nsqd, depth=2, in_flight_count=0, timeout_count=0, message_count=3)
 
 
 def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
@@ -172,8 +176,7 @@ def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
             assert process.communicate()[0] == "stopped\n"
         finally:
             process.kill()
-        channel = channel_stats(nsqd)
-        assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (1, 0, 1)
+        wait_for_counts(nsqd, depth=1, in_flight_count=0, requeue_count=1)
 
 
 def test_a_second_sigint_waits_for_handlers_no_longer(tmp_path):
@@ -208,8 +211,7 @@ def test_a_second_sigint_waits_for_handlers_no_longer(tmp_path):
             assert process.communicate()[0] == "stopped\n"
         finally:
             process.kill()
-        channel = channel_stats(nsqd)
-        assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (1, 0, 1)
+        wait_for_counts(nsqd, depth=1, in_flight_count=0, requeue_count=1)
 
 
 def test_the_end_is_known_to_other_threads_when_that_of_the_reader_is_gone():

@@ -78,6 +78,8 @@ class Slow:
     def __init__(self, seconds, total):
         self.seconds = seconds  # the handler's own time, which the scenario is about
         self.total = total
+        #: The time of the last message.
+        self.last_at = 0.0
         self.inside = 0
         self.most = 0
         self.done = Event()
@@ -85,6 +87,7 @@ class Slow:
         self.bodies: Counter[bytes] = Counter()
 
     def __call__(self, message):
+        self.last_at = time.monotonic()
         self.inside += 1
         self.most = max(self.most, self.inside)
         self.addresses.add(message.nsqd_address)
@@ -96,20 +99,20 @@ class Slow:
 
 
 class Looks:
-    """Looks again and again whether the slot is where the messages are, while this process runs.
+    """Looks again and again whether the slot is where the messages are, as long as they come.
 
-    A process that stood still for long takes a busy nsqd for a silent one, and the slot goes round once: looks are
-    left out from then on until it is back.
+    If they stay away, because this process or nsqd stands still, a busy nsqd is taken for a silent one, and the slot
+    goes round once: looks are left out from then on until it is back.
     """
 
     INTERVAL = 0.01
-    #: Seconds of silence that end a turn: a quarter (policy.charge.Settings); nsqd may have stood still, too.
-    STILL = 0.15
-    SILENCE = 0.25
+    #: Seconds without a message: a turn ends after a quarter of one (policy.charge.Settings).
+    SILENCE = 0.2
 
-    def __init__(self, reader: Reader, address: str) -> None:
+    def __init__(self, reader: Reader, address: str, handler: Slow) -> None:
         self._reader = reader
         self._address = address
+        self._handler = handler
         #: Those who had the slot, one after the other.
         self.holders: list[str] = []
         self.begin_anew()
@@ -125,20 +128,19 @@ class Looks:
         self._greenlet.kill()
 
     def _look(self) -> None:
-        last = time.monotonic()
-        left_out_until: float | None = None
+        was_busy = is_left_out = False
         while True:
             gevent.sleep(self.INTERVAL)
-            last, before = time.monotonic(), last
             connections = self._reader.stats()["connections"]
             holding = [each for each, stats in connections.items() if stats["share"] or stats["in_flight"]]
             self.holders += [each for each in holding if each not in self.holders[-1:]]
             is_busy = self._address in holding
-            if last - before > self.STILL:
-                left_out_until = last + self.SILENCE
-            if left_out_until is not None and last >= left_out_until and is_busy:
-                left_out_until = None
-            if left_out_until is None:
+            if was_busy and not is_busy:
+                is_left_out = time.monotonic() - self._handler.last_at > self.SILENCE
+            elif is_busy:
+                is_left_out = False
+            was_busy = is_busy
+            if not is_left_out:
                 self.count += 1
                 self.busy_count += is_busy
 
@@ -164,7 +166,7 @@ def test_g3_one_slot_among_four_nsqds_is_one_message(cluster, delay):
     reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1, low_rdy_timeout=0.15)
     with reader:
         watcher, above = nsqds.watch(1)
-        assert handler.done.wait(30)
+        assert handler.done.wait(100)
         watcher.kill()
         wait_for(lambda: nsqds.finished(8))
     assert handler.most == 1
@@ -189,7 +191,7 @@ def test_a_handler_of_three_times_msg_timeout_never_has_company(cluster):
 
     reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1, msg_timeout=1)
     with reader:
-        wait_for(lambda: nsqds.finished(2), timeout=30)
+        wait_for(lambda: nsqds.finished(2))
     assert reader.stats()["requeued"] == 0  # the assertion in the handler never failed
     assert sorted(set(runs)) == [b"a", b"b"]
 
@@ -214,7 +216,7 @@ def test_an_nsqd_whose_share_is_full_of_hung_handlers_goes_on(cluster):
         nsqds.publish(0, [b"hang %d" % number for number in range(2)])
         wait_for(lambda: len(hung) == 2)
         nsqds.publish(0, [b"%d" % number for number in range(20)])
-        wait_for(lambda: nsqds.finished(22), timeout=30)
+        wait_for(lambda: nsqds.finished(22))
         assert reader.stats()["in_flight"] == 2
 
         def shares_while_busy():
@@ -266,7 +268,7 @@ def test_g2_the_survivor_gets_the_whole_window_at_once(cluster):
         wait_for(lambda: shares(reader) == [50, 50])
         nsqds.proxies[0].accepting = False
         nsqds.proxies[0].cut()
-        assert lost.wait(30)
+        assert lost.wait(100)
         settle()
         assert shares(reader) == [100]
 
@@ -290,26 +292,27 @@ def test_g5_a_connection_with_unanswered_messages_is_replaced_at_once(cluster):
         low_rdy_idle_timeout=0.2,
     )
     with reader:
-        wait_for(lambda: came == [1])
+        wait_for(lambda: came)
         nsqds.proxies[0].cut()
         wait_for(lambda: len(came) >= 2)
-        assert came[1] == 2
+        assert came[:2] == [1, 2]
         assert reader.stop(0.1) >= 1
 
 
+@pytest.mark.timeout(300)  # six seconds of looks, which a busy machine has not in six seconds
 def test_ten_nsqds_one_slot_one_backlog(cluster):
     """Over 85 % of the time for the one that has messages, and the first of them when each other had one turn."""
     nsqds = cluster(10)
     handler = Slow(0.01, 10**9)
     with Reader("t", "c", handler, nsqd_tcp_addresses=nsqds.addresses, max_in_flight=1) as reader:
         wait_for(lambda: len(reader.stats()["connections"]) == 10)
-        nsqds.publish(7, [b"%d" % number for number in range(5000)])
-        with Looks(reader, nsqds.addresses[7]) as looks:
-            wait_for(lambda: handler.addresses, timeout=60)
+        nsqds.publish(7, [b"%d" % number for number in range(20_000)])
+        with Looks(reader, nsqds.addresses[7], handler) as looks:
+            wait_for(lambda: handler.addresses)
             assert len(looks.holders) <= 10
             # How much it handles meanwhile is the machine's affair; who has the slot is ours.
             looks.begin_anew()
-            wait_for(lambda: looks.count >= 6 / Looks.INTERVAL, timeout=100)
+            wait_for(lambda: looks.count >= 6 / Looks.INTERVAL, timeout=250)
     assert looks.busy_count / looks.count > 0.85
     assert handler.addresses == {nsqds.addresses[7]}
 
@@ -422,7 +425,7 @@ def test_handlers_that_keep_the_cpu_lose_no_connection_and_answer_as_they_go(clu
         before = nsqds.proxies[0].to_server.count
         wait_for(lambda: nsqds.proxies[0].to_server.count > before)
         begun_by_the_first_fin = len(began)
-        wait_for(lambda: len(began) == 200, timeout=60)
+        wait_for(lambda: len(began) == 200)
         wait_for(lambda: nsqds.finished(200))
         assert not lost
     assert begun_by_the_first_fin <= 10

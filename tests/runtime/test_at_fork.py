@@ -148,15 +148,21 @@ for _ in range(2):
     pids.append(fork(work, write))
     os.close(write)
     incoming.append(read)
-for number in range(total):
-    producer.publish("t", b"%d" % number)
 from gnsq_like import NsqdHTTPClient
 http = NsqdHTTPClient(sys.argv[3])
 
-def left():
-    channel = http.stats(topic="t")["topics"][0]["channels"][0]
-    return channel["depth"], channel["in_flight_count"]
+def channel():
+    return http.stats(topic="t")["topics"][0]["channels"][0]
 
+def left():
+    found = channel()
+    return found["depth"], found["in_flight_count"]
+
+with gevent.Timeout(60):
+    while [each["ready_count"] > 0 for each in channel()["clients"]] != [True] * 3:
+        gevent.sleep(0.02)  # else the parent might handle all before the children are there
+for number in range(total):
+    producer.publish("t", b"%d" % number)
 with gevent.Timeout(60):
     while left() != (0, 1):  # the one that was kept is still in flight, in the parent
         gevent.sleep(0.02)

@@ -22,7 +22,7 @@ from tests.support.processes import no_descriptors
 def thread() -> Iterator[HubThread]:
     thread = HubThread("under test")
     yield thread
-    thread.end(10.0)
+    thread.end(60.0)
 
 
 def test_a_function_runs_in_the_thread_and_may_switch(thread: HubThread) -> None:
@@ -42,9 +42,9 @@ def test_starting_twice_is_one_thread_and_it_has_its_name(thread: HubThread) -> 
 
 def test_it_ends_and_starts_again(thread: HubThread) -> None:
     first = thread.start()
-    assert thread.end(10.0)
+    assert thread.end(60.0)
     assert thread.hub_handle is None
-    assert thread.end(10.0)
+    assert thread.end(60.0)
     second = thread.start()
     assert second is not first
     assert second.run(thread_id) == second.thread
@@ -58,7 +58,7 @@ def test_it_ends_soon_and_its_end_is_waited_for() -> None:
     assert not thread.here
     assert not thread.join(0)
     handle.run(thread.end_soon)
-    assert thread.join(10.0)
+    assert thread.join(60.0)
     assert "under test" not in {each.name for each in threading.enumerate()}
 
 
@@ -80,7 +80,7 @@ def test_its_end_fails_the_calls_that_wait_and_those_that_come_later(thread: Hub
     waiting = threading.Thread(target=wait)
     waiting.start()
     wait_for(begun.is_set)
-    assert thread.end(10.0)
+    assert thread.end(60.0)
     wait_for(lambda: not waiting.is_alive())
     assert len(raised) == 1
     with pytest.raises(NotRunning, match="has ended"):
@@ -110,10 +110,10 @@ def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, capl
 
 def test_its_end_ends_its_threads_for_blocking_calls(thread: HubThread) -> None:
     def block() -> Any:
-        call_blocking(lambda: None, 10.0)
+        call_blocking(lambda: None, 60.0)
         return _blocking.pool._pool
 
     pool = thread.start().run(block)
     assert pool.size == 1
-    assert thread.end(10.0)
+    assert thread.end(60.0)
     assert pool.size == 0

@@ -112,10 +112,11 @@ def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
 
 
 def test_closing_without_waiting_for_calls_waits_for_idle_threads_only():
-    calls, gate = ThreadPool(2), threading.Event()
-    caller = gevent.spawn(calls.call, gate.wait, 60)
-    calls.call(repr, None)
+    calls, gate, other = ThreadPool(2), threading.Event(), threading.Event()
+    caller, brief = (gevent.spawn(calls.call, event.wait, 60) for event in (gate, other))
     wait_for(lambda: calls._pool.size == 2)
+    other.set()
+    assert brief.get(timeout=60) is True
     assert calls.close(3600, calls=False) == 1
     gate.set()
     assert caller.get(timeout=60) is True
@@ -281,18 +282,18 @@ def test_idle_threads_end() -> None:
     pool.call(str, 1)
     wait_for(lambda: threads() <= before)
     assert pool.call(str, 1) == "1"
-    assert pool.close(10) == 0
+    assert pool.close(60) == 0
 
 
 def test_what_blocks_freezes_no_hub() -> None:
     gate = threading.Event()
 
     def stay() -> tuple[bool, int]:
-        return gate.wait(10), thread_id()
+        return gate.wait(60), thread_id()
 
     gevent.get_hub()
     gevent.spawn(gate.set)
-    passed, thread = call_blocking(stay, 10)
+    passed, thread = call_blocking(stay, 60)
     assert passed
     assert thread != thread_id()
 
@@ -301,7 +302,7 @@ def test_what_blocks_for_too_long_is_left_alone() -> None:
     gate, ended = threading.Event(), threading.Event()
 
     def stay() -> None:
-        gate.wait(10)
+        gate.wait(60)
         ended.set()
 
     gevent.get_hub()
@@ -310,4 +311,4 @@ def test_what_blocks_for_too_long_is_left_alone() -> None:
     gate.set()
     wait_for(ended.is_set)
     with pytest.raises(KeyError):
-        call_blocking(lambda: dict[int, int]()[1], 10)
+        call_blocking(lambda: dict[int, int]()[1], 60)

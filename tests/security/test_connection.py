@@ -312,7 +312,7 @@ def test_an_nsqd_that_promises_tls_and_does_not_do_it(nsqd: ScriptedNsqd, reply:
 
 @pytest.mark.parametrize("codec", [None, "snappy"])
 def test_a_peer_that_says_much_and_nothing_meets_the_deadline(nsqd: ScriptedNsqd, codec: str | None) -> None:
-    client = Client(nsqd, connect_timeout=0.3, **asked(codec))
+    client = Client(nsqd, connect_timeout=2.0, **asked(codec))  # enough to get as far as the codec
     peer = nsqd.accept()
     take_identify(peer)
     babble = HEARTBEAT
@@ -333,7 +333,7 @@ def test_a_peer_that_says_much_and_nothing_meets_the_deadline(nsqd: ScriptedNsqd
 
 
 def test_a_handshake_that_never_ends_meets_the_deadline(nsqd: ScriptedNsqd) -> None:
-    client = Client(nsqd, tls_v1=True, verify=False, connect_timeout=0.2)
+    client = Client(nsqd, tls_v1=True, verify=False, connect_timeout=2.0)  # enough to get as far as TLS
     peer = nsqd.accept()
     take_identify(peer)
     peer.send(answer(tls_v1=True))

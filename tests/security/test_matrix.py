@@ -114,7 +114,7 @@ def refusals(nsqd: Running, **options: Any) -> list[ConnectionFailed]:
     with pytest.raises(NotSent) as unsent:
         producer.publish(new_topic(), b"x", timeout=0.05)
     producer.close(timeout=0)
-    [(_, error)] = heard
+    (_, error), *_ = heard  # there may have been time for another try
     assert str(error) in str(unsent.value)
     for each in (error, caught.value):
         assert nsqd.tcp_address in str(each)
@@ -181,7 +181,7 @@ def test_tls_that_nsqd_requires(kind: Kind, files: dict[str, str]) -> None:
         with pytest.raises(ConnectionFailed, match=r"\(TLS required\); set tls_v1=True"):
             reader.run()
         with (
-            Producer(nsqd.tcp_address, own_thread=False, timeout=1) as producer,
+            Producer(nsqd.tcp_address, own_thread=False, timeout=60) as producer,
             pytest.raises(PublishRefused, match=r"\(TLS required\); set tls_v1=True"),
         ):
             producer.publish(new_topic(), b"x")

@@ -98,7 +98,7 @@ class ScriptedServer:
     def _serve(self, sock: socket.socket) -> None:
         # A script is not concerned with errors of a connection that the client gave up.
         with contextlib.suppress(OSError, ValueError):
-            sock.settimeout(10)
+            sock.settimeout(60)
             if self._tls:
                 sock = self._tls.wrap_socket(sock, server_side=True)
             self._open.add(sock)

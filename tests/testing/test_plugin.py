@@ -11,6 +11,8 @@ import pytest
 import gnsq_like
 
 pytest_plugins = ["pytester"]
+#: Seconds: a suite of tests within each test, some with processes for each of theirs.
+pytestmark = pytest.mark.timeout(600)
 
 #: Where setup.cfg and the package are.
 ROOT = Path(gnsq_like.__file__).resolve().parents[1]
@@ -44,7 +46,7 @@ from gnsq_like import NsqdHTTPClient, Producer, Reader
 
 def test_plain_sockets(nsqd):
     host, port = nsqd.tcp_address.split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as sock:
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(b"  V2PUB clicks\\n\\x00\\x00\\x00\\x01a")
         assert sock.recv(100).endswith(b"OK")
     nsqd.wait_until("clicks", messages=1)
@@ -91,8 +93,8 @@ def test_messages_are_looked_at_and_taken(nsqd):
     with pytest.raises(AssertionError, match="did not give 1 messages within 0.1 s, but 0: none"):
         nsqd.messages("clicks", count=1, timeout=0.1)
     nsqd.publish("clicks", b"e")
-    with pytest.raises(AssertionError, match="did not give 2 messages within 0.5 s, but 1: b.e."):
-        nsqd.messages("clicks", count=2, timeout=0.5)
+    with pytest.raises(AssertionError, match="did not give 2 messages within 2 s, but 1: b.e."):
+        nsqd.messages("clicks", count=2, timeout=2)
     assert [m.body for m in nsqd.messages("clicks", count=1)] == [b"e"]
     nsqd.create_channel("views", "archive")
     with pytest.raises(AssertionError, match="name one of .'archive'."):
@@ -218,7 +220,7 @@ def test_the_test_may_have_a_hub_itself(suite, kind):
 
         def test_greenlets(nsqd):
             def publish():
-                with socket.create_connection(("127.0.0.1", int(nsqd.tcp_address.split(":")[1])), timeout=5) as sock:
+                with socket.create_connection(("127.0.0.1", int(nsqd.tcp_address.split(":")[1])), timeout=30) as sock:
                     sock.sendall(b"  V2PUB clicks\\n\\x00\\x00\\x00\\x01a")
                     assert sock.recv(100).endswith(b"OK")
             gevent.joinall([gevent.spawn(publish) for _ in range(5)], raise_error=True)

@@ -305,7 +305,8 @@ def test_a_reset_does_not_wait_for_a_connection_that_was_closed_meanwhile():
 
 def test_reset_before_the_first_byte_meets_the_client_as_it_connects(ends):
     ends.proxy.to_client.reset_at(0)
-    with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", ends.proxy.port), 1) as client:
+    there = ("127.0.0.1", ends.proxy.port)
+    with pytest.raises(ConnectionResetError), socket.create_connection(there, PATIENCE) as client:
         take_all(client)
 
 

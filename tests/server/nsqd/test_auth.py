@@ -74,7 +74,7 @@ def running_auth() -> Iterator[AuthServer]:
 
 @pytest.fixture(scope="module")
 def running(kind: Kind, running_auth: AuthServer) -> Iterator[Running]:
-    with running_nsqd(kind, auth_http_addresses=[running_auth.address], http_client_request_timeout=1.0) as nsqd:
+    with running_nsqd(kind, auth_http_addresses=[running_auth.address], http_client_request_timeout=3.0) as nsqd:
         yield nsqd
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import struct
 import time
-from statistics import median
 
 import pytest
 
@@ -26,15 +25,15 @@ def bodies(nsqd: Running, topic: str, count: int) -> list[bytes]:
 def test_answers_on_a_connection_that_is_kept_are_not_held_back_by_the_kernel(nsqd: Running) -> None:
     taken = []
     with connect(nsqd.http_address) as sock:
-        for _ in range(50):
+        for _ in range(100):
             started = time.monotonic()
             sock.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = b""
             while not answer.endswith(b"\r\n\r\nOK"):
                 answer += sock.recv(1000)
             taken.append(time.monotonic() - started)
-    # Two writes without TCP_NODELAY are at least 40 ms apart, after the connection's first ones.
-    assert median(taken) < 0.04
+    # Two writes without TCP_NODELAY are at least 40 ms apart, all of them after the connection's first ones.
+    assert min(taken[50:]) < 0.035
 
 
 def test_ping_and_info(nsqd: Running) -> None:

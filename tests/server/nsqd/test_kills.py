@@ -171,7 +171,7 @@ def test_the_meta_file_follows_within_the_sync_timeout(tmp_path: Path) -> None:
         with Client(nsqd.tcp_address) as client:
             client.publish("t", *bodies(3))
             meta = tmp_path / "t:c.diskqueue.meta.dat"
-            wait_for(lambda: meta.read_text().startswith("3\n0,0\n0,"))
+            wait_for(lambda: meta.exists() and meta.read_text().startswith("3\n0,0\n0,"))
             client.subscribe("t", rdy=1)
             client.message()
             wait_for(lambda: meta.read_text().startswith("2\n0,31\n0,"))

@@ -187,7 +187,7 @@ def test_44_http_delete_removes_names_with_their_producers(lookupd: Running) -> 
 
 
 def test_45_a_tombstone_hides_a_producer_from_lookup_but_not_from_nodes(kind: Kind) -> None:
-    with running_nsqlookupd(kind, tombstone_lifetime=1) as lookupd, Producer(lookupd) as producer:
+    with running_nsqlookupd(kind, tombstone_lifetime=3) as lookupd, Producer(lookupd) as producer:
         producer.ok(b"REGISTER t c\n")
         assert post(lookupd.http_address, "/topic/tombstone?topic=t&node=10.0.0.1:2").status == 200
         assert lookup(lookupd, "t") == {"channels": ["c"], "producers": []}
@@ -203,7 +203,7 @@ def test_45_a_tombstone_hides_a_producer_from_lookup_but_not_from_nodes(kind: Ki
 
 
 def test_an_inactive_producer_is_hidden_until_it_pings(kind: Kind) -> None:
-    with running_nsqlookupd(kind, inactive_producer_timeout=0.5) as lookupd, Producer(lookupd) as producer:
+    with running_nsqlookupd(kind, inactive_producer_timeout=2.0) as lookupd, Producer(lookupd) as producer:
         producer.ok(b"REGISTER t c\n")
         assert len(lookup(lookupd, "t")["producers"]) == 1
         wait_for(lambda: lookup(lookupd, "t")["producers"] == [])
