@@ -248,7 +248,7 @@ class FlowControl:
         backoff = topic.backoff
         if backoff.mode is Mode.BLOCKED:
             assert backoff.until is not None
-            self._on_backoff(topic.topic, backoff.level, backoff.until - time.monotonic())
+            self._on_backoff(topic.topic, backoff.level, max(0.0, backoff.until - time.monotonic()))
         elif backoff.mode is Mode.FLOWING:
             self._on_backoff(topic.topic, 0, 0.0)
 
