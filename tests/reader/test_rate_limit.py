@@ -145,6 +145,27 @@ def test_a_test_message_waits_for_its_token(nsqd: ScriptedNsqd) -> None:
         gevent.spawn(answer_cls, peer)
 
 
+def test_a_block_of_backoff_costs_no_cpu_while_there_are_tokens(nsqd: ScriptedNsqd) -> None:
+    def fail(_: Message) -> None:
+        raise ValueError("meant")
+
+    with reading([nsqd], fail, rate_limit=1000, backoff_multiplier=60, max_in_flight=5):
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        until(peer, b"REQ")
+        rounds = 0
+
+        def count_round() -> None:
+            nonlocal rounds
+            rounds += 1
+
+        with gevent.get_hub().loop.prepare() as watcher:
+            watcher.start(count_round)
+            gevent.sleep(0.5)
+        assert rounds < 100  # a timer that is always due makes thousands
+        gevent.spawn(answer_cls, peer)
+
+
 def test_a_test_that_gets_no_message_moves_on_within_the_limit() -> None:
     def fail(_: Message) -> None:
         raise ValueError("meant")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import gevent
 import pytest
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
@@ -17,7 +18,8 @@ from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import Topics
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST
-from tests.support.reading import Gate, ignore
+from tests.support.peer import Peer, scripted_nsqd
+from tests.support.reading import ID, Gate, answer_cls, ignore, until
 
 
 @contextmanager
@@ -131,6 +133,39 @@ def test_backoff_is_by_topic() -> None:
     assert stats["connections"][f"{nsqd.tcp_address}/bad"]["rdy"] == 0
     assert stats["connections"][f"{nsqd.tcp_address}/good"]["share"] == 10
     assert changes == [(1, "bad")]
+
+
+def test_the_share_of_a_topic_in_backoff_goes_to_the_others_at_once() -> None:
+    """As soon as RDY 0 is in force, and not when the block is over."""
+
+    def handler(message: Message) -> None:
+        if message.body == b"fails":
+            raise ValueError("meant")
+
+    # Times that leave nothing else to plan for.
+    options: dict[str, Any] = {"max_in_flight": 10, "backoff_multiplier": 60, "low_rdy_idle_timeout": 60}
+    with (
+        scripted_nsqd() as nsqd,
+        Reader(
+            ["good", "bad"], "ch", handler, nsqd_tcp_addresses=nsqd.address, adaptive_rdy=False, **options
+        ) as reader,
+    ):
+        peers: dict[bytes, Peer] = {}
+        for _ in range(2):
+            peer = nsqd.accept()
+            peers[peer.subscribe()] = peer
+        good, bad = peers[b"SUB good ch"], peers[b"SUB bad ch"]
+        good.messages(ID % 1)
+        until(good, b"RDY 9")
+        bad.messages(ID % 2)
+        until(good, b"RDY 5")
+        until(bad, b"RDY 5")
+        bad.messages(ID % 3, body=b"fails")
+        until(bad, b"REQ")
+        until(good, b"RDY 10")
+        assert reader.stats()["backoff_level"] == 1
+        for peer in (good, bad):
+            gevent.spawn(answer_cls, peer)
 
 
 def test_a_topic_recovers_beside_one_that_flows() -> None:
