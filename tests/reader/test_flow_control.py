@@ -196,6 +196,80 @@ def test_a_late_message_of_another_nsqd_is_no_test():
     assert levels == [1, 0]
 
 
+def test_a_burst_that_fails_is_one_failure(nsqd):
+    levels: list[int] = []
+    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.1}
+    with reading([nsqd], fail_by_body, on_backoff=lambda level, _: levels.append(level), **options):
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 10")
+        peer.messages(ID % 1, ID % 2, ID % 3, body=b"fails")
+        assert until(peer, b"REQ")[:-1] == [b"RDY 0"]
+        until(peer, b"RDY 1")
+        gevent.spawn(answer_cls, peer)
+    assert levels == [1]
+
+
+def test_the_delay_of_a_failed_message_grows_to_that_of_the_options(nsqd):
+    options: dict[str, Any] = {"default_requeue_delay": 10, "max_requeue_delay": 25, "max_backoff_duration": 0}
+    with reading([nsqd], fail_by_body, **options):
+        peer = serve(nsqd)
+        for attempts, delay in ((1, b"10000"), (2, b"20000"), (3, b"25000")):
+            peer.messages(ID % 1, attempts=attempts, body=b"fails")
+            assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" " + delay
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_test_message_whose_connection_is_lost_leaves_the_test_to_the_next_one():
+    """At once, and not when its handler ends."""
+    gate = Gate()
+    levels: list[int] = []
+
+    def handler(message: Message) -> None:
+        if message.body == b"is held":
+            gate(message)
+        fail_by_body(message)
+
+    # Seconds enough for a silent test to stay where it is.
+    times: dict[str, Any] = {"low_rdy_idle_timeout": 60, "low_rdy_probe_timeout": 60, "backoff_multiplier": 0.01}
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading(
+            [one, two],
+            handler,
+            max_in_flight=10,
+            adaptive_rdy=False,
+            on_backoff=lambda level, _: levels.append(level),
+            **times,
+        ) as reader,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(gate.open.set)  # a Reader that stops waits for its handlers
+
+        def rdys() -> dict[str, int]:
+            return {address: each["rdy"] for address, each in reader.stats()["connections"].items()}
+
+        peers = [one.accept(), two.accept()]
+        for peer in peers:
+            peer.subscribe()
+        wait_for(lambda: list(rdys().values()) == [5, 5])
+        peers[0].messages(ID % 1, body=b"fails")
+        wait_for(lambda: sorted(rdys().values()) == [0, 1])
+        tests, other = peers if rdys()[one.address] else reversed(peers)
+        tests.messages(ID % 2, body=b"is held")
+        assert gate.entered.wait(PATIENCE)
+        until(other, b"RDY 0")
+        tests.close()
+        until(other, b"RDY 1")
+        other.messages(ID % 3)
+        until(other, b"RDY 9")  # the handler keeps its place
+        gate.open.set()
+        until(other, b"RDY 10")
+        gevent.spawn(answer_cls, other)
+    assert levels == [1, 0]
+
+
 def test_every_outcome_is_counted(nsqd):
     """Several of each, of which some are answered together, and after the end of the connection, too."""
     gate = Gate()
