@@ -304,7 +304,7 @@ def test_consuming_goes_on_while_the_main_thread_blocks():
         app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
         with nsq.consuming(app) as group:
             nsq.publish("clicks", b"x")
-            assert came.wait(10)  # a native lock: no greenlet of this thread runs meanwhile
+            assert came.wait(60)  # a native lock: no greenlet of this thread runs meanwhile
             assert [reader.stats()["state"] for reader in group.readers] == ["running"]
         assert [reader.stats()["state"] for reader in group.readers] == ["stopped"]
         nsq.producer.close()
@@ -319,12 +319,12 @@ def test_the_stop_waits_for_handlers():
     def slow(message):
         begun.set()
         [reader] = app.extensions["nsq"].readers
-        wait_for(lambda: reader.stats()["state"] != "running", "the stop", 30)
+        wait_for(lambda: reader.stats()["state"] != "running", "the stop")
         ended.append(message.body)
 
     with nsq.embedded(app):
         nsq.publish("clicks", b"x")
-        assert begun.wait(10)
+        assert begun.wait(60)
     assert ended == [b"x"]
 
 
