@@ -15,6 +15,7 @@ from gnsq_like.contrib.flask.extension import NSQ
 from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.patience import PATIENT
 
 #: The applications of the test's NSQs, which do not keep them alive.
 _apps: list[Flask] = []
@@ -23,7 +24,7 @@ _apps: list[Flask] = []
 def make_app(nsq: NSQ, name: str = "shop", **config) -> Flask:
     app = Flask(name)
     _apps.append(app)
-    app.config.update(config)
+    app.config.update({f"NSQ_{name}": value for name, value in PATIENT.items()} | config)
     nsq.init_app(app)
 
     @app.post("/click")

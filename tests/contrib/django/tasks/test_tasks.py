@@ -38,6 +38,7 @@ from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support import tasks_app
 from tests.support.daemons import wait_for
 from tests.support.django_databases import migrated
+from tests.support.patience import PATIENT
 from tests.support.scripts import run_script
 from tests.support.web import channel_of
 
@@ -72,7 +73,7 @@ def nsqd() -> Iterator[RunningNsqd]:
 
 def nsq(daemon: RunningNsqd, **more: Any) -> Any:
     settings = {"DEFAULT_REQUEUE_DELAY": 0, "MAX_BACKOFF_DURATION": 0, "MAX_ATTEMPTS": 3}
-    return override_settings(NSQ={"NSQD_TCP_ADDRESSES": daemon.tcp_address, **settings, **more})
+    return override_settings(NSQ={"NSQD_TCP_ADDRESSES": daemon.tcp_address, **PATIENT, **settings, **more})
 
 
 def tasks(using: str = "default", queues: Any = ("default", "mail"), **options: Any) -> Any:
