@@ -49,6 +49,7 @@ def wait_for_signs_of_life(server: Server) -> None:
     worker without signs does not matter.
     """
     found = wait_for(lambda: re.search(r"Worker exiting \(pid: (\d+)\)", server.log), "the end of one worker", 60)
+    assert found is not None
     places = Path(f"/proc/{found[1]}/fd")
 
     def last_sign() -> float:
