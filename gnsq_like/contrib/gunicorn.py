@@ -133,6 +133,7 @@ class WorkerReaders:
         self._is_exiting = True
         self._begin_to_stop(0.0 if self._is_hurried else self._patience)
         assert self._deadline is not None
+        self._notify()  # a worker that was timed out is killed a second later without it
         while not group.wait(_NOTIFY):
             self._notify()
             if time.monotonic() > self._deadline + _MARGIN:

@@ -29,7 +29,7 @@ def test_every_request_answered_200_is_a_message_consumed_once(tmp_path: Path, n
     ):
         answers = publish_from(50, server.port, NAMES)
         assert (answers.other, answers.refused, answers.broken) == ([], [], [])
-        wait_for(lambda: len(consumed) >= len(NAMES), "all messages", 30)
+        wait_for(lambda: len(consumed) >= len(NAMES), "all messages")
         assert server.end() == 0
     assert sorted(answers.ok) == sorted(NAMES)
     assert consumed == dict.fromkeys(NAMES, 1)
@@ -45,7 +45,7 @@ def test_unpatched_workers_publish_too(tmp_path: Path, kind: str) -> None:
         Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
     ):
         answers = publish_from(10, server.port, NAMES[:500])
-        wait_for(lambda: len(consumed) >= 500, "all messages", 30)
+        wait_for(lambda: len(consumed) >= 500, "all messages")
     assert sorted(answers.ok) == sorted(NAMES[:500])
     assert consumed == dict.fromkeys(NAMES[:500], 1)
 
@@ -68,7 +68,7 @@ def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path: P
     ):
         for number in range(200):
             producer.publish("work", f"0-{number}".encode())
-        wait_for(lambda: len(server.noted("handled")) >= 200, "all messages", 30)
+        wait_for(lambda: len(server.noted("handled")) >= 200, "all messages")
         answers = publish_from(10, server.port, NAMES[:100])
         assert server.end() == 0
         assert len(server.noted("loaded")) == 1
@@ -86,7 +86,7 @@ def test_a_gevent_worker_warns_if_the_application_was_loaded_unpatched(tmp_path:
 
 def test_a_worker_without_readers_says_what_to_do(tmp_path: Path) -> None:
     with gunicorn(tmp_path, conf=CONF, app="wsgiref.simple_server:demo_app") as server:
-        wait_for(lambda: server.process.poll() is not None, "the end", 30)
+        wait_for(lambda: server.process.poll() is not None, "the end")
         assert 'WorkerReaders("module:function")' in server.log
 
 

@@ -37,7 +37,7 @@ def test_sigterm_under_load_loses_nothing_and_drops_no_accepted_request(
         Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
     ):
         load = Load(50, server.port)
-        wait_for(lambda: len(load.answers.ok) > 500, "500 answers", 30)
+        wait_for(lambda: len(load.answers.ok) > 500, "500 answers")
         assert server.end() == 0
         answers = load.join()
         assert answers.other == []
@@ -56,11 +56,11 @@ def test_sighup_under_load_loses_nothing_and_answers_all(tmp_path: Path, nsqd: R
         Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
     ):
         load = Load(50, server.port)
-        wait_for(lambda: len(load.answers.ok) > 500, "500 answers", 30)
+        wait_for(lambda: len(load.answers.ok) > 500, "500 answers")
         old = server.pids("began")
         server.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: server.log.count("Worker exiting") >= 2, "the end of the old workers", 30)
-        wait_for(lambda: len(server.pids("began") - old) == 2, "requests in both new workers", 30)
+        wait_for(lambda: server.log.count("Worker exiting") >= 2, "the end of the old workers")
+        wait_for(lambda: len(server.pids("began") - old) == 2, "requests in both new workers")
         answers = load.stop()
         assert (answers.other, answers.refused, answers.broken) == ([], [], [])
         wait_for(lambda: len(consumed) >= len(answers.ok), "all messages")

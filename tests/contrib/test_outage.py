@@ -75,7 +75,7 @@ def test_an_nsqd_that_is_killed(serve: Serve) -> None:
 def test_an_nsqd_that_stands_still(serve: Serve) -> None:
     with (
         running_nsqd("process") as nsqd,
-        serve(NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, NSQ_PUBLISH_TIMEOUT="1") as server,
+        serve(NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, NSQ_PUBLISH_TIMEOUT="5") as server,
     ):
         assert posted(server, 1) == (1, 0)
         assert isinstance(nsqd, Process)

@@ -219,7 +219,7 @@ def test_two_workers_count_together(tmp_path, kind, preload):
             answers = publish_from(20, server.port, names, topic="work")
             assert sorted(answers.ok) == sorted(names)
             count += 100
-            wait_for(partial(has_handled, server, count), "all messages", 30)
+            wait_for(partial(has_handled, server, count), "all messages")
         labels = '{channel="workers",topic="work"}'
 
         def complete():
@@ -241,7 +241,7 @@ def test_two_workers_count_together(tmp_path, kind, preload):
         )
         # When a worker dies, its counts stay and its connections are gone.
         os.kill(int(server.pids("handled").pop()), signal.SIGKILL)
-        wait_for(lambda: server.log.count(UP) == 3, "another worker", 30)
+        wait_for(lambda: server.log.count(UP) == 3, "another worker")
 
         def again():
             found = values(get(server.port, "/metrics")[1])

@@ -32,9 +32,11 @@ START_TIMEOUT = 300.0
 DRAIN_TIMEOUT = 300.0
 #: Seconds for nsqds to close their sockets: one that a link lost before its IDENTIFY is dropped after two of nsqd's own
 #: heartbeat intervals.
-_CLOSE_TIMEOUT = 90.0
+_CLOSE_TIMEOUT = 180.0
 #: Seconds that a killed connection's or nsqd's effects may last.
 _AFTERMATH = 1.0
+#: Seconds between two looks at the nsqds, while nothing passes.
+_TICK = 0.05
 #: Seconds by which this process may be late before what it saw is in doubt.
 _STALL = 0.2
 #: The part of the time that an nsqd waits for a processor on a machine that does much else.
@@ -56,6 +58,8 @@ class _Wire:
         self._window = window
         #: Set when there is a directory for it.
         self.trace: Trace
+        #: Called with an nsqd before what it has sent is judged; set by the campaign.
+        self.look: Callable[[int], object] = lambda nsqd: None
 
     def identified(self, connection: object, client: str) -> None:
         self.trace.write("identified", connection, client)
@@ -80,6 +84,7 @@ class _Wire:
         self, nsqd: int, connection: object, message_id: bytes, number: int, attempts: int, at: float
     ) -> None:
         self.trace.write("delivered", connection, f"attempts={attempts}", message_id, number)
+        self.look(nsqd)
         if number >= 0:
             self._ledger.delivered(nsqd, connection, message_id, number, attempts, at)
         self._window.delivered(connection, message_id, at)
@@ -127,11 +132,14 @@ class Campaign:
     :param seed: decides faults, clients and handlers
     :param seconds: of faults
     :param nsq: "ours" or "real"
+    :param kinds: the faults go on until there have been so many kinds, as far as those seconds have them; on a busy
+        machine each takes longer than planned
     """
 
-    def __init__(self, seed: int, seconds: float, nsq: str) -> None:
+    def __init__(self, seed: int, seconds: float, nsq: str, kinds: int = 0) -> None:
         self._seed = seed
         self._seconds = seconds
+        self._kinds = kinds
         self._nsq = nsq
         self._ledger = Ledger(MSG_TIMEOUT)
         self._window = Window(MSG_TIMEOUT)
@@ -141,6 +149,11 @@ class Campaign:
         self._wire = _Wire(self._ledger, self._window)
         self._stage = Stage(nsq, self._wire, COUNTS["nsqd"], MSG_TIMEOUT)
         self._actors: list[Actor] = []
+        #: For each process of an nsqd, when it was looked at, and the seconds that it had waited by then.
+        self._waited: dict[int, tuple[float, float]] = {}
+        #: How many faults each nsqd and its link are under now.
+        self._under_fault: Counter[int] = Counter()
+        self._wire.look = self._look
         #: Set when there are to be no more faults.
         self._over = Event()
 
@@ -191,21 +204,38 @@ class Campaign:
 
     def _tick(self) -> None:
         """What is seen while this process stands still has the wrong time; and an nsqd may get no time to run."""
-        waited: dict[int, float] = {}
         while True:
             begin = time.monotonic()
-            gevent.sleep(0.05)
+            gevent.sleep(_TICK)
             end = time.monotonic()
             for nsqd, each in enumerate(self._stage.nsqds):
+                if end - begin > _STALL:
+                    self._disturb(nsqd, begin, end + _AFTERMATH)
+                self._look(nsqd)
                 if each.process is None:
                     continue
-                pid = each.process.pid
-                now = time_waited(pid)
-                waits = now - waited.get(pid, now) > _STARVED * (end - begin)
-                waited[pid] = now
-                if waits or end - begin > _STALL:
-                    self._disturb(nsqd, begin, end + _AFTERMATH)
-                self._peaks["nsqd"] = max(self._peaks["nsqd"], peak_memory(pid))
+                self._peaks["nsqd"] = max(self._peaks["nsqd"], peak_memory(each.process.pid))
+
+    def _look(self, nsqd: int) -> None:
+        """Note whether an nsqd is under a fault, or had to wait for a processor. Never switches.
+
+        Also when it has sent a message: it may have waited until a moment ago, and what it does then is judged at once.
+        A fault may last longer than planned, because an nsqd takes long to start.
+        """
+        if self._under_fault[nsqd]:
+            now = time.monotonic()
+            self._disturb(nsqd, now, now + _AFTERMATH)
+        process = self._stage.nsqds[nsqd].process if nsqd < len(self._stage.nsqds) else None
+        if process is None:
+            return
+        now, waited = time.monotonic(), time_waited(process.pid)
+        looked_at, before = self._waited.setdefault(process.pid, (now, waited))
+        if waited - before > _STARVED * max(_TICK, now - looked_at):
+            # The kernel counts a wait when it is over, so this one may have begun before the last look.
+            self._disturb(nsqd, min(looked_at, now - (waited - before)), now + _AFTERMATH)
+        elif now - looked_at < _TICK:
+            return  # many short looks would never add up to a wait
+        self._waited[process.pid] = now, waited
 
     def _disturb(self, nsqd: int, begin: float, end: float) -> None:
         self._ledger.disturbed(nsqd, begin, end)
@@ -219,18 +249,23 @@ class Campaign:
         for fault in make_schedule(self._seed, self._seconds, COUNTS, self._nsq):
             by_target.setdefault((fault.sort, fault.target), []).append(fault)
 
+        def is_enough() -> bool:
+            return time.monotonic() > began + self._seconds and len(self._faults) >= self._kinds
+
         def do_all(faults: list[Fault]) -> None:
             # The pauses are kept where a fault takes longer than planned: on a busy machine a daemon needs seconds to
             # start, and is to work before it is killed again.
             planned = 0.0
             for fault in faults:
-                if self._over.wait(max(0.0, fault.at - planned)) or time.monotonic() > began + self._seconds:
+                if self._over.wait(max(0.0, fault.at - planned)) or is_enough():
                     return
                 self._do(fault)
                 planned = fault.ends_at
 
         running = [gevent.spawn(do_all, faults) for faults in by_target.values()]
         self._over.wait(self._seconds)
+        while not (self._over.is_set() or is_enough() or all(each.dead for each in running)):
+            gevent.sleep(0.1)
         self._seconds = time.monotonic() - began
         self._over.set()
         gevent.joinall(running)
@@ -245,11 +280,14 @@ class Campaign:
                     self._window.limit(spec.name, spec.reader["max_in_flight"])
                 return
             if fault.sort in ("nsqd", "link"):
-                now = time.monotonic()
-                self._disturb(fault.target, now, now + fault.lasts + _AFTERMATH)
-            self._stage.do(fault, lambda nsqd: self._ledger.killed(nsqd, time.monotonic()))
-            if fault.sort in ("nsqd", "link"):
-                self._disturb(fault.target, now, time.monotonic() + _AFTERMATH)
+                self._under_fault[fault.target] += 1
+                self._look(fault.target)
+            try:
+                self._stage.do(fault, lambda nsqd: self._ledger.killed(nsqd, time.monotonic()))
+            finally:
+                if fault.sort in ("nsqd", "link"):
+                    self._look(fault.target)
+                    self._under_fault[fault.target] -= 1
         except Exception as exc:
             self._errors.append(f"{fault}: {exc!r}")
 

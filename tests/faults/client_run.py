@@ -27,14 +27,16 @@ from tests.faults.client import Spec
 from tests.faults.handling import Handler
 from tests.faults.ledger import CONFIRMED, NOT_SENT, REFUSED, UNKNOWN
 from tests.faults.notes import Notes
-from tests.faults.resources import own_resources
+from tests.faults.resources import kept, own_resources
 
 TOPIC = "faults"
 CHANNEL = "c"
 #: Between a client's own numbers and those of its children.
 _OF_CHILDREN = 500_000_000
-#: Seconds for a forked child.
-_CHILD_TIMEOUT = 30.0
+#: Seconds for a forked child, which publishes three times, for five seconds at most.
+_CHILD_TIMEOUT = 120.0
+#: Seconds for what ends by itself, before the client says what it still holds.
+_SETTLE_TIMEOUT = 60.0
 #: Seconds for a thread to be started.
 _WARM_UP_TIMEOUT = 60.0
 #: Seconds between two looks whether this process runs, and how late one must be to count as a stall.
@@ -97,8 +99,11 @@ class Client:
         self._is_over = True
         _undisturbed(ticker.join)
         del reader, producer, publishers, forks, steering, many
-        gevent.sleep(2.5)  # idle threads for HTTP end by themselves
-        self._notes.left({"before": before, "after": own_resources()})
+        # Idle threads for HTTP end by themselves, after two seconds of their time.
+        deadline = time.monotonic() + _SETTLE_TIMEOUT
+        while kept(before, after := own_resources()) and time.monotonic() < deadline:
+            gevent.sleep(0.5)
+        self._notes.left({"before": before, "after": after})
 
     def _say_quiet(self, running: list[Any]) -> None:
         """Once nothing more is published; without blocking the hub, where the Reader goes on."""

@@ -288,7 +288,10 @@ class Ledger:
 
     def disturbed(self, nsqd: int, begin: float, end: float) -> None:
         """It, or the way to it, stood still; ``end`` may be in the future."""
-        self._disturbances.setdefault(nsqd, []).append((begin, end))
+        found = self._disturbances.setdefault(nsqd, [])
+        if found and found[-1][0] <= begin <= found[-1][1]:
+            begin, end = found[-1][0], max(end, found.pop()[1])  # one that lasts is told again and again
+        found.append((begin, end))
 
     # -- the end -------------------------------------------------------------------------------------
 

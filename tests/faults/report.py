@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from tests.faults.campaign import Result
 from tests.faults.ledger import OUTCOMES, REFUSED
+from tests.faults.resources import ALLOWED, kept
 
 #: Numbers of messages that are shown of each violation.
 _SHOWN = 10
-#: How many more of each a client may hold in the end than in the beginning: hubs keep threads for DNS.
-ALLOWED = {"descriptors": 0, "threads": 10, "greenlets": 0}
 
 
 def problems(result: Result) -> list[str]:
@@ -25,17 +22,6 @@ def problems(result: Result) -> list[str]:
     for client, held in result.resources.items():
         found += [f"{client} keeps {what}" for what in kept(held["before"], held["after"])]
     return found + result.errors
-
-
-def kept(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What a process holds more than it should."""
-    found = [
-        f"{after[name]} {name}, {before[name]} before"
-        for name, allowed in ALLOWED.items()
-        if after[name] > before[name] + allowed
-    ]
-    grown = Counter(after["objects"]) - Counter(before["objects"])
-    return found + [f"{count} more {name}" for name, count in grown.items()]
 
 
 def as_text(result: Result) -> str:

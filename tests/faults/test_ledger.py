@@ -298,6 +298,18 @@ def test_a_timeout_may_seem_early_where_nsqd_stood_still(ledger: Ledger) -> None
     assert ledger.judge().duplicates == {TIMED_OUT: 1}
 
 
+@pytest.mark.parametrize(("at", "cause"), [(11.4, TIMED_OUT), (12.0, TIMED_OUT), (15.0, UNEXPLAINED)])
+def test_a_standstill_that_is_told_again_and_again_lasts_from_the_first_to_the_last(
+    ledger: Ledger, at: float, cause: str
+) -> None:
+    for begin in (10.0, 10.5, 11.0, 12.4):
+        ledger.disturbed(0, begin, begin + 0.5)
+    publish(ledger, 1)
+    deliver(ledger, 1, at, answer="FIN")
+    deliver(ledger, 1, at + 0.1, answer="FIN", attempts=2)
+    assert ledger.judge().duplicates == {cause: 1}
+
+
 def test_a_kill_takes_what_was_in_flight_and_nothing_else(ledger: Ledger) -> None:
     for number in (1, 2, 3):
         publish(ledger, number)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.faults.campaign import Result
 from tests.faults.ledger import Verdict
-from tests.faults.report import as_text, kept, problems
+from tests.faults.report import as_text, problems
+from tests.faults.resources import kept
 from tests.faults.window import Excess, Window
 
 

@@ -18,15 +18,13 @@ from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_killing import running
 from tests.support.spark_connect import connect_environment, connect_python, connect_server
-from tests.support.spark_engine import publish, source_options
+from tests.support.spark_engine import PATIENT, publish, source_options
 from tests.support.spark_sessions import ROOT
 
 pytestmark = [pytest.mark.spark_long, pytest.mark.timeout(900), pytest.mark.usefixtures("java")]
 
 EXAMPLE = ROOT / "examples" / "spark_declarative"
 COUNT = 2_000
-#: A batch ends when it has what it was to have, or after this, which a busy machine may need for a connection.
-PATIENT = {"msgTimeoutMs": 60_000, "fetchMaxWaitMs": 14_000}
 
 ON_CONNECT = """
 import json, sys
@@ -51,7 +49,8 @@ report["bodies"] = [row.body for row in rows.collect()]
 sink = {"nsqdTcpAddresses": options["nsqdTcpAddresses"], "topic": "back"}
 rows.write.format("nsq").options(**sink).mode("append").save()
 nsqds = {name: options[name] for name in ("nsqdTcpAddresses", "nsqdHttpAddresses")}
-peek = spark.read.format("nsq").options(**nsqds, topic="back", channel="look").load()
+patient = {name: options[name] for name in ("msgTimeoutMs", "fetchMaxWaitMs", "fetchIdleMs")}
+peek = spark.read.format("nsq").options(**nsqds, **patient, topic="back", channel="look").load()
 report["peeked"] = peek.count()
 try:
     spark.readStream.format("nsq").options(**options, stagingLocatoin="/tmp").load().schema

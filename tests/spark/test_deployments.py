@@ -17,6 +17,7 @@ from gnsq_like.spark import py_files
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_killing import check, fill, read, running, write_config
 from tests.support.spark_cluster import make_bare_python, standalone
+from tests.support.spark_engine import PATIENT
 from tests.support.spark_sessions import ROOT, run_program
 
 pytest.importorskip("pyspark")
@@ -29,7 +30,7 @@ from gnsq_like.spark import register
 register(spark)
 frame = spark.range({count}).selectExpr("cast(id AS string) AS body")
 frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c")
+options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
 assert spark.read.format("nsq").options(**options).load().count() == {count}
 stream = spark.readStream.format("nsq").options(**options, stagingLocation="{place}/stage", minPartitions=2).load()
 sink = stream.writeStream.format("parquet").option("checkpointLocation", "{place}/checkpoint")
@@ -73,7 +74,7 @@ def run_bare(python: str, code: str, given: bytes = b"") -> str:
 
 
 def job_for(nsqd: Running, place: Path) -> str:
-    return JOB.format(tcp=nsqd.tcp_address, http=nsqd.http_address, count=COUNT, place=place)
+    return JOB.format(tcp=nsqd.tcp_address, http=nsqd.http_address, patient=PATIENT, count=COUNT, place=place)
 
 
 def check_rows(place: Path) -> None:

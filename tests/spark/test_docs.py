@@ -12,6 +12,7 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.pages import blocks, page, section
+from tests.support.spark_engine import PATIENT
 
 pytest.importorskip("pyspark")
 
@@ -83,7 +84,7 @@ def test_reading_a_batch(spark: SparkSession, nsqd: Running, tmp_path: Path) -> 
     client.create_topic("clicks")
     client.create_channel("clicks", "archive")
     client.multi_publish("clicks", [b"a", b"b", b"c"])
-    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address, **PATIENT}
     run("Reading a batch", nsqd, spark, nsqds=nsqds, path=str(tmp_path / "parquet"))
     bodies = {bytes(row.body) for row in spark.read.parquet(str(tmp_path / "parquet")).collect()}
     assert bodies >= {b"a", b"b", b"c"}

@@ -12,6 +12,7 @@ import pytest
 
 from gnsq_like.spark import py_files
 from tests.support.daemons import running_nsqd
+from tests.support.spark_engine import PATIENT
 from tests.support.spark_sessions import ROOT, run_program
 
 
@@ -74,7 +75,7 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
 WITHOUT_REGISTER = """
 frame = spark.createDataFrame([("a",), ("b",)], "body STRING")
 frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c")
+options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
 rows = spark.read.format("nsq").options(**options).load().collect()
 report["bodies"] = sorted(bytes(row.body).decode() for row in rows)
 import gnsq_like.spark
@@ -98,7 +99,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         report = run_program(
             tmp_path,
-            WITHOUT_REGISTER.format(tcp=nsqd.tcp_address, http=nsqd.http_address),
+            WITHOUT_REGISTER.format(tcp=nsqd.tcp_address, http=nsqd.http_address, patient=PATIENT),
             python_path=str(target),
         )
     assert report == {"bodies": ["a", "b"], "again": 2}

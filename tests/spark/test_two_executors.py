@@ -44,7 +44,7 @@ if {streaming}:
         .writeStream.format("parquet").option("checkpointLocation", {place!r} + "/checkpoint")
         .trigger(availableNow=True).start({place!r} + "/rows")
     )
-    assert query.awaitTermination(200)
+    assert query.awaitTermination(500)
     rows = spark.read.parquet({place!r} + "/rows").collect()
     report["batches"] = sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 else:

@@ -64,5 +64,5 @@ if os.environ.get("SLOW_SERVER"):
     def fetch(message: Message) -> None:
         import requests
 
-        assert requests.get(os.environ["SLOW_SERVER"], timeout=30).text == "slow"
+        assert requests.get(os.environ["SLOW_SERVER"], timeout=110).text == "slow"
         note("handled", message.body.decode())

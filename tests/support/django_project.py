@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gnsq_like.testing import Published, RecordingProducer
-from tests.support.web import ROOT, Server, running
+from tests.support.web import ROOT, Server, running, with_patience
 
 PROJECT = ROOT / "tests" / "contrib" / "django" / "project"
 
@@ -52,7 +52,7 @@ class Project:
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of a command."""
-        return {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self.path / "notes"), **more}
+        return {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self.path / "notes"), **with_patience(more)}
 
     def manage(self, *arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its output is text."""

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gnsq_like.testing.daemons import reserve
 from tests.support.daemons import wait_for
 from tests.support.spark_sessions import CONF, ROOT, environment
 
@@ -58,8 +59,8 @@ def connect_server(directory: Path, python: str) -> Iterator[str]:
     """Run a server in a directory, which gets its tables; yields its address for clients."""
     import pyspark
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    address, reserved = reserve()
+    port = reserved.getsockname()[1]
     settings = {**CONF, "spark.connect.grpc.binding.port": str(port)}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
@@ -85,7 +86,8 @@ def connect_server(directory: Path, python: str) -> Iterator[str]:
 
     try:
         wait_for(listens, "Spark's Connect server", float("inf"))  # the limit is the test's
-        yield f"sc://127.0.0.1:{port}"
+        yield f"sc://{address}"
     finally:
+        reserved.close()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

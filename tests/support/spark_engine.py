@@ -40,6 +40,10 @@ _PROCESSES.set_forkserver_preload([__name__])
 #: that read the same one, the second gets nothing and takes it for 255.
 _statuses = threading.Lock()
 
+#: Options for batches that take all that was planned: by default one ends when nsqd pauses for 150 ms, or is slow to
+#: begin. In text, as a pipeline's source needs them.
+PATIENT = {"msgTimeoutMs": "60000", "fetchMaxWaitMs": "14000", "fetchIdleMs": "14000"}
+
 
 class Engine:
     """One query with its checkpoint and its sink, both in ``directory``.

@@ -35,7 +35,7 @@ def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> 
     ):
         wait_for(lambda: get(server.port, "/healthz")[0] == 200, "the health")
         producer.publish("work", b"0")
-        wait_for(lambda: server.noted("ended") == ["0"], "the first message", 30)
+        wait_for(lambda: server.noted("ended") == ["0"], "the first message")
         producer.publish("work", b"gate")
         wait_for(lambda: "gate" in server.noted("began"))
         module.write_text(module.read_text().replace('note("ended"', 'note("ended_anew"'))
@@ -47,14 +47,14 @@ def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> 
             os.utime(module, (second, second))
             return "changed, reloading" in server.log
 
-        wait_for(is_noticed, "the reloader", 30)
+        wait_for(is_noticed, "the reloader")
         assert server.noted("ended") == ["0"]
         server.open_gate()
-        wait_for(lambda: server.log.count("Reading work/workers: work") == 2, "the second start", 30)
+        wait_for(lambda: server.log.count("Reading work/workers: work") == 2, "the second start")
         # Ended by the old code, before the new code ran.
         assert server.noted("ended") == ["0", "gate"]
         producer.publish("work", b"0")
-        wait_for(lambda: server.noted("ended_anew") == ["0"], "the new code", 30)
+        wait_for(lambda: server.noted("ended_anew") == ["0"], "the new code")
         assert channel_of(nsqd, "work")["requeue_count"] == 0
         port = int(re.findall(HEALTH, server.log)[-1])
         wait_for(lambda: get(port, "/healthz")[0] == 200, "the health of the new process")

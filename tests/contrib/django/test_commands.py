@@ -11,7 +11,7 @@ import pytest
 from gnsq_like import Producer
 from tests.support.commands import needs_proc, runs
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.web import CLOSING, channel_of, client_states, get
+from tests.support.web import CLOSING, channel_of, client_states, get, wait_until_all_is_finished
 
 pytestmark = pytest.mark.servers
 
@@ -86,7 +86,7 @@ def test_of_two_handlers_one_rolls_back_and_the_other_commits(project, nsqd, pat
     publish(nsqd, "pairs", b"good", b"bad")
     environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched}
     with project.running("nsq_run", "pair", **environment) as server:
-        wait_for(lambda: sorted(server.noted("paired")) == ["bad", "good"], "both", 30)
+        wait_for(lambda: sorted(server.noted("paired")) == ["bad", "good"], "both")
         assert server.end() == 0
     assert project.lines("pair") == ["good"]
 
@@ -105,8 +105,8 @@ def test_a_signal_lets_running_handlers_end(project, nsqd, number, patched):
         server.open_gate()
         assert server.wait_for_end() == 0
     assert sorted(server.noted("ended")) == ["gate-1", "gate-2"]
-    channel = channel_of(nsqd, "work")
-    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
+    wait_until_all_is_finished(nsqd, "work")
+    assert channel_of(nsqd, "work")["requeue_count"] == 0
 
 
 def test_handlers_that_take_too_long_give_their_messages_back(project, nsqd):
@@ -115,7 +115,7 @@ def test_handlers_that_take_too_long_give_their_messages_back(project, nsqd):
         wait_for(lambda: server.noted("began"))
         assert server.end() == 0
     assert server.noted("ended") == []
-    assert channel_of(nsqd, "work")["depth"] == 1
+    wait_for(lambda: channel_of(nsqd, "work")["depth"] == 1, "the message in nsqd")
 
 
 def test_a_failing_handler_is_given_up_in_a_thread_and_its_connections_are_closed(project, nsqd):

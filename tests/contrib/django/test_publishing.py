@@ -20,11 +20,15 @@ from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.django_project import recorded
+from tests.support.patience import PATIENT
 
 
 @pytest.fixture(params=KINDS)
 def nsqd(request):
-    with running_nsqd(request.param) as daemon, override_settings(NSQ={"NSQD_TCP_ADDRESSES": daemon.tcp_address}):
+    with (
+        running_nsqd(request.param) as daemon,
+        override_settings(NSQ={"NSQD_TCP_ADDRESSES": daemon.tcp_address, **PATIENT}),
+    ):
         yield daemon
 
 
@@ -102,8 +106,9 @@ def test_an_asynchronous_view_calls_it_as_it_calls_the_database():
         await sync_to_async(publish)("orders", b"y")
 
     # A process: the event loop blocks this thread and its hub.
-    with running_nsqd("process") as nsqd, override_settings(NSQ={"NSQD_TCP_ADDRESSES": nsqd.tcp_address}):
-        async_to_sync(view)()
+    with running_nsqd("process") as nsqd:
+        with override_settings(NSQ={"NSQD_TCP_ADDRESSES": nsqd.tcp_address, **PATIENT}):
+            async_to_sync(view)()
         assert held(nsqd) == 2
 
 

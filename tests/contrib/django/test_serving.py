@@ -104,12 +104,12 @@ def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
         while len(server.pids("ended")) < 2:
             count += 20
             producer.multi_publish("work", [b"0.01"] * 20)
-            wait_for(lambda: len(server.noted("ended")) >= count, "the first messages", 30)  # noqa: B023
+            wait_for(lambda: len(server.noted("ended")) >= count, "the first messages")  # noqa: B023
         producer.multi_publish("work", [b"gate"] * 5)
-        wait_for(lambda: server.noted("began").count("gate") == 5, "the handlers", 30)
+        wait_for(lambda: server.noted("began").count("gate") == 5, "the handlers")
         server.process.send_signal(signal.SIGTERM)
         busy = {note.pid for note in server.notes if note[::2] == ("began", "gate")}
-        wait_for(lambda: client_states(nsqd, "work").count(CLOSING) == len(busy), "CLS", 30)
+        wait_for(lambda: client_states(nsqd, "work").count(CLOSING) == len(busy), "CLS")
         server.open_gate()
         assert server.wait_for_end() == 0
         assert server.noted("ended").count("gate") == 5

@@ -15,6 +15,7 @@ from gnsq_like.contrib.flask.extension import NSQ
 from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.patience import PATIENT
 
 #: The applications of the test's NSQs, which do not keep them alive.
 _apps: list[Flask] = []
@@ -23,7 +24,7 @@ _apps: list[Flask] = []
 def make_app(nsq: NSQ, name: str = "shop", **config) -> Flask:
     app = Flask(name)
     _apps.append(app)
-    app.config.update(config)
+    app.config.update({f"NSQ_{name}": value for name, value in PATIENT.items()} | config)
     nsq.init_app(app)
 
     @app.post("/click")
@@ -304,7 +305,7 @@ def test_consuming_goes_on_while_the_main_thread_blocks():
         app = make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
         with nsq.consuming(app) as group:
             nsq.publish("clicks", b"x")
-            assert came.wait(10)  # a native lock: no greenlet of this thread runs meanwhile
+            assert came.wait(60)  # a native lock: no greenlet of this thread runs meanwhile
             assert [reader.stats()["state"] for reader in group.readers] == ["running"]
         assert [reader.stats()["state"] for reader in group.readers] == ["stopped"]
         nsq.producer.close()
@@ -319,12 +320,12 @@ def test_the_stop_waits_for_handlers():
     def slow(message):
         begun.set()
         [reader] = app.extensions["nsq"].readers
-        wait_for(lambda: reader.stats()["state"] != "running", "the stop", 30)
+        wait_for(lambda: reader.stats()["state"] != "running", "the stop")
         ended.append(message.body)
 
     with nsq.embedded(app):
         nsq.publish("clicks", b"x")
-        assert begun.wait(10)
+        assert begun.wait(60)
     assert ended == [b"x"]
 
 

@@ -11,11 +11,13 @@ from gnsq_like import Message
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.errors import InvalidOption
 from tests.support.daemons import wait_for
+from tests.support.patience import PATIENT
 
 
 def test_hooks_run_in_a_context_of_the_application() -> None:
     nsq = NSQ()
     app = Flask("shop")
+    app.config.update({f"NSQ_{name}": value for name, value in PATIENT.items()})
     nsq.init_app(app)
     called: dict[str, int] = {}
 

@@ -11,6 +11,7 @@ from gnsq_like import Message
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.patience import PATIENT
 from tests.support.spans import Seen, is_one_trace, parent_id, span_id
 from tests.support.web import CONF, gunicorn, publish_from
 
@@ -20,7 +21,7 @@ def test_readers_and_the_producer_are_traced(batch: dict[str, int] | None) -> No
     seen = Seen()
     nsq = NSQ(tracing=Tracing(cloud_events=["orders"], **seen.providers))
     app = Flask("shop")
-    app.config["NSQ_DECODER"] = "json"
+    app.config.update({"NSQ_DECODER": "json"} | {f"NSQ_{name}": value for name, value in PATIENT.items()})
     nsq.init_app(app)
     bodies: list[object] = []
 

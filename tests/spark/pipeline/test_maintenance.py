@@ -271,7 +271,7 @@ def test_a_run_does_it_at_leisure(tmp_path: Path) -> None:
         leisure.check()
         return len(files_below(Path(pipeline.location, "data"), ".parquet")) == 2
 
-    wait_for(is_done, "the compaction", 60)
+    wait_for(is_done, "the compaction")
     leisure.stop()
     assert plain_numbers(pipeline) == Counter(range(4))
     off = Leisure(parquet_pipeline(tmp_path / "other"))

@@ -35,6 +35,7 @@ from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
 from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
 from gnsq_like.spark.pipeline.report import read_metrics
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
+from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,7 @@ def pipeline_for(nsqd: Running, directory: Path, topic: str, **fields: Any) -> P
         "channel": "table",
         "nsqdTcpAddresses": nsqd.tcp_address,
         "nsqdHttpAddresses": nsqd.http_address,
+        **PATIENT,
         **fields.pop("source", {}),
     }
     return Pipeline(**{"location": str(directory / "out"), "source": source, "schema": SCHEMA, **fields})

@@ -17,6 +17,7 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.report import read_metrics
 from gnsq_like.spark.pipeline.targets import Targets
 from tests.support.daemons import Running, running_nsqd
+from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def nsqd() -> Iterator[Running]:
 
 def pipeline_for(nsqd: Running, directory: Path, source: dict[str, str], **fields: Any) -> Pipeline:
     nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address, "channel": "table"}
-    return Pipeline(location=str(directory / "out"), source={**nsqds, **source}, **fields)
+    return Pipeline(location=str(directory / "out"), source={**nsqds, **PATIENT, **source}, **fields)
 
 
 def publish(nsqd: Running, topic: str, bodies: list[bytes], channel: str = "table") -> None:

@@ -18,6 +18,7 @@ from tests.support import raw
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_tables import batch, written
 from tests.support.scripted_http import always, response, scripted
+from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **watch: s
         "channel": "table",
         "nsqdTcpAddresses": f"{nsqd.tcp_address},{AWAY}",
         "nsqdHttpAddresses": f"{nsqd.http_address},{AWAY}",
+        **PATIENT,
     }
     return Pipeline(location=str(directory / "out"), source=source, schema="number INT", watch=watch)
 

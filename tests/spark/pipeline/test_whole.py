@@ -133,7 +133,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
         config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
-            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 120)
+            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 400)
             paths = paths_of_pythons(java_of(process.pid))
             process.send_signal(number)
             output, _ = process.communicate()
@@ -152,12 +152,12 @@ def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: i
         config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             out = tmp_path / "out"
-            wait_for(out.exists, "the beginning", 60)
+            wait_for(out.exists, "the beginning", 400)
             # Spark starts its threads one after the other, the last ones with the query.
             wait_for(
                 lambda: (out / "checkpoint").exists() or threads_of(java_of(process.pid)) >= threads,
                 f"Java with {threads} threads",
-                120,
+                400,
             )
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate()
@@ -171,7 +171,7 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
         config = write_config([nsqd], tmp_path, 1_000)
         with running_pipeline(config) as process:
             metrics = tmp_path / "out" / "metrics"
-            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 120)
+            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 400)
             second = run(sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), cwd=tmp_path)
             os.kill(java_of(process.pid), signal.SIGKILL)
             output, _ = process.communicate()

@@ -195,7 +195,7 @@ def test_what_is_not_answered_is_published_to_another(nsqd: Running) -> None:
         addresses = f"{mute.address},{nsqd.tcp_address}"
         batch = {"body": [b"%d" % number for number in range(10)]}
         published = publish(
-            addresses, batch, batch, topic="around", maxbatchmessages="1", publishtimeoutms="300", retries="3"
+            addresses, batch, batch, topic="around", maxbatchmessages="1", publishtimeoutms="3000", retries="3"
         )
         script.get(timeout=PATIENCE)
     assert published == 20
@@ -206,7 +206,7 @@ def test_without_retries_it_is_an_error() -> None:
     with scripted_nsqd() as mute:
         script = gevent.spawn(lambda: mute.accept().identify())
         with pytest.raises(NotPublished, match=r"1 messages for topic t were not published: .*not confirmed"):
-            publish(mute.address, {"body": ["a"]}, topic="t", publishtimeoutms="300", retries="0")
+            publish(mute.address, {"body": ["a"]}, topic="t", publishtimeoutms="3000", retries="0")
         script.get(timeout=PATIENCE)
 
 
@@ -218,7 +218,7 @@ def test_giving_up_says_how_far_it_came(nsqd: Running) -> None:
             other.stop()
             yield pa.RecordBatch.from_pydict({"body": ["c", "d", "e"]})
 
-        options = {"nsqdtcpaddresses": other.tcp_address, "topic": "t", "publishtimeoutms": "200", "retries": "1"}
+        options = {"nsqdtcpaddresses": other.tcp_address, "topic": "t", "publishtimeoutms": "2000", "retries": "1"}
         with pytest.raises(NotPublished, match=r"3 messages for topic t .*published 2 others before"):
             publish_batches(batches(), sink_options(options))
 

@@ -8,6 +8,7 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.spark_engine import PATIENT
 
 pytest.importorskip("pyspark")
 
@@ -41,6 +42,7 @@ def read(spark: SparkSession, topic: str, *nsqds: Running, **options: Any) -> Da
         "channel": "c",
         "nsqdTcpAddresses": ",".join(each.tcp_address for each in nsqds),
         "nsqdHttpAddresses": ",".join(each.http_address for each in nsqds),
+        **PATIENT,
     }
     return spark.read.format("nsq").options(**given, **options).load()
 
@@ -113,14 +115,15 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
         fill(one, "found", 10)
         lookup = LookupdClient(lookupd.http_address)
         wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "nsqlookupd lists the topic")
-        options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address}
+        options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address, **PATIENT}
         assert numbers(spark.read.format("nsq").options(**options).load()) == list(range(10))
 
 
 def test_sql(spark: SparkSession, nsqd: Running) -> None:
     fill(nsqd, "sql", 10)
+    patient = ", ".join(f"{name} '{value}'" for name, value in PATIENT.items())
     spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW nsq_sql USING nsq OPTIONS (topic 'sql', channel 'c', "
+        f"CREATE OR REPLACE TEMPORARY VIEW nsq_sql USING nsq OPTIONS (topic 'sql', channel 'c', {patient}, "
         f"nsqdTcpAddresses '{nsqd.tcp_address}', nsqdHttpAddresses '{nsqd.http_address}')"
     )
     [row] = spark.sql("SELECT count(*) AS n, min(attempts) AS least FROM nsq_sql").collect()

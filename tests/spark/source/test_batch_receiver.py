@@ -36,6 +36,10 @@ def options_of(address: str, topic: str, **options: str) -> SourceOptions:
     return parse_options(SourceOptions, given)
 
 
+#: Nsqd may pause for less.
+PAUSE = {"fetchIdleMs": "2500", "fetchMaxWaitMs": "14000", "msgTimeoutMs": "60000"}
+
+
 def receiver(address: str, options: SourceOptions, wanted: int, *, keep: bool) -> BatchReceiver:
     return BatchReceiver(address, options.named[0], options, wanted, keep=keep)
 
@@ -64,7 +68,7 @@ def left(client: NsqdHTTPClient, topic: str) -> list[int]:
 @pytest.mark.parametrize(("topic", "wanted", "taken"), [("some", 30, 30), ("all", 100, 100), ("more", 1000, 100)])
 def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> None:
     client = fill(nsqd, topic, 100)
-    messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic), wanted, keep=False).run()
+    messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic, **PAUSE), wanted, keep=False).run()
     assert len({message[2] for message in messages}) == taken
     assert left(client, topic) == [100 - taken, 0, 0]
 
@@ -72,7 +76,8 @@ def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> N
 def test_looked_at_and_given_back(nsqd: Running) -> None:
     client = fill(nsqd, "looked-at", 100)
     for attempts in (1, 2):
-        messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "looked-at"), 100, keep=True).run()
+        options = options_of(nsqd.tcp_address, "looked-at", **PAUSE)
+        messages = receiver(nsqd.tcp_address, options, 100, keep=True).run()
         assert sorted(int(message[3]) for message in messages) == list(range(100))
         assert {message[1] for message in messages} == {attempts}
         assert left(client, "looked-at") == [100, 0, 0]
@@ -81,7 +86,7 @@ def test_looked_at_and_given_back(nsqd: Running) -> None:
 def test_bytes_are_enough(nsqd: Running) -> None:
     client = fill(nsqd, "bytes", 0)
     client.multi_publish("bytes", [b"x" * 100_000] * 40)
-    options = options_of(nsqd.tcp_address, "bytes", segmentBytes="300k")
+    options = options_of(nsqd.tcp_address, "bytes", segmentBytes="300k", **PAUSE)
     messages = receiver(nsqd.tcp_address, options, 40, keep=False).run()
     assert 3 < len(messages) <= 40
     assert left(client, "bytes") == [40 - len(messages), 0, 0]

@@ -25,10 +25,8 @@ from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import PosixStore
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.spark_engine import Engine, once, publish, run_killed, source_options
+from tests.support.spark_engine import PATIENT, Engine, once, publish, run_killed, source_options
 
-#: For batches that take all that was planned: nsqd may pause for some seconds. (A batch ends early without messages.)
-PATIENT = {"msgTimeoutMs": 60_000, "fetchMaxWaitMs": 14_000, "fetchIdleMs": 14_000}
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
@@ -87,7 +85,7 @@ def test_the_lag_is_what_the_last_poll_found_and_the_batch_does_not_take(nsqd: R
 
 def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
-        engine = engine_of(nsqd, tmp_path, "away")
+        engine = engine_of(nsqd, tmp_path, "away", **PATIENT)
         publish(nsqd, "away", range(5))
         assert engine.run() == 1
         nsqd.kill()
@@ -151,9 +149,9 @@ def test_what_is_paused_is_not_planned(nsqd: Running, tmp_path: Path) -> None:
 
 def test_a_skipped_commit_is_made_up_for(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "skipped", range(600))
-    engine = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100)
+    engine = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100, **PATIENT)
     engine.run(4, commit=False)
-    again = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100)
+    again = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100, **PATIENT)
     again.run()
     assert again.bodies() == once(600)
     staged = {path.parts[-1] for path in (tmp_path / "stage").glob("*/*/log-*/batch-*")}
@@ -293,12 +291,13 @@ def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: 
 
 def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "left", range(300))
-    first = engine_of(nsqd, tmp_path / "first", "left", stagingLocation=tmp_path / "stage", maxMessagesPerTrigger=200)
+    stage = tmp_path / "stage"
+    first = engine_of(nsqd, tmp_path / "first", "left", stagingLocation=stage, maxMessagesPerTrigger=200, **PATIENT)
     first.run()
     publish(nsqd, "left", range(300, 400))
 
     def second(policy: str) -> Engine:
-        options = {"stagingLocation": tmp_path / "stage", "unfinishedLog": policy}
+        options = {"stagingLocation": stage, "unfinishedLog": policy}
         return engine_of(nsqd, tmp_path / policy, "left", **options)
 
     with pytest.raises(StagingError, match="unfinishedLog=adopt"):
@@ -316,8 +315,8 @@ def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(ns
 
 def test_a_checkpoint_without_its_stage_is_data_loss(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "gone", range(200))
-    engine_of(nsqd, tmp_path, "gone", maxMessagesPerTrigger=100).run(1)
-    options = source_options([nsqd], tmp_path, "gone")
+    options = source_options([nsqd], tmp_path, "gone", **PATIENT)
+    Engine(tmp_path, {**options, "maxMessagesPerTrigger": 100}).run(1)
     run_killed(tmp_path, options, "after-END")
     shutil.rmtree(tmp_path / "stage")
     with pytest.raises(DataLost, match="failOnDataLoss=false"):
@@ -353,7 +352,7 @@ def planned(end: Mapping[str, Any]) -> dict[str, int]:
 def test_several_topics_share_the_batches(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "share.a", range(300))
     publish(nsqd, "share.b", range(1000, 1100))
-    engine = several(nsqd, tmp_path, topics="share.a,share.b", maxMessagesPerTrigger=200)
+    engine = several(nsqd, tmp_path, topics="share.a,share.b", maxMessagesPerTrigger=200, **PATIENT)
     start = engine.driver.initial()
     assert (start, engine.driver.initial()) == ({"v": 2, "logs": {}}, start)
     end = engine.driver.latest(start)
@@ -391,12 +390,12 @@ def test_topics_with_channels_of_their_own(nsqd: Running, tmp_path: Path) -> Non
 
 def test_an_idle_topic_keeps_its_place(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "idle.a", range(100))
-    engine = several(nsqd, tmp_path, topics="idle.a,idle.b")
+    engine = several(nsqd, tmp_path, topics="idle.a,idle.b", **PATIENT)
     engine.run()
     publish(nsqd, "idle.b", range(1000, 1100))
     engine.run()
     publish(nsqd, "idle.a", range(100, 200))
-    again = several(nsqd, tmp_path, topics="idle.a,idle.b")
+    again = several(nsqd, tmp_path, topics="idle.a,idle.b", **PATIENT)
     again.run()
     assert again.bodies() == once(200) + once(100, 1000)
     last = json.loads((tmp_path / "offsets" / "2").read_text())["logs"]
@@ -409,7 +408,7 @@ def test_an_idle_topic_keeps_its_place(nsqd: Running, tmp_path: Path) -> None:
 def test_a_pattern_finds_topics_while_the_query_runs(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "found.a", range(100))
     publish(nsqd, "other.a", range(100))
-    engine = several(nsqd, tmp_path, topicsPattern=r"found\..*")
+    engine = several(nsqd, tmp_path, topicsPattern=r"found\..*", **PATIENT)
     engine.run(1, available_now=False)
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_topic("found.b")
@@ -493,7 +492,7 @@ def test_several_nsqds_and_a_changed_topology(kind: Any, tmp_path: Path) -> None
         for number, each in enumerate((one, two, three)):
             publish(each, "many", range(number * 100, number * 100 + 100))
         options = source_options([one, two], tmp_path, "many")
-        first = Engine(tmp_path, {**options, "maxMessagesPerTrigger": 150})
+        first = Engine(tmp_path, {**options, **PATIENT, "maxMessagesPerTrigger": 150})
         first.run(1)
         assert Counter(row[3] for row in first.rows()) == {one.tcp_address: 75, two.tcp_address: 75}
         # Of these nsqds, one is gone and one is new.
@@ -525,7 +524,7 @@ def test_nsqds_are_found_by_lookup(kind: Any, tmp_path: Path) -> None:
 def test_a_restarted_nsqd_gives_what_it_kept(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         publish(nsqd, "restart", range(100))
-        options = source_options([nsqd], tmp_path, "restart", availableNowWaitInFlight="false")
+        options = source_options([nsqd], tmp_path, "restart", availableNowWaitInFlight="false", **PATIENT)
         engine = Engine(tmp_path, options)
         engine.run(available_now=False, batches=1)
         nsqd.kill()

@@ -19,7 +19,7 @@ from gnsq_like.spark.staging.errors import StagingError
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.store import OpenStore, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.spark_engine import Engine, publish, source_options
+from tests.support.spark_engine import PATIENT, Engine, publish, source_options
 from tests.support.spark_points import watched_store
 
 
@@ -32,7 +32,7 @@ def nsqd() -> Iterator[Running]:
 def planned(nsqd: Running, directory: Path, topic: str) -> tuple[SourceOptions, Part]:
     """Plan the first batch of a query: one part, of 500 messages."""
     publish(nsqd, topic, range(500))
-    engine = Engine(directory, source_options([nsqd], directory, topic))
+    engine = Engine(directory, source_options([nsqd], directory, topic, **PATIENT))
     start = engine.driver.initial()
     [part] = engine.driver.parts(start, engine.driver.latest(start))
     return engine.options, part

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 from tests.support.daemons import Running, running_nsqd
 from tests.support.progress import wait_for_changes
-from tests.support.spark_engine import once, publish, source_options
+from tests.support.spark_engine import PATIENT, once, publish, source_options
 from tests.support.spark_points import kill_session
 from tests.support.spark_sessions import ROOT, environment, run_program
 
@@ -39,7 +39,7 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def stream(spark: SparkSession, nsqd: Running, directory: Path, topic: str, **options: Any) -> DataFrame:
-    given = source_options([nsqd], directory, topic, **options)
+    given = source_options([nsqd], directory, topic, **PATIENT, **options)
     return spark.readStream.format("nsq").options(**given).load()
 
 

@@ -25,7 +25,7 @@ from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
 from gnsq_like.spark.staging.store import PosixStore, Store, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.spark_engine import Engine, once, publish, source_options
+from tests.support.spark_engine import PATIENT, Engine, once, publish, source_options
 from tests.support.spark_points import Reached, WatchedStore, watched_connection
 
 #: Seconds that an event may take on a busy machine.
@@ -91,7 +91,7 @@ class Query:
         """The bodies of all batches after ``end``, each finished before the next is planned."""
         bodies: list[str] = []
         while self.count("depth", "in_flight_count", "deferred_count"):
-            wait_for(lambda: self.count("depth"), "requeued messages are back", 20)
+            wait_for(lambda: self.count("depth"), "requeued messages are back")
             start, (end, parts) = end, self.plan(end)
             self.driver.commit(start)
             bodies += self.rows_of(*parts)
@@ -131,7 +131,7 @@ def test_two_attempts_at_once_give_one_sequence(nsqd: Running, tmp_path: Path, s
 def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
     nsqd: Running, tmp_path: Path, store: str
 ) -> None:
-    query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msgTimeoutMs=30_000)
+    query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msgTimeoutMs=30_000, fetchMaxWaitMs=7000)
     end, [part] = query.plan()
     held = Held("before-publish")
     late = gevent.spawn(query.receiver(part, held).run)
@@ -156,7 +156,7 @@ def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_pa
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
     assert held.reached.wait(PATIENCE)
     # Meanwhile nsqd delivers the stalled task's messages to others.
-    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout", 20)
+    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout")
     query.receiver(parts[1]).run()
     held.go.set()
     stalled.get(timeout=PATIENCE)
@@ -169,7 +169,7 @@ def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_p
     held = Held("after-publish")
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
     assert held.reached.wait(PATIENCE)
-    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout", 20)
+    wait_for(lambda: query.count("timeout_count") >= 100, "the messages' timeout")
     held.go.set()
     stalled.get(timeout=PATIENCE)
     query.receiver(parts[1]).run()
@@ -177,7 +177,7 @@ def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_p
 
 
 def test_a_copy_is_known_after_its_batch_is_gone(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "suspect", 100, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    query = Query(nsqd, tmp_path, "suspect", 100, **PATIENT)
     end, [part] = query.plan()
 
     def die(point: str) -> None:
@@ -255,7 +255,7 @@ def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path:
 
 def test_what_a_dying_nsqd_has_given_is_staged(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
-        query = Query(nsqd, tmp_path, "dying", 150)
+        query = Query(nsqd, tmp_path, "dying", 150, **PATIENT)
         _, [part] = query.plan()
 
         def kill(point: str) -> None:
@@ -287,7 +287,7 @@ def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
 
 
 def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "bytes", 400, maxBytesPerTrigger=250)
+    query = Query(nsqd, tmp_path, "bytes", 400, maxBytesPerTrigger=250, **PATIENT)
     end, [part] = query.plan()
     assert part.messages < 200
     assert 1 <= len(query.rows_of(part)) <= part.messages

@@ -86,7 +86,7 @@ def test_of_two_drivers_with_the_same_batch_one_commits_it(kind: Kind, tmp_path:
     open_at(kind, tmp_path).prepare(columns())
     batches, drivers = 8, 3
     results: list[list[bool]] = [[] for _ in range(drivers)]
-    together = threading.Barrier(drivers, timeout=60)
+    together = threading.Barrier(drivers, timeout=100)
 
     def drive(own: list[bool]) -> None:
         table = open_at(kind, tmp_path)

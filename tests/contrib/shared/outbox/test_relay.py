@@ -92,8 +92,7 @@ def test_while_nsqd_is_away_it_tries_again(nsqd: Running, producer: Producer) ->
     with pytest.raises(NotSent):
         relay.run_once()
     with RelayThread(relay):
-        wait_for(lambda: relay.stats()["problem"], "the problem")
-        assert relay.stats()["lag_seconds"] == 7.0
+        wait_for(lambda: relay.stats()["problem"] and relay.stats()["lag_seconds"] == 7.0, "the problem, and the lag")
         nsqd.start()
         wait_for(lambda: not store.left(), "the messages")
         wait_for(lambda: relay.stats()["problem"] is None, "the end of the problem")

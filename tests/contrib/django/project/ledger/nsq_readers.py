@@ -33,10 +33,10 @@ def pair(message):
     try:
         with transaction.atomic():
             Line.objects.count()  # the transaction begins; SQLite lets only one of them write
-            _both.wait(30)
+            _both.wait(100)
             if name == "good":
                 Line.objects.create(writer="pair", name=name)
-            _both.wait(30)
+            _both.wait(100)
             if name == "bad":
                 raise RuntimeError("meant")
     except RuntimeError:
