@@ -46,7 +46,7 @@ BACKLOG_BYTES = 64 * 1024 * 1024
 _OVERHEAD_BYTES = 1024
 
 #: Seconds for nsqlookupd and the Readers to find every nsqd.
-FIND_TIMEOUT = 15.0
+FIND_TIMEOUT = 60.0
 #: Seconds without any progress after which the demo gives up; above nsqd's msg-timeout of 60.
 PATIENCE = 90.0
 #: Seconds between two questions to the nsqds, and between two updates of the screen.

@@ -26,8 +26,9 @@ from gevent import monkey
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime.hub_calls import sleep
 
-#: Seconds for a daemon to say where it listens; it takes less than one on an idle machine.
-START_TIMEOUT = 20.0
+#: Seconds for a daemon to say where it listens; it takes less than one on an idle machine, and more than 20 where the
+#: others' processes take nearly all of it. One that ends is noticed at once.
+START_TIMEOUT = 60.0
 #: Seconds between two looks at a child.
 _POLL_INTERVAL = 0.01
 #: Lines of the log that are kept, some 100 bytes each.

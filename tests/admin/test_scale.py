@@ -37,7 +37,9 @@ def stubs() -> Iterator[list[Stub]]:
 
 
 def test_viewers_of_a_large_cluster_share_its_polls(stubs: list[Stub], tmp_path: Path) -> None:
-    flags = [f"--nsqd-http-address={stub.address}" for stub in stubs]
+    # One that seems to be silent would be asked again, and change the page.
+    patient = ["--http-client-connect-timeout=60s", "--http-client-request-timeout=60s"]
+    flags = [*patient, *(f"--nsqd-http-address={stub.address}" for stub in stubs)]
     command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
     with running(command, tmp_path, r"HTTP: listening on 127\.0\.0\.1:(\d+)") as server:
 
@@ -65,7 +67,7 @@ def test_viewers_of_a_large_cluster_share_its_polls(stubs: list[Stub], tmp_path:
 
 def test_polls_take_a_bounded_part_of_a_core(stubs: list[Stub]) -> None:
     """A poll is not repeated before its CPU time is that part of what has passed."""
-    cluster = Cluster("", [], [stubs[0].address], Upstreams(LookupdClient, 10), Upstreams(NsqdHTTPClient, 10))
+    cluster = Cluster("", [], [stubs[0].address], Upstreams(LookupdClient, 60), Upstreams(NsqdHTTPClient, 60))
     try:
         first = second = cluster.overview(0)
         while second is first:

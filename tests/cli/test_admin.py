@@ -37,7 +37,7 @@ def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
             base_path = "/from-file"
             nsqlookupd_http_addresses = ["{lookupd.http_address}"]
             admin_users = ["ada", "bob"]
-            http_client_request_timeout = 3000
+            http_client_request_timeout = 60000
             read_only = true
             dev_static_dir = "/x"
             [clusters]
@@ -62,7 +62,7 @@ def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
             }
             assert answers == {
                 **{"log_level": "2", "base_path": "/nsq", "admin_users": '["ada","bob"]'},
-                **{"http_client_request_timeout": "3000000000", "read_only": "true", "peek": "false"},
+                **{"http_client_request_timeout": "60000000000", "read_only": "true", "peek": "false"},
             }
             assert raw.get(address, "/nsq/api/topics").json() == {"topics": None, "message": ""}
             assert raw.get(address, "/nsq/clusters/east/api/topics").status == 502

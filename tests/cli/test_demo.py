@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -18,26 +19,29 @@ from tests.support.commands import (
     gnsq_like,
     needs_proc,
     open_terminal,
+    read_to_the_end,
     run_python,
     runs,
     terminal_environment,
 )
 
 DEMO = [sys.executable, "-m", "gnsq_like", "demo"]
-#: Long enough to be ended in the middle: its 4,000 messages take ten seconds.
-LONG = ["--messages", "4000", "--readers", "1", "--work", "0.25"]
 
 
 @contextmanager
-def running() -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
-    """A demo that has published everything and consumes, in a process group of its own, and its daemons."""
+def running(work: float = 10.0) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
+    """A demo that has published everything and consumes, in a process group of its own, and its daemons.
+
+    :param work: seconds that each message takes, a hundred at once: long enough to be ended in the middle
+    """
     daemons: dict[str, int] = {}
+    command = [*DEMO, "--messages=1000", "--readers=1", f"--work={work}"]
     with subprocess.Popen(
-        [*DEMO, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
         try:
-            assert process.stdout is not None
-            assert any("published 4,000 of" in line for line in process.stdout)
+            assert process.stdout is not None and process.stderr is not None
+            assert any("published 1,000 of" in line for line in process.stdout), process.stderr.read()
             daemons = daemons_of(process.pid)
             assert set(daemons) == {"nsqlookupd", "nsqd 1", "nsqd 2"}
             yield process, daemons
@@ -45,6 +49,11 @@ def running() -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
             process.kill()
             for pid in filter(runs, daemons.values()):
                 os.kill(pid, signal.SIGKILL)
+
+
+def with_interpreter(path: str) -> str:
+    """Code that runs the command, whose daemons are run by another interpreter."""
+    return f"import sys; sys.executable = {path!r}; import gnsq_like.cli as c; c.main()"
 
 
 # -- counting ---------------------------------------------------------------------------------------
@@ -123,7 +132,7 @@ def test_quiet_prints_the_result_only(args: list[str]) -> None:
 @pytest.mark.commands
 @needs_proc
 def test_messages_lost_with_an_nsqd_are_counted_and_the_exit_status_is_1() -> None:
-    with running() as (process, daemons):
+    with running(work=2.0) as (process, daemons):
         os.kill(daemons["nsqd 1"], signal.SIGKILL)
         stdout, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1
@@ -162,8 +171,12 @@ def test_ctrl_c_goes_to_the_whole_group_and_more_than_once() -> None:
 
 
 @needs_proc
-def test_a_signal_while_the_daemons_start() -> None:
-    with subprocess.Popen([*DEMO], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_a_signal_while_the_daemons_start(tmp_path: Path) -> None:
+    interpreter = tmp_path / "python"  # of daemons that are not ready before the signal, whenever that comes
+    interpreter.write_text("#!/bin/sh\nexec sleep 1000\n")
+    interpreter.chmod(0o755)
+    command = [sys.executable, "-c", with_interpreter(str(interpreter)), "demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("Starting")
@@ -189,8 +202,7 @@ def test_its_daemons_end_when_it_is_killed() -> None:
 
 def demo_with_interpreter(path: str) -> subprocess.CompletedProcess[str]:
     """A demo whose daemons are run by another interpreter."""
-    code = f"import sys; sys.executable = {path!r}; import gnsq_like.cli as c; c.main()"
-    return run_python("-c", code, "demo", "--quiet")
+    return run_python("-c", with_interpreter(path), "demo", "--quiet")
 
 
 def test_a_daemon_that_cannot_be_started_is_a_sentence() -> None:
@@ -221,14 +233,8 @@ def on_a_terminal(columns: int, lines: int, **environment: str) -> str:
     environment = terminal_environment(**environment)
     with subprocess.Popen([*DEMO, "--messages", "2000"], stdin=theirs, stdout=theirs, env=environment) as process:
         os.close(theirs)
-        written = b""
-        try:
-            while data := os.read(ours, 65536):
-                written += data
-        except OSError:
-            pass  # the end of a terminal that no process has open any more
-        finally:
-            os.close(ours)
+        written = read_to_the_end(ours)
+        os.close(ours)
     assert process.returncode == 0, written.decode()
     return written.decode()
 

@@ -12,7 +12,17 @@ from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
-from tests.support.tools import NOBODY, TOOL_KINDS, counts, fill, run_tool, running_tool, taken, unfinished
+from tests.support.tools import (
+    NOBODY,
+    TOOL_KINDS,
+    counts,
+    fill,
+    run_tool,
+    running_tool,
+    taken,
+    unfinished,
+    wait_until_in_channels,
+)
 
 pytestmark = pytest.mark.commands
 
@@ -78,6 +88,7 @@ def test_letters_are_listed_shown_replayed_and_dropped(kind: Any) -> None:
         assert "there is no letter 1234" in failed("show", DEAD, "1234", *addresses)
 
         assert printed("replay", DEAD, name, *addresses) == "1 letter replayed\n"
+        wait_until_in_channels(one, "orders")
         assert counts(one, "orders", "billing")["depth"] == 1
         assert unfinished(one, DEAD, "dead-letters") == 1
 
@@ -148,6 +159,7 @@ def test_a_signal_in_the_middle_of_a_replay_loses_nothing(number: int) -> None:
             assert tool.end(number) == 130
             assert b" letters replayed\n" in tool.out
         wait_until(lambda: counts(nsqd, DEAD, "dead-letters")["in_flight"] == 0, PATIENCE)
+        wait_until_in_channels(nsqd, "orders")
         replayed = counts(nsqd, "orders", "billing")["message"]
         left = unfinished(nsqd, DEAD, "dead-letters")
         # One may have been published and not yet finished.

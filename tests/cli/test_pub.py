@@ -11,7 +11,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, open_terminal, terminal_environment
+from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import running_nsqd, running_nsqlookupd
 from tests.support.tools import (
     COMMAND,
@@ -190,7 +190,7 @@ def test_a_terminal_shows_the_progress(tmp_path: Path, no_color: bool) -> None:
         command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", str(path)]
         done = subprocess.run(command, stderr=theirs, env=environment, timeout=PATIENCE, check=False)
     os.close(theirs)
-    written = os.read(ours, 1 << 20).decode()
+    written = read_to_the_end(ours).decode()
     os.close(ours)
     assert done.returncode == 0
     assert "1,000 messages" in written

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import PATIENCE, gnsq_like, open_terminal, terminal_environment
+from tests.support.commands import PATIENCE, gnsq_like, open_terminal, read_to_the_end, terminal_environment
 from tests.support.supervised import APP
 from tests.support.tools import NOBODY, run_tool
 
@@ -179,15 +178,9 @@ def test_the_table_fits_a_narrow_terminal(shop: Path) -> None:
         command, stdout=theirs, stderr=theirs, env=terminal_environment(), cwd=shop, timeout=PATIENCE, check=False
     )
     os.close(theirs)
-    shown = b""
-    while select.select([ours], [], [], 0)[0]:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:
-            break
-        shown += data
+    shown = read_to_the_end(ours).decode()
     os.close(ours)
     assert done.returncode == 0
-    lines = shown.decode().splitlines()
-    assert "greenlets" in shown.decode()
+    lines = shown.splitlines()
+    assert "greenlets" in shown
     assert all(len(line.rstrip()) <= 60 for line in lines if "\x1b" not in line)

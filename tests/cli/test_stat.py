@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.cli.stat import fitting, heading, row
 from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, open_terminal, terminal_environment
+from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import running_nsqd
 from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, go_tool, run_tool, running_tool
 
@@ -109,7 +109,7 @@ def test_on_a_terminal(columns: int) -> None:
             subprocess.run(command, stdout=theirs, timeout=PATIENCE, check=True, env=terminal_environment(NO_COLOR="1"))
         finally:
             os.close(theirs)
-        text = os.read(ours, 1 << 16).decode()
+        text = read_to_the_end(ours).decode()
         assert "\x1b" not in text
         lines = text.splitlines()
         assert len(lines) == 4

@@ -138,7 +138,7 @@ def test_a_peer_publishes_consumes_and_requeues(
             f"{COUNT} messages and one again",
         )
         assert process.poll() is None, "the client ended"
-        channel = wait_for(lambda: channel_without_messages(nsqd, topic), "all finished", timeout=10)
+        channel = wait_for(lambda: channel_without_messages(nsqd, topic), "all finished")
         client = channel["clients"][0]
     expected = [("0", 2)] + [(str(number), 1) for number in range(COUNT)]
     assert sorted(lines_of(output)) == sorted(expected)

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import gevent
-
 from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.admin.web.app import app_of
 from gnsq_like.admin.web.site import Site
+from gnsq_like.testing.daemons import reserve
 from tests.support import raw
 from tests.support.daemons import Kind, wait_for
 
@@ -64,21 +63,21 @@ def running_admin(kind: Kind = "ours", **options: Any) -> Iterator[AskedAdmin]:
 def _real(options: Mapping[str, Sequence[str]]) -> Iterator[AskedAdmin]:
     command = shutil.which("nsqadmin")
     assert command is not None, "no nsqadmin on PATH"
-    with gevent.socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
     flags = [
         f"--{'lookupd' if 'lookupd' in name else 'nsqd'}-http-address={each}"
         for name, addresses in options.items()
         for each in addresses
     ]
-    process = subprocess.Popen([command, f"--http-address={address}", *flags], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: _is_listening(address), "nsqadmin to listen")
-        yield AskedAdmin(address)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+    flags += ["--http-client-connect-timeout=60s", "--http-client-request-timeout=60s"]
+    address, reserved = reserve()
+    with reserved:
+        process = subprocess.Popen([command, f"--http-address={address}", *flags], stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: _is_listening(address), "nsqadmin to listen")
+            yield AskedAdmin(address)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
 
 
 def _is_listening(address: str) -> bool:

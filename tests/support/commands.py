@@ -62,6 +62,19 @@ def open_terminal(columns: int, lines: int) -> tuple[int, int]:
     return ours, theirs
 
 
+def read_to_the_end(terminal: int) -> bytes:
+    """All that processes have written to a terminal, whose own end must be closed everywhere, here too."""
+    written = b""
+    while True:
+        try:
+            data = os.read(terminal, 1 << 16)
+        except OSError:  # no process has it open any more
+            return written
+        if not data:
+            return written
+        written += data
+
+
 def terminal_environment(**changed: str) -> dict[str, str]:
     """An environment in which only the terminal itself says how large it is."""
     environment = {**os.environ, "TERM": "xterm", **changed}

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def lines(bodies: Iterable[bytes]) -> bytes:
 
 
 def fill(nsqd: Running, topic: str, bodies: list[bytes], *channels: str) -> None:
-    """Publish messages to a topic whose channels exist before."""
+    """Publish messages to a topic whose channels exist before, and wait until those have them."""
     with NsqdHTTPClient(nsqd.http_address) as http:
         http.create_topic(topic)
         for channel in channels:
@@ -149,6 +149,24 @@ def fill(nsqd: Running, topic: str, bodies: list[bytes], *channels: str) -> None
         step = max(1, 2_000_000 // max(map(len, bodies), default=1))  # below nsqd's max-body-size
         for start in range(0, len(bodies), step):
             http.multi_publish(topic, bodies[start : start + step])
+    if bodies:
+        wait_until_in_channels(nsqd, topic)
+
+
+def wait_until_in_channels(nsqd: Running, topic: str) -> None:
+    """Wait until the channels have each message of a topic; at once if it has none.
+
+    nsqd confirms a message when its topic has it, and hands it to the channels afterwards. Each of them must be as old
+    as the topic's first message, or ephemeral, and the topic must not be paused.
+    """
+    with NsqdHTTPClient(nsqd.http_address) as http:
+
+        def all_have_come() -> bool:
+            [found] = http.stats(topic)["topics"]
+            lasting = [each for each in found["channels"] if not each["channel_name"].endswith("#ephemeral")]
+            return all(each["message_count"] == found["message_count"] for each in lasting)
+
+        wait_until(all_have_come, PATIENCE, f"all messages of {topic} in its channels")
 
 
 def taken(nsqd: Running, topic: str, count: int, channel: str = "check") -> list[bytes]:
@@ -163,13 +181,19 @@ def taken(nsqd: Running, topic: str, count: int, channel: str = "check") -> list
 
 
 def counts(nsqd: Running, topic: str, channel: str) -> dict[str, int]:
-    """What nsqd counts for a channel: depth, in_flight, deferred, requeued, message, clients; 0 if it is missing."""
+    """What nsqd counts for a channel: depth, in_flight, deferred, requeued, message, clients; 0 if it is missing.
+
+    And "finished", by the consumers that are connected. A test that waits for the last message needs it: between the
+    queue and the consumer a message is nowhere else, neither waiting nor in flight.
+    """
     with NsqdHTTPClient(nsqd.http_address) as http:
         topics = http.stats(topic, channel)["topics"]
     found = [each for each in (topics[0]["channels"] if topics else []) if each["channel_name"] == channel]
     names = {"depth": "depth", "in_flight": "in_flight_count", "deferred": "deferred_count"}
     names |= {"requeued": "requeue_count", "message": "message_count", "clients": "client_count"}
-    return {name: found[0][key] if found else 0 for name, key in names.items()}
+    clients = (found[0]["clients"] or []) if found else []
+    finished = {"finished": sum(each["finish_count"] for each in clients)}
+    return {name: found[0][key] if found else 0 for name, key in names.items()} | finished
 
 
 def unfinished(nsqd: Running, topic: str, channel: str) -> int:
@@ -180,4 +204,8 @@ def unfinished(nsqd: Running, topic: str, channel: str) -> int:
 
 def files_below(directory: Path) -> dict[str, bytes]:
     """The content of each file, by its path below the directory."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    found = {}
+    for path in directory.rglob("*"):
+        with suppress(IsADirectoryError, FileNotFoundError):  # a file may be moved meanwhile
+            found[str(path.relative_to(directory))] = path.read_bytes()
+    return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import gevent
 import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Reader
+from gnsq_like.testing import wait_until
 from gnsq_like.tools.supervisor.calls import Calls
 
 
@@ -33,19 +36,27 @@ def test_without_a_limit_and_in_threads_nothing_is_raised() -> None:
 def test_the_longest_running_call_is_known() -> None:
     calls = Calls()
     ends = [Event(), Event()]
-    reader = reader_of(lambda number: ends[number].wait())
+    began: list[float] = []
+
+    def handle(number: int) -> None:
+        began.append(time.monotonic())
+        ends[number].wait()
+
+    reader = reader_of(handle)
     calls.watch(reader)
     assert callable(reader.handler)
     assert calls.oldest() == 0
     first = gevent.spawn(reader.handler, 0)
-    gevent.sleep(0.05)
+    wait_until(lambda: len(began) == 1)
+    before_second = time.monotonic()
     second = gevent.spawn(reader.handler, 1)
-    gevent.sleep(0)
-    assert calls.oldest() >= 0.05
-    before = calls.oldest()
+    wait_until(lambda: len(began) == 2)
+    at_least = time.monotonic() - began[0]
+    assert calls.oldest() >= at_least
     ends[0].set()
     first.join()
-    assert 0 < calls.oldest() < before
+    oldest = calls.oldest()
+    assert 0 < oldest <= time.monotonic() - before_second
     ends[1].set()
     second.join()
     assert calls.oldest() == 0
