@@ -24,8 +24,11 @@ def test_no_room_in_time(make: Make, nsqd: ScriptedNsqd) -> None:
     first = gevent.spawn(producer.publish, "t", b"first")
     peer = identified(nsqd)
     assert (peer.line(), peer.body()) == (b"PUB t", b"first")
+    second = gevent.spawn(producer.publish, "t", b"second", timeout=PATIENCE / 2)
+    wait_for(lambda: producer.stats()["waiting"])
+    run_out_of_time(producer, PATIENCE / 2)
     with pytest.raises(NotSent, match="no room"):
-        producer.publish("t", b"second", timeout=0.1)
+        second.get(timeout=PATIENCE)
     peer.send(OK)
     first.get(timeout=PATIENCE)
     third = gevent.spawn(producer.publish, "t", b"third")

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gevent
+import pytest
 
 from gnsq_like import Producer
+from gnsq_like.errors import NotSent
 from gnsq_like.testing.daemons import reserve
+from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
 
 #: Never closed: a Producer may still dial after its test.
@@ -72,6 +75,20 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
         deadlines._on_expired()
 
     running.hub_handle.run(pass_time)
+
+
+def why_not_sent(producer: Producer) -> str:
+    """What a publish says whose time runs out while it waits for an nsqd.
+
+    Where a deadline comes by itself, a thread of the connections that gets no processor for a tenth of a second then is
+    the reason that is named.
+    """
+    waiting = gevent.spawn(producer.publish, "t", b"x", timeout=PATIENCE)
+    wait_for(lambda: producer.stats()["waiting"])
+    run_out_of_time(producer)
+    with pytest.raises(NotSent) as caught:
+        waiting.get(timeout=PATIENCE)
+    return str(caught.value)
 
 
 def failures(producer: Producer, address: str) -> int:
