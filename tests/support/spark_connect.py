@@ -14,6 +14,7 @@ imports it wherever it is installed, which takes half a second in each of Spark'
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -38,14 +39,16 @@ def connect_python() -> str:
     home = ROOT / ".venv" / "connect"
     stamp = home / f"installed {requirement}"
     python = str(home / "bin" / "python")
-    if not stamp.exists():
-        venv.create(home, clear=True, with_pip=False, symlinks=True)
-        [packages] = home.glob("lib/python*/site-packages")
-        (packages / "shared.pth").write_text(f"{Path(pyspark.__file__).parents[1]}\n")
-        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", requirement]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
-        stamp.touch()
+    with open(home.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests in other processes need it at the same time
+        if not stamp.exists():
+            venv.create(home, clear=True, with_pip=False, symlinks=True)
+            [packages] = home.glob("lib/python*/site-packages")
+            (packages / "shared.pth").write_text(f"{Path(pyspark.__file__).parents[1]}\n")
+            command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", requirement]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
+            stamp.touch()
     return python
 
 

@@ -42,8 +42,6 @@ CONF = {
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
-    # Not in the working directory, where its catalog may create one.
-    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gnsq_like-warehouse"),
 }
 
 _PROGRAM = """
@@ -101,7 +99,9 @@ def session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("gnsq_like tests")
-    for key, value in {**CONF, **conf}.items():
+    # Its catalog creates this; by default in the working directory.
+    nowhere = str(Path(tempfile.gettempdir()) / "gnsq_like-warehouse")
+    for key, value in {**CONF, "spark.sql.warehouse.dir": nowhere, **conf}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
