@@ -6,7 +6,6 @@ These are plain blocking code of the standard library, so that no client is meas
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import socket
@@ -17,7 +16,6 @@ import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 CHANNEL = "bench"
@@ -110,11 +108,6 @@ def running_nsqd(command: str, mem_queue_size: int, *flags: str) -> Iterator[Nsq
         finally:
             process.signal(signal.SIGTERM)
             process.end(_PATIENCE)
-
-
-def resident(process: int) -> float:
-    """MB of memory that a process has resident."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def connect(address: str, heartbeats: bool = False) -> socket.socket:

@@ -30,7 +30,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from _consumers import cut
-from _nsqd import CHANNEL, Nsqd, connect, multi_publish, resident, running_nsqd
+from _nsqd import CHANNEL, Nsqd, connect, multi_publish, running_nsqd
+from _processes import resident
 
 #: Seconds without a message after which nothing more is expected.
 _QUIET = 3.0

@@ -35,7 +35,8 @@ from pathlib import Path
 
 import _consumers
 import _publishers
-from _nsqd import CHANNEL, Nsqd, resident, running_nsqd
+from _nsqd import CHANNEL, Nsqd, running_nsqd
+from _processes import resident
 
 ROOT = Path(__file__).resolve().parent.parent
 NSQDS = 64

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from _nsqd import CHANNEL, Nsqd, connect, publish_command, running_nsqd
+from _processes import cpu_of
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "bench"
@@ -122,18 +123,18 @@ def cpu_text(cpu: dict[str, float]) -> str:
 
 def cpu_seconds(nsqd: Nsqd | None = None) -> dict[tuple[str, int], float]:
     """CPU seconds until now of this process, of nsqd, and of Spark's processes, by kind and pid."""
-    found: dict[tuple[str, int], float | None] = {("driver", os.getpid()): _cpu_of(os.getpid())}
+    found: dict[tuple[str, int], float | None] = {("driver", os.getpid()): cpu_of(os.getpid())}
     if nsqd is not None:
-        found["nsqd", nsqd.pid] = _cpu_of(nsqd.pid)
+        found["nsqd", nsqd.pid] = cpu_of(nsqd.pid)
     for java in _children(os.getpid()):
         if "java" not in _read(java, "comm"):
             continue
-        found["java", java] = _cpu_of(java)
+        found["java", java] = cpu_of(java)
         for python in _children(java):
             if "source_runner" in _read(python, "cmdline"):
-                found["source", python] = _cpu_of(python)
+                found["source", python] = cpu_of(python)
             else:
-                found |= {("workers", each): _cpu_of(each) for each in [python, *_children(python)]}
+                found |= {("workers", each): cpu_of(each) for each in [python, *_children(python)]}
     return {key: seconds for key, seconds in found.items() if seconds is not None}
 
 
@@ -145,14 +146,6 @@ def per_message(
     for (kind, pid), seconds in after.items():
         found[kind] += (seconds - before.get((kind, pid), 0)) / messages * 1e6
     return dict(found)
-
-
-def _cpu_of(pid: int) -> float | None:
-    # The name, in brackets, may have spaces.
-    fields = _read(pid, "stat").rpartition(")")[2].split()
-    if not fields:
-        return None  # it ended meanwhile
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:

@@ -22,10 +22,8 @@ from gnsq_like.admin.upstream.rounds import Upstreams
 from gnsq_like.admin.web.pages.view import SHARED_SECONDS
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
-from tests.support import raw
 from tests.support.daemons import wait_for
-from tests.support.large_cluster import CHANNELS, NODES, TOPICS, Stub, stats, stub_nsqds
-from tests.support.web import running
+from tests.support.large_cluster import CHANNELS, NODES, TOPICS, Stub, admin_of, stats, stub_nsqds, topics_page
 
 pytestmark = pytest.mark.commands
 
@@ -37,23 +35,13 @@ def stubs() -> Iterator[list[Stub]]:
 
 
 def test_viewers_of_a_large_cluster_share_its_polls(stubs: list[Stub], tmp_path: Path) -> None:
-    # One that seems to be silent would be asked again, and change the page.
-    patient = ["--http-client-connect-timeout=60s", "--http-client-request-timeout=60s"]
-    flags = [*patient, *(f"--nsqd-http-address={stub.address}" for stub in stubs)]
-    command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
-    with running(command, tmp_path, r"HTTP: listening on 127\.0\.0\.1:(\d+)") as server:
-
-        def page(etag: str) -> raw.Answer:
-            return raw.http(
-                f"127.0.0.1:{server.port}", "GET", "/topics", Accept_Encoding="gzip", If_None_Match=etag or '"none"'
-            )
-
-        wait_for(lambda: page("").status == 200, "the first page", 60)
+    with admin_of(stubs, tmp_path) as server:
+        wait_for(lambda: topics_page(server).status == 200, "the first page", 60)
         before, begun = sum(stub.asked for stub in stubs), time.monotonic()
         etags, whole = [""] * 3, 0
         for _ in range(30):
             for viewer in range(3):
-                answer = page(etags[viewer])
+                answer = topics_page(server, etags[viewer])
                 assert answer.status == (304 if answer.headers["etag"] == etags[viewer] else 200)
                 assert (answer.status == 200) == bool(answer.body)
                 whole += answer.status == 200
@@ -71,7 +59,7 @@ def test_polls_take_a_bounded_part_of_a_core(stubs: list[Stub]) -> None:
     try:
         first = second = cluster.overview(0)
         while second is first:
-            gevent.sleep(0.005)
+            gevent.sleep(0.005)  # only lets go of the processor: a new one ends this, however long it takes
             second = cluster.overview(0)
     finally:
         cluster.close()

@@ -45,7 +45,7 @@ def is_left_unanswered(producer: Producer) -> bool:
     except OutcomeUnknown:
         return True
     except NotSent:
-        return False
+        pass
     return False
 
 

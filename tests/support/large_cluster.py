@@ -1,12 +1,16 @@
-"""An nsqd's HTTP API with 500 topics of 4 channels each that always says the same, for the admin at scale."""
+"""20 nsqds' HTTP APIs, with 500 topics of 4 channels each, that always say the same; and an admin of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
 from gevent.pywsgi import WSGIServer
+
+from tests.support import raw
+from tests.support.web import Server, running
 
 TOPICS, CHANNELS, NODES = 500, 4, 20
 
@@ -68,3 +72,18 @@ def stub_nsqds() -> Iterator[list[Stub]]:
         for stub in found:
             stack.callback(stub.stop)
         yield found
+
+
+def admin_of(stubs: Iterable[Stub], directory: Path) -> AbstractContextManager[Server]:
+    """Context manager: an admin of these nsqds as a process, patient with them."""
+    # One that seems to be silent would be asked again, and change the page.
+    patient = ["--http-client-connect-timeout=60s", "--http-client-request-timeout=60s"]
+    flags = [*patient, *(f"--nsqd-http-address={stub.address}" for stub in stubs)]
+    command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
+    return running(command, directory, r"HTTP: listening on 127\.0\.0\.1:(\d+)")
+
+
+def topics_page(server: Server, etag: str = "") -> raw.Answer:
+    """An admin's page of topics, for a viewer who has the one with this ETag."""
+    address = f"127.0.0.1:{server.port}"
+    return raw.http(address, "GET", "/topics", Accept_Encoding="gzip", If_None_Match=etag or '"none"')
