@@ -54,6 +54,11 @@ def test_a_name_of_a_recipe_exists(name: str) -> None:
     assert re.search(rf"\b{name}\b", SOURCES)
 
 
+def test_the_number_of_processes_is_that_of_the_makefile() -> None:
+    (default,) = re.findall(r"^PROCESSES \?= (\d+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f"(default: {default})" in PAGE
+
+
 def test_the_page_names_things() -> None:
     assert {"gnsq_like/options/options.py", "tests/conftest.py"} & set(PATHS)
     assert ["peer", "scripted_nsqd"] in SUPPORT

@@ -220,14 +220,16 @@ def test_the_delay_of_a_failed_message_grows_to_that_of_the_options(nsqd):
         gevent.spawn(answer_cls, peer)
 
 
-def test_a_test_message_whose_connection_is_lost_leaves_the_test_to_the_next_one():
-    """At once, and not when its handler ends."""
+@pytest.mark.parametrize("ends_first", [False, True], ids=["the next one ends first", "its handler ends first"])
+def test_a_test_message_whose_connection_is_lost_leaves_the_test_to_the_next_one(ends_first):
+    """At once, and not when its handler ends, whose failure does not count."""
     gate = Gate()
     levels: list[int] = []
 
     def handler(message: Message) -> None:
         if message.body == b"is held":
             gate(message)
+            raise RuntimeError("meant")
         fail_by_body(message)
 
     # Seconds enough for a silent test to stay where it is.
@@ -262,9 +264,14 @@ def test_a_test_message_whose_connection_is_lost_leaves_the_test_to_the_next_one
         until(other, b"RDY 0")
         tests.close()
         until(other, b"RDY 1")
+        if ends_first:
+            gate.open.set()
+            wait_for(lambda: reader.stats()["in_flight"] == 0)
+            assert levels == [1]
         other.messages(ID % 3)
-        until(other, b"RDY 9")  # the handler keeps its place
-        gate.open.set()
+        if not ends_first:
+            until(other, b"RDY 9")  # the handler keeps its place
+            gate.open.set()
         until(other, b"RDY 10")
         gevent.spawn(answer_cls, other)
     assert levels == [1, 0]
