@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
+from itertools import pairwise
 from typing import Any, Self
 
 import gevent
@@ -78,16 +79,21 @@ class Slow:
     def __init__(self, seconds, total):
         self.seconds = seconds  # the handler's own time, which the scenario is about
         self.total = total
-        #: The time of the last message.
-        self.last_at = 0.0
+        #: The times of the last messages.
+        self.times: deque[float] = deque(maxlen=3)
         self.inside = 0
         self.most = 0
         self.done = Event()
         self.addresses: set[str] = set()
         self.bodies: Counter[bytes] = Counter()
 
+    def longest_silence(self):
+        """The longest time without a message, in seconds, since the last but two."""
+        times = [*self.times, time.monotonic()]
+        return max(later - earlier for earlier, later in pairwise(times))
+
     def __call__(self, message):
-        self.last_at = time.monotonic()
+        self.times.append(time.monotonic())
         self.inside += 1
         self.most = max(self.most, self.inside)
         self.addresses.add(message.nsqd_address)
@@ -102,7 +108,7 @@ class Looks:
     """Looks again and again whether the slot is where the messages are, as long as they come.
 
     If they stay away, because this process or nsqd stands still, a busy nsqd is taken for a silent one, and the slot
-    goes round once: looks are left out from then on until it is back.
+    goes round once: looks are left out from then on until it is back. A message or two may still come when it has gone.
     """
 
     INTERVAL = 0.01
@@ -136,7 +142,7 @@ class Looks:
             self.holders += [each for each in holding if each not in self.holders[-1:]]
             is_busy = self._address in holding
             if was_busy and not is_busy:
-                is_left_out = time.monotonic() - self._handler.last_at > self.SILENCE
+                is_left_out = self._handler.longest_silence() > self.SILENCE
             elif is_busy:
                 is_left_out = False
             was_busy = is_busy
@@ -217,7 +223,8 @@ def test_an_nsqd_whose_share_is_full_of_hung_handlers_goes_on(cluster):
         wait_for(lambda: len(hung) == 2)
         nsqds.publish(0, [b"%d" % number for number in range(20)])
         wait_for(lambda: nsqds.finished(22))
-        assert reader.stats()["in_flight"] == 2
+        # A message that outlived msg_timeout on a slow machine may be here twice for a moment.
+        wait_for(lambda: reader.stats()["in_flight"] == 2)
 
         def shares_while_busy():
             nsqds.publish(0, [b"more"])  # without messages it would be silent too, and have an equal share
