@@ -267,7 +267,7 @@ def test_a_stuck_channel_and_a_node_that_is_down() -> None:
     for number in range(9, 12):
         watched.recorder.add(overview(10.0 * number, problem="refused"))
     assert ("node_down", "begins") in watched.said()
-    assert watched.recorder.trend("t", "c") == Trend()
+    assert repr(watched.recorder.trend("t", "c")) == repr(Trend())  # whose nan equals nothing
 
 
 def test_viewers_do_not_make_the_hour_shorter() -> None:
@@ -314,6 +314,13 @@ def test_a_minute_that_cannot_be_read_is_left_out(tmp_path: Path, caplog: pytest
             connection.execute("INSERT INTO minutes VALUES ('', ?, ?)", (time.time() - 100 - number, blob or b""))
     connection.close()
     assert [figures for _, figures in store.load("")] == [{("t",): (1.0, 0.0, 0.0, 0.0, 0.0)}]
+    assert "cannot be read" in caplog.text
+
+
+def test_a_file_that_is_no_database_any_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(str(tmp_path / "history"))
+    (tmp_path / "history").write_text("not a database, but long enough to be read as one" * 50)
+    assert list(store.load("")) == []
     assert "cannot be read" in caplog.text
 
 

@@ -81,12 +81,12 @@ def read_columns(kind: Kind, directory: Path, *columns: str, window: str = "") -
         return pa.concat_tables(found)
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
     first, is_window = f"clicks_{window}" if window else "clicks", "data-windows/"
-    for _, name in catalog.list_tables("nsq"):
-        table = catalog.load_table(f"nsq.{name}")
-        if name.startswith(first) and (is_window in table.location()) == bool(window):
-            found.append(table.scan(selected_fields=columns).to_arrow())
+    with load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60") as catalog:
+        for _, name in catalog.list_tables("nsq"):
+            table = catalog.load_table(f"nsq.{name}")
+            if name.startswith(first) and (is_window in table.location()) == bool(window):
+                found.append(table.scan(selected_fields=columns).to_arrow())
     return pa.concat_tables(found)
 
 
@@ -107,5 +107,5 @@ def metadata_of(directory: Path) -> str:
     """Where an Iceberg table's present metadata is."""
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60")
-    return catalog.load_table("nsq.clicks").metadata_location
+    with load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60") as catalog:
+        return catalog.load_table("nsq.clicks").metadata_location

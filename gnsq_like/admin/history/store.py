@@ -9,6 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 
 from gnsq_like.admin.history.columns import COARSE_COUNT, COARSE_SECONDS, NAN, Figures, Key
 from gnsq_like.errors import InvalidOption
@@ -32,51 +33,43 @@ class Store:
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            connection = self._connect()
-            try:
+            with self._connected() as connection:
                 connection.execute(_SCHEMA)
-            finally:
-                connection.close()
         except sqlite3.Error as exc:
             raise InvalidOption("history_file", path, f"it cannot be used: {exc}") from None
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=1.0)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=OFF")  # a crash of the machine may cost the last minutes
-        return connection
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self._path, timeout=1.0)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=OFF")  # a crash of the machine may cost the last minutes
+            yield connection
 
     def save(self, cluster: str, at: float, figures: Mapping[Key, list[float]]) -> None:
         """Add a minute, and drop those that are older than a day. An error is logged."""
         rows = [[*key, [_plain(value) for value in values]] for key, values in figures.items()]
         blob = zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
         try:
-            connection = self._connect()
-            try:
-                with connection:
-                    connection.execute("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?)", (cluster, at, blob))
-                    oldest = at - COARSE_SECONDS * COARSE_COUNT
-                    connection.execute("DELETE FROM minutes WHERE cluster = ? AND at < ?", (cluster, oldest))
-            finally:
-                connection.close()
+            with self._connected() as connection, connection:
+                connection.execute("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?)", (cluster, at, blob))
+                oldest = at - COARSE_SECONDS * COARSE_COUNT
+                connection.execute("DELETE FROM minutes WHERE cluster = ? AND at < ?", (cluster, oldest))
         except sqlite3.Error as exc:
             logger.error("the history file %s cannot be written: %s", self._path, exc)
 
     def load(self, cluster: str) -> Iterator[tuple[float, dict[Key, Figures]]]:
         """The minutes of the last day, the oldest first. A row that cannot be read is left out."""
         oldest = time.time() - COARSE_SECONDS * COARSE_COUNT
-        connection = self._connect()
+        query = "SELECT at, figures FROM minutes WHERE cluster = ? AND at >= ? ORDER BY at"
         try:
-            query = "SELECT at, figures FROM minutes WHERE cluster = ? AND at >= ? ORDER BY at"
-            for at, blob in connection.execute(query, (cluster, oldest)):
-                try:
-                    yield float(at), _read(blob)
-                except (ValueError, TypeError, zlib.error) as exc:
-                    logger.error("the history file %s has a minute that cannot be read: %r", self._path, exc)
+            with self._connected() as connection:
+                for at, blob in connection.execute(query, (cluster, oldest)):
+                    try:
+                        yield float(at), _read(blob)
+                    except (ValueError, TypeError, zlib.error) as exc:
+                        logger.error("the history file %s has a minute that cannot be read: %r", self._path, exc)
         except sqlite3.Error as exc:
             logger.error("the history file %s cannot be read: %s", self._path, exc)
-        finally:
-            connection.close()
 
 
 def _plain(value: float) -> float | None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import finalize
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -116,6 +117,9 @@ class IcebergTable:
                 self._catalog = load_catalog(self._catalog_name, **self._properties)
             except Exception as exc:  # of whatever the catalog is made of
                 raise self._unusable(exc) from exc
+            # Its connections to a database end with this table. Not at the interpreter's exit, which a forked child has
+            # too: a connection that both have would be closed for both.
+            finalize(self, self._catalog.close).atexit = False
         return self._catalog
 
     def _unusable(self, exc: Exception) -> TableError:

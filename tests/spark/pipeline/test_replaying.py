@@ -86,8 +86,9 @@ def test_a_replay_is_another_table_in_a_catalog_too(spark: SparkSession, tmp_pat
     pipeline = pipeline_in(tmp_path, format="iceberg")
     write(spark, pipeline, bodies()[:20])
     replay(pipeline, start=START, end=END, into=f"{tmp_path}/again", spark=spark)
-    catalog = catalogs.load_catalog("nsq", type="sql", uri=f"sqlite:///{tmp_path}/out/catalog.db?timeout=60")
-    rows = {name: len(catalog.load_table(f"nsq.{name}").scan().to_arrow()) for name in ("t", "t_again")}
+    uri = f"sqlite:///{tmp_path}/out/catalog.db?timeout=60"
+    with catalogs.load_catalog("nsq", type="sql", uri=uri) as catalog:
+        rows = {name: len(catalog.load_table(f"nsq.{name}").scan().to_arrow()) for name in ("t", "t_again")}
     assert rows == {"t": 20, "t_again": 20}
 
 
