@@ -14,6 +14,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Message, Producer, Reader
+from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.peer import HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -91,6 +92,54 @@ def test_one_failure_stops_everything_and_one_success_opens_again(nsqd, caplog):
     assert (level, end) == (1, (0, 0.0))
     assert 0 <= seconds <= 0.2
     assert "backoff of t: testing with one message" in [record.getMessage() for record in caplog.records]
+
+
+def until_line(peer: Peer, line: bytes) -> None:
+    """Read up to this line."""
+    while peer.line() != line:
+        pass
+
+
+def adaptive_rdy_of(reader: Reader, round_trip: float) -> AdaptiveRdy:
+    """That of the only connection, to which a round trip takes so many seconds, however slow this machine is."""
+    assert reader._running is not None
+    [subscription] = reader._running.flow.subscriptions
+    assert subscription.adaptive_rdy is not None
+    subscription.connection.round_trip = subscription.adaptive_rdy.round_trip = round_trip
+    return subscription.adaptive_rdy
+
+
+def test_rdy_follows_what_is_in_flight(nsqd):
+    """One more than that while messages are few, so that nsqd waits for no others; with a rate limit the share."""
+    gate = Gate()
+    with reading([nsqd], gate, max_in_flight=10) as reader:
+        peer = serve(nsqd)
+        adaptive_rdy_of(reader, 0.0)
+        gevent.sleep(0.1)  # the silence that makes them few
+        peer.messages(ID % 1)
+        until_line(peer, b"RDY 2")
+        gate.open.set()
+        until(peer, b"FIN")
+        until_line(peer, b"RDY 1")
+        reader.rate_limit = 10_000.0
+        until_line(peer, b"RDY 10")
+        reader.rate_limit = None
+        peer.messages(ID % 2)
+        until_line(peer, b"RDY 1")
+        gevent.spawn(answer_cls, peer)
+
+
+def test_rdy_is_lowered_when_a_burst_does_not_come(nsqd):
+    """Without any event: nsqd may hold the rest of one back until it fills its buffer."""
+    with reading([nsqd], max_in_flight=10) as reader:
+        peer = serve(nsqd)
+        adaptive = adaptive_rdy_of(reader, 1.0)  # a burst has four seconds
+        adaptive.buffer_timeout = 60.0
+        adaptive.burst = 4
+        peer.messages(ID % 1)
+        assert until(peer, b"RDY")[-1] in {b"RDY 4", b"RDY 5"}  # as its handler has or has not ended
+        until_line(peer, b"RDY 1")
+        gevent.spawn(answer_cls, peer)
 
 
 def test_a_topic_that_is_followed_again_keeps_its_backoff(nsqd):
