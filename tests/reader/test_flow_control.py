@@ -259,6 +259,22 @@ def test_a_burst_that_fails_is_one_failure(nsqd):
     assert levels == [1]
 
 
+def test_each_success_lowers_the_level_by_one(nsqd):
+    levels: list[int] = []
+    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.01}
+    with reading([nsqd], fail_by_body, on_backoff=lambda level, _: levels.append(level), **options):
+        peer = nsqd.accept()
+        peer.subscribe()
+        until_line(peer, b"RDY 10")
+        for number, body in enumerate([b"fails", b"fails", b"succeeds"]):
+            peer.messages(ID % number, body=body)
+            until_line(peer, b"RDY 1")
+        peer.messages(ID % 3)
+        until_line(peer, b"RDY 10")
+        gevent.spawn(answer_cls, peer)
+    assert levels == [1, 2, 1, 0]
+
+
 def test_the_delay_of_a_failed_message_grows_to_that_of_the_options(nsqd):
     options: dict[str, Any] = {"default_requeue_delay": 10, "max_requeue_delay": 25, "max_backoff_duration": 0}
     with reading([nsqd], fail_by_body, **options):
