@@ -569,6 +569,28 @@ def test_late_turns_go_on_without_plans(free, rounds):
             gevent.spawn(answer_cls, peer)
 
 
+def test_a_turn_does_not_end_before_the_message_that_waited_while_the_process_stood_still():
+    """Its end was due meanwhile."""
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], max_in_flight=1, adaptive_rdy=False, low_rdy_idle_timeout=4),
+    ):
+        first, second = serve(one), serve(two)
+        for peer in (first, second):
+            until_line(peer, b"RDY 0")  # the end of the first turn, which is short
+        holds = False
+        while not holds:
+            until_line(first, b"RDY 1")
+            first.send(HEARTBEAT)
+            holds = until(first, b"NOP") == [b"NOP"]
+        time.sleep(3.0)  # the whole process stands still, the hub too
+        first.messages(ID % 1)
+        assert first.line() == b"FIN " + ID % 1, "no RDY 0 before"
+        for peer in (first, second):
+            gevent.spawn(answer_cls, peer)
+
+
 def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():
     """A timer that was due meanwhile must not judge before the sockets are read."""
     gate = Gate()
