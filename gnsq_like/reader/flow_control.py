@@ -340,6 +340,7 @@ class FlowControl:
             self._limit = None if rate is None else RateLimit(rate, now)
             for subscription in self.subscriptions:
                 subscription.follow_traffic(rate is None)
+                self._adjust_soon(subscription)
         self.plan_soon()
 
     def _modes(self) -> Mode | Mapping[Hashable, Mode]:

@@ -124,7 +124,6 @@ def test_rdy_follows_what_is_in_flight(nsqd):
         reader.rate_limit = 10_000.0
         until_line(peer, b"RDY 10")
         reader.rate_limit = None
-        peer.messages(ID % 2)
         until_line(peer, b"RDY 1")
         gevent.spawn(answer_cls, peer)
 
