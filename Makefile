@@ -9,7 +9,7 @@
 #   make faults     a minute of random faults; a part of make test
 #   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
-#   make test-commands  NSQ's utilities, gnsq-like run and the admin, as processes
+#   make test-commands  NSQ's utilities, gnsq-like run, the admin and the benchmarks, as processes
 #   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
 #   make test-spark the source, the sink and the pipeline on Spark, the long tests too
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
@@ -163,7 +163,8 @@ test-servers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/contrib -m servers -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/tools tests/admin -m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/test_benchmarks.py tests/test_time_limit.py \
+		-m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)

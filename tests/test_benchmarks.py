@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parent.parent
+import pytest
 
+pytestmark = pytest.mark.commands
+
+ROOT = Path(__file__).resolve().parent.parent
 
 NSQD = ("--nsqd", f"{sys.executable} -m gnsq_like nsqd")
 

@@ -18,6 +18,8 @@ from tests.support.daemons import Process, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.web import Server, get, gunicorn, publish_from
 
+pytestmark = pytest.mark.servers
+
 Serve = Callable[..., AbstractContextManager[Server]]
 
 FLAGS = ["-k", "gthread", "--threads", "8"]
@@ -56,6 +58,7 @@ def posted(server: Server, count: int) -> tuple[int, int]:
     return len(answers.ok), len(answers.other)
 
 
+@pytest.mark.sample
 def test_an_nsqd_that_is_killed(serve: Serve) -> None:
     with (
         running_nsqd("process") as nsqd,
