@@ -6,6 +6,7 @@ import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked 
 import errno
 import os
 import time
+from contextlib import suppress
 from typing import Any
 
 import gevent
@@ -35,6 +36,7 @@ class TcpTransport:
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
+        self._process = os.getpid()
         #: Whether the next receive without a timeout goes through the hub before it reads: set after a read that
         #: emptied the socket, and by a reader that has kept the hub waiting for long.
         self.drained = False
@@ -117,7 +119,11 @@ class TcpTransport:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close the socket; twice is fine."""
+        """End the connection and close the socket; twice is fine. In a forked child, only its copy is closed."""
+        if os.getpid() == self._process:
+            # Closing alone would not end it before a child that was forked a moment ago has closed its copy.
+            with suppress(OSError):  # it has ended, or was closed before
+                self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 

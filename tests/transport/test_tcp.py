@@ -16,6 +16,7 @@ from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial, give_way
 from tests.support.nsqds import nowhere
 from tests.support.peer import PATIENCE, scripted_nsqd
 from tests.support.processes import no_descriptors
+from tests.support.scripts import run_script
 
 
 def test_every_address_of_a_name_is_tried() -> None:
@@ -168,6 +169,39 @@ def test_what_a_forked_child_abandons_stays_open_for_its_parent(pair: Pair) -> N
     assert parents.send_now(b"x") == 1
     assert theirs.recv(10) == b"x"
     parents.close()
+
+
+def test_a_connection_that_is_closed_ends_although_a_forked_child_has_not_closed_its_copy_yet(pair: Pair) -> None:
+    transport, theirs = pair
+    childs = os.dup(transport.fileno())
+    transport.close()
+    assert theirs.recv(10) == b""
+    os.close(childs)
+
+
+def test_what_a_forked_child_closes_stays_open_for_its_parent() -> None:
+    """The dials of its parent, for instance, whose greenlets the child ends."""
+    assert run_script(
+        """
+        import os
+        from gevent import socket
+        from gnsq_like.transport.tcp import TcpTransport
+
+        ours, theirs = socket.socketpair()
+        transport = TcpTransport(ours)
+        theirs.settimeout(30)
+        pid = os.fork()
+        if not pid:
+            transport.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        transport.send_now(b"x")
+        print(theirs.recv(10))
+        transport.close()
+        print(theirs.recv(10))
+        theirs.close()
+        """
+    ) == ["b'x'", "b''"]
 
 
 def test_abandoned_without_its_event_loop_its_watchers_are_left_alone(pair: Pair) -> None:
