@@ -1,6 +1,6 @@
 """Directives that write parts of the reference from the code, so that it cannot differ.
 
-``.. options:: module:Class``  the options of a class: name, type, default, bounds, and the ``#:`` comment above each
+``.. options:: module:Class``  the options of a class: name, type, default, bounds, text
 ``.. metrics::``               the metrics of Readers, Producers, the supervisor, and pipelines
 ``.. client-flags::``          the flags that the tools share, which their ``--help`` does not list
 
@@ -56,11 +56,13 @@ def comments(cls: type) -> dict[str, str]:
     return found
 
 
-def text_of(cls: type, name: str) -> str:
-    """The comment of a field, from the class that defines it."""
+def text_of(cls: type, option: Field[Any]) -> str:
+    """The text in a field's metadata, or else the comment above it in the class that defines it."""
+    if "text" in option.metadata:
+        return str(option.metadata["text"])
     for each in cls.__mro__:
-        if name in vars(each).get("__annotations__", {}):
-            return comments(each).get(name, "")
+        if option.name in vars(each).get("__annotations__", {}):
+            return comments(each).get(option.name, "")
     return ""
 
 
@@ -115,7 +117,7 @@ def settings(target: str) -> Iterator[tuple[str, dict[str, str], str]]:
         }
         if public.endswith("Ms") and isinstance(option.default, float):
             facts["default"] = f"{option.default * 1000:g}"
-        yield public, {key: value for key, value in facts.items() if value}, text_of(cls, option.name)
+        yield public, {key: value for key, value in facts.items() if value}, text_of(cls, option)
 
 
 def metrics() -> Iterator[tuple[str, str, str, str]]:
@@ -181,11 +183,11 @@ class MetricsTable(_Generated):
 
 class ClientFlags(_Generated):
     def lines(self) -> Iterator[str]:
-        from gnsq_like.cli.client_flags import HELP, all_flag_names
+        from gnsq_like.cli.client_flags import all_flags
 
         yield from (".. program:: gnsq-like", "")
-        for name in all_flag_names():
-            yield from (f".. option:: --{name.replace('_', '-')} VALUE", "", f"   {HELP[name]}", "")
+        for flag in all_flags():
+            yield from (f".. option:: {flag.opts[0]} VALUE", "", f"   {flag.help}", "")
 
 
 def without_environment(app: Sphinx, ctx: Any, lines: list[str]) -> None:

@@ -8,6 +8,7 @@ that has two; ``--consumer-opt`` and ``--producer-opt`` are for one, and overrid
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
@@ -23,64 +24,8 @@ from gnsq_like.tools.client_options import is_duration, is_switch, parse_pairs, 
 #: What a Reader and a Producer of a tool must not be told by flags: the tool has an option of its own for it.
 _OWN = frozenset({"max_in_flight", "concurrency"})
 
-HELP: Mapping[str, str] = {
-    "adaptive_rdy": "whether RDY follows the traffic, so that sparse messages arrive at once",
-    "auth_secret": "for nsqds that require AUTH; better in NSQ_AUTH_SECRET than on the command line",
-    "backoff_multiplier": "unit of the pauses after failures",
-    "backoff_strategy": "exponential or full_jitter",
-    "batching": "combine concurrent publishes into one command",
-    "client_id": "the client's name in nsqd's statistics; default: the short host name",
-    "connect_timeout": "for dialling, TLS and AUTH together",
-    "default_requeue_delay": "delay of a failed message, times its attempts",
-    "deflate": "compress with deflate; =prefer: if nsqd offers it",
-    "deflate_level": "1 (fast) to 9 (small)",
-    "fail_fast": "fail publishes at once while every nsqd is away",
-    "heartbeat_interval": "an nsqd that is silent for two of these is dead",
-    "hostname": "the client's host in nsqd's statistics",
-    "linger": "time that the first message of a batch waits for others",
-    "log_tracebacks": "log failures with their tracebacks",
-    "lookupd_authorization": "Authorization header for nsqlookupds",
-    "lookupd_cert": "client certificate for nsqlookupds with https: PEM file, or certificate,key",
-    "lookupd_poll_interval": "time between two polls of the nsqlookupds",
-    "lookupd_poll_jitter": "random part of that interval, 0 to 1",
-    "lookupd_timeout": "for a whole request to an nsqlookupd",
-    "lookupd_verify": "for nsqlookupds with https: true, false, or CA certificates as PEM file or directory",
-    "low_rdy_idle_timeout": "time without messages after which a connection lends its share to others",
-    "low_rdy_probe_timeout": "longest turn of a connection without messages, if there are more than max-in-flight",
-    "low_rdy_timeout": "longest turn of a busy connection, if there are more than max-in-flight",
-    "max_age": "age at which a message is no longer handled, but finished",
-    "max_attempts": "deliveries after which a message is given up; 0: never",
-    "max_backoff_duration": "longest pause after failures; 0: none",
-    "max_batch_bytes": "largest batch, in bytes",
-    "max_batch_count": "largest batch, in messages",
-    "max_body_bytes": "nsqd's max-body-size",
-    "max_frame_bytes": "largest frame accepted from nsqd",
-    "max_msg_bytes": "nsqd's max-msg-size",
-    "max_pending_bytes": "bytes that may be unanswered on a connection",
-    "max_pending_count": "publishes that may be unanswered on a connection",
-    "max_redial_delay": "longest time until an nsqd is tried again",
-    "max_requeue_delay": "longest delay of a failed message",
-    "msg_timeout": "time until nsqd delivers an unanswered message again; default: nsqd's",
-    "output_buffer_size": "nsqd's output buffer in bytes; -1: none",
-    "output_buffer_timeout": "time that a message may wait in it; -1: no limit",
-    "quorum": "replicas that must be confirmed; default: all",
-    "rate_limit": "messages a second, redeliveries included",
-    "replicas": "nsqds to which each message is published",
-    "retry_unknown": "publish again if nsqd's answer was lost, at the risk of a duplicate",
-    "sample_rate": "percentage of the channel's messages to receive; nsqd drops the others; 0: all",
-    "server_hostname": "the name in nsqd's certificate; default: the address's host",
-    "snappy": "compress with snappy; =prefer: if nsqd offers it",
-    "timeout": "for a publish in total",
-    "tls_cert": "client certificate, as PEM",
-    "tls_key": "its key, if it is not in the same file",
-    "tls_root_ca_file": "CA certificates to trust, as PEM; default: the system's",
-    "tls_v1": "require TLS; =prefer: if nsqd offers it",
-    "topology_region": "the client's region, for an nsqd that prefers nearby consumers",
-    "topology_zone": "its zone",
-    "user_agent": "the client's software in nsqd's statistics",
-    "verify": "=false: accept any certificate",
-    "write_timeout": "for which an nsqd may accept no bytes",
-}
+#: What of an option's text is only for Python.
+_PYTHON_ONLY = re.compile(r",? or a (callable|function)\b[^;.]*")
 
 #: Where the values of client flags are kept while a command line is read.
 _META = "gnsq_like.client_flags"
@@ -98,7 +43,7 @@ class ClientFlag(ToolOption):
             expose_value=False,
             callback=self._keep,
             metavar="DURATION" if is_duration(self._field) else "VALUE",
-            help=HELP[name],
+            help=_PYTHON_ONLY.sub("", self._field.metadata["text"]),
         )
 
     @property
@@ -120,9 +65,10 @@ def _flag_names(kind: type[ConnectionOptions]) -> list[str]:
     return [name for name in text_options(kind) if name not in _OWN]
 
 
-def all_flag_names() -> list[str]:
-    """The options of the client that tools have flags for."""
-    return sorted({*_flag_names(ReaderOptions), *_flag_names(ProducerOptions)})
+def all_flags() -> list[ClientFlag]:
+    """The flags of all options of the client that tools have flags for, by name."""
+    kinds = {name: kind for kind in (ProducerOptions, ReaderOptions) for name in _flag_names(kind)}
+    return [ClientFlag(name, kinds[name]) for name in sorted(kinds)]
 
 
 def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -> None:
@@ -133,6 +79,10 @@ def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -
     formatter = ctx.make_formatter()
     with formatter.section("Options of the NSQ client"):
         formatter.write_dl([(f"{flag.opts[0]} {flag.make_metavar(ctx)}".strip(), flag.help or "") for flag in flags])
+    formatter.write_paragraph()
+    formatter.write_text(
+        "Other users of the machine can see command lines: set secrets in the environment, such as NSQ_AUTH_SECRET."
+    )
     click.echo(formatter.getvalue().rstrip())
     ctx.exit()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from gnsq_like.cli.client_flags import all_flag_names
+from gnsq_like.cli.client_flags import all_flags
 from gnsq_like.cli.tool_options import ToolOption
 from gnsq_like.errors import did_you_mean
 
@@ -33,7 +33,7 @@ COMMON_NAMES = frozenset(
         "max_in_flight",
         "consumer_opt",
         "producer_opt",
-        *all_flag_names(),
+        *(str(flag.name) for flag in all_flags()),
     }
 )
 

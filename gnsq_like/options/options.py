@@ -35,6 +35,7 @@ def _short_host_name() -> str:
 
 
 def _option(
+    text: str,
     default: Any = None,
     *,
     kind: type | tuple[type, ...] = float,
@@ -50,6 +51,7 @@ def _option(
 ) -> Any:
     """A field of an options class.
 
+    :param text: the documentation, with the unit: of the reference, of editors, and of the tools' flags
     :param kind: the type; float accepts int too
     :param minimum: smallest value
     :param above: the value must be larger than this
@@ -61,6 +63,7 @@ def _option(
     :param secret: whether the value must never be shown
     """
     metadata = {
+        "text": text,
         "kind": kind,
         "minimum": minimum,
         "above": above,
@@ -146,58 +149,143 @@ def _fault(rules: Mapping[str, Any], value: object) -> str | None:
 class ConnectionOptions:
     """Options of a connection to an nsqd."""
 
-    #: The client's name in nsqd's stats; default: the short host name.
-    client_id: str = _option(kind=str, identify="client_id", factory=_short_host_name)
-    #: The client's host in nsqd's stats; default: the full host name.
-    hostname: str = _option(kind=str, identify="hostname", factory=_host_name)
-    #: The client's software in nsqd's stats.
-    user_agent: str = _option(f"gnsq_like/{__version__}", kind=str, identify="user_agent")
-    #: Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.
-    heartbeat_interval: float = _option(30.0, minimum=1, identify="heartbeat_interval")
-    #: Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).
+    client_id: str = _option(
+        "The client's name in nsqd's stats; default: the short host name.",
+        kind=str,
+        identify="client_id",
+        factory=_short_host_name,
+    )
+    hostname: str = _option(
+        "The client's host in nsqd's stats; default: the full host name.",
+        kind=str,
+        identify="hostname",
+        factory=_host_name,
+    )
+    user_agent: str = _option(
+        "The client's software in nsqd's stats.", f"gnsq_like/{__version__}", kind=str, identify="user_agent"
+    )
+    heartbeat_interval: float = _option(
+        "Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.",
+        30.0,
+        minimum=1,
+        identify="heartbeat_interval",
+    )
     output_buffer_size: int | None = _option(
-        DEFAULT_OUTPUT_BUFFER_SIZE, kind=int, minimum=64, also=(None, -1), identify="output_buffer_size"
+        "Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).",
+        DEFAULT_OUTPUT_BUFFER_SIZE,
+        kind=int,
+        minimum=64,
+        also=(None, -1),
+        identify="output_buffer_size",
     )
-    #: Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).
     output_buffer_timeout: float | None = _option(
-        DEFAULT_OUTPUT_BUFFER_TIMEOUT, above=0, also=(None, -1), identify="output_buffer_timeout"
+        "Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).",
+        DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+        above=0,
+        also=(None, -1),
+        identify="output_buffer_timeout",
     )
-    #: Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.
-    sample_rate: int = _option(0, kind=int, minimum=0, maximum=99, identify="sample_rate")
-    #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).
-    msg_timeout: float | None = _option(None, minimum=1, also=(None,), identify="msg_timeout")
-    #: TLS: True requires it, "prefer" uses it if nsqd offers it.
-    tls_v1: bool | str = _option(False, kind=bool, also=("prefer",), identify="tls_v1")
-    #: PEM file with the CA certificates to trust; None for the system's.
-    tls_root_ca_file: str | None = _option(None, kind=str, also=(None,))
-    #: PEM file with the client's certificate and chain, for an nsqd that requires one.
-    tls_cert: str | None = _option(None, kind=str, also=(None,))
-    #: PEM file with the client's key; None if it is in tls_cert too.
-    tls_key: str | None = _option(None, kind=str, also=(None,))
-    #: Whether to verify nsqd's certificate and host name; False is for development.
-    verify: bool = _option(True, kind=bool)
-    #: The name in nsqd's certificate, or a function of the address that returns it; None for the address's host.
-    server_hostname: str | Callable[[str], str] | None = _option(None, kind=str, also=(None,), call=True)
-    #: An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.
-    ssl_context: Any = _option(None, kind=_SSLContext, also=(None,))
-    #: Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.
-    snappy: bool | str = _option(False, kind=bool, also=("prefer",), identify="snappy")
-    #: Deflate compression in both directions: True requires it, "prefer" uses it if offered. Excludes snappy.
-    deflate: bool | str = _option(False, kind=bool, also=("prefer",), identify="deflate")
-    #: 1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.
-    deflate_level: int = _option(6, kind=int, minimum=1, maximum=9, identify="deflate_level")
-    #: The secret for an nsqd that requires AUTH: a string, or a callable that returns a fresh one per connection.
-    auth_secret: str | Callable[[], str] | None = _option(None, kind=str, also=(None,), call=True, secret=True)
-    #: The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none.
-    topology_region: str | None = _option(None, kind=str, also=(None,), identify="topology_region")
-    #: The client's zone within the region; None to send none.
-    topology_zone: str | None = _option(None, kind=str, also=(None,), identify="topology_zone")
-    #: Largest accepted frame from nsqd, decompressed; a larger one ends the connection.
-    max_frame_bytes: int = _option(DEFAULT_MAX_FRAME_BYTES, kind=int, minimum=64)
-    #: Seconds for dialling, IDENTIFY, TLS and AUTH together.
-    connect_timeout: float = _option(5.0, above=0)
-    #: Seconds for which nsqd may accept no bytes while output is waiting; then the connection is dead.
-    write_timeout: float = _option(5.0, above=0)
+    sample_rate: int = _option(
+        "Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.",
+        0,
+        kind=int,
+        minimum=0,
+        maximum=99,
+        identify="sample_rate",
+    )
+    msg_timeout: float | None = _option(
+        "Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).",
+        None,
+        minimum=1,
+        also=(None,),
+        identify="msg_timeout",
+    )
+    tls_v1: bool | str = _option(
+        'TLS: True requires it, "prefer" uses it if nsqd offers it.',
+        False,
+        kind=bool,
+        also=("prefer",),
+        identify="tls_v1",
+    )
+    tls_root_ca_file: str | None = _option(
+        "PEM file with the CA certificates to trust; None for the system's.", None, kind=str, also=(None,)
+    )
+    tls_cert: str | None = _option(
+        "PEM file with the client's certificate and chain, for an nsqd that requires one.", None, kind=str, also=(None,)
+    )
+    tls_key: str | None = _option(
+        "PEM file with the client's key; None if it is in tls_cert too.", None, kind=str, also=(None,)
+    )
+    verify: bool = _option(
+        "Whether to verify nsqd's certificate and host name; False is for development.", True, kind=bool
+    )
+    server_hostname: str | Callable[[str], str] | None = _option(
+        "The name in nsqd's certificate, or a function of the address that returns it; None for the address's host.",
+        None,
+        kind=str,
+        also=(None,),
+        call=True,
+    )
+    ssl_context: Any = _option(
+        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.",
+        None,
+        kind=_SSLContext,
+        also=(None,),
+    )
+    snappy: bool | str = _option(
+        'Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.',
+        False,
+        kind=bool,
+        also=("prefer",),
+        identify="snappy",
+    )
+    deflate: bool | str = _option(
+        'Deflate compression in both directions: True requires it, "prefer" uses it if offered. Excludes snappy.',
+        False,
+        kind=bool,
+        also=("prefer",),
+        identify="deflate",
+    )
+    deflate_level: int = _option(
+        "1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.",
+        6,
+        kind=int,
+        minimum=1,
+        maximum=9,
+        identify="deflate_level",
+    )
+    auth_secret: str | Callable[[], str] | None = _option(
+        "The secret for an nsqd that requires AUTH: a string, or a callable that returns a fresh one per connection.",
+        None,
+        kind=str,
+        also=(None,),
+        call=True,
+        secret=True,
+    )
+    topology_region: str | None = _option(
+        "The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none.",
+        None,
+        kind=str,
+        also=(None,),
+        identify="topology_region",
+    )
+    topology_zone: str | None = _option(
+        "The client's zone within the region; None to send none.",
+        None,
+        kind=str,
+        also=(None,),
+        identify="topology_zone",
+    )
+    max_frame_bytes: int = _option(
+        "Largest accepted frame from nsqd, decompressed; a larger one ends the connection.",
+        DEFAULT_MAX_FRAME_BYTES,
+        kind=int,
+        minimum=64,
+    )
+    connect_timeout: float = _option("Seconds for dialling, IDENTIFY, TLS and AUTH together.", 5.0, above=0)
+    write_timeout: float = _option(
+        "Seconds for which nsqd may accept no bytes while output is waiting; then the connection is dead.", 5.0, above=0
+    )
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -249,26 +337,40 @@ class ConnectionOptions:
 class DiscoveryOptions(ConnectionOptions):
     """Options of discovery with nsqlookupd, for Reader and Producer."""
 
-    #: Seconds between two polls of the nsqlookupds.
-    lookupd_poll_interval: float = _option(60.0, above=0)
-    #: Random part of that interval, drawn anew each time; 0 to 1.
-    lookupd_poll_jitter: float = _option(0.3, minimum=0, maximum=1)
-    #: Seconds for a whole request to an nsqlookupd.
-    lookupd_timeout: float = _option(5.0, above=0)
-    #: The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.
-    lookupd_authorization: str | Callable[[], str] | None = _option(
-        None, kind=str, also=(None,), call=True, secret=True
+    lookupd_poll_interval: float = _option("Seconds between two polls of the nsqlookupds.", 60.0, above=0)
+    lookupd_poll_jitter: float = _option(
+        "Random part of that interval, drawn anew each time; 0 to 1.", 0.3, minimum=0, maximum=1
     )
-    #: For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.
-    lookupd_verify: bool | str = _option(True, kind=(bool, str))
-    #: Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths.
-    lookupd_cert: str | tuple[str, str] | None = _option(None, kind=(str, tuple), also=(None,))
-    #: Called with each discovered nsqd (an NsqdNode); returning False excludes it.
-    discovery_filter: Callable[[Any], bool] | None = _option(None, kind=type(None), call=True)
-    #: Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes the listed
-    #: "host:port". What is not in it, or None, is dialled as listed.
+    lookupd_timeout: float = _option("Seconds for a whole request to an nsqlookupd.", 5.0, above=0)
+    lookupd_authorization: str | Callable[[], str] | None = _option(
+        "The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.",
+        None,
+        kind=str,
+        also=(None,),
+        call=True,
+        secret=True,
+    )
+    lookupd_verify: bool | str = _option(
+        "For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.",
+        True,
+        kind=(bool, str),
+    )
+    lookupd_cert: str | tuple[str, str] | None = _option(
+        "Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths.",
+        None,
+        kind=(str, tuple),
+        also=(None,),
+    )
+    discovery_filter: Callable[[Any], bool] | None = _option(
+        "Called with each discovered nsqd (an NsqdNode); returning False excludes it.", None, kind=type(None), call=True
+    )
     address_map: Mapping[str, str] | Callable[[str], str | None] | None = _option(
-        None, kind=Mapping, also=(None,), call=True
+        "Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes "
+        'the listed "host:port". What is not in it, or None, is dialled as listed.',
+        None,
+        kind=Mapping,
+        also=(None,),
+        call=True,
     )
 
     def _check_combinations(self) -> None:
@@ -287,42 +389,73 @@ class DiscoveryOptions(ConnectionOptions):
 class ProducerOptions(DiscoveryOptions):
     """Options of a Producer, including those of its connections and of discovery."""
 
-    #: Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.
-    timeout: float = _option(10.0, above=0)
-    #: Whether publishes fail at once while every nsqd is away, and do not wait for one until their deadline.
-    fail_fast: bool = _option(False, kind=bool)
-    #: Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.
-    retry_unknown: bool = _option(False, kind=bool)
-    #: Maximum number of unanswered publishes per connection; further ones wait.
-    max_pending_count: int = _option(10_000, kind=int, minimum=1)
-    #: Maximum bytes of these; a single publish may be larger.
-    max_pending_bytes: int = _option(64 * 1024 * 1024, kind=int, minimum=1)
-    #: Largest message body; set it to nsqd's flag max-msg-size, which nsqd does not report to clients.
-    max_msg_bytes: int = _option(1024 * 1024, kind=int, minimum=1)
-    #: Largest body of an MPUB, nsqd's flag max-body-size; multi_publish splits at it.
-    max_body_bytes: int = _option(5 * 1024 * 1024, kind=int, minimum=16)
-    #: Longest delay, in seconds, before redialling an nsqd whose refusal a retry cannot cure. One that cannot be
-    #: reached is redialled after at most half the publish timeout.
-    max_redial_delay: float = _option(30.0, above=0)
-    #: Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.
-    encoder: str | Callable[[Any], bytes] | None = _option(
-        None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
+    timeout: float = _option(
+        "Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.", 10.0, above=0
     )
-    #: Whether to combine concurrent publishes into one MPUB per topic.
-    batching: bool = _option(False, kind=bool)
-    #: Maximum number of messages in a batch.
-    max_batch_count: int = _option(1000, kind=int, minimum=1)
-    #: Maximum bytes of a batch, never more than max_body_bytes; a larger message is sent alone.
-    max_batch_bytes: int = _option(1024 * 1024, kind=int, minimum=16)
-    #: Seconds that the first message of a batch waits for others; 0 collects only concurrent publishes.
-    linger: float = _option(0.0, minimum=0)
-    #: Number of different nsqds to which each message is published.
-    replicas: int = _option(1, kind=int, minimum=1)
-    #: Number of these that must confirm it; None for all.
-    quorum: int | None = _option(None, kind=int, minimum=1, also=(None,))
-    #: Whether the connections run in a background thread (True) or in the hub of the first thread that publishes
-    #: (False). None: the former unless threading is patched and that thread is the main one.
-    own_thread: bool | None = _option(None, kind=bool, also=(None,))
+    fail_fast: bool = _option(
+        "Whether publishes fail at once while every nsqd is away, and do not wait for one until their deadline.",
+        False,
+        kind=bool,
+    )
+    retry_unknown: bool = _option(
+        "Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.", False, kind=bool
+    )
+    max_pending_count: int = _option(
+        "Maximum number of unanswered publishes per connection; further ones wait.", 10_000, kind=int, minimum=1
+    )
+    max_pending_bytes: int = _option(
+        "Maximum bytes of these; a single publish may be larger.", 64 * 1024 * 1024, kind=int, minimum=1
+    )
+    max_msg_bytes: int = _option(
+        "Largest message body; set it to nsqd's flag max-msg-size, which nsqd does not report to clients.",
+        1024 * 1024,
+        kind=int,
+        minimum=1,
+    )
+    max_body_bytes: int = _option(
+        "Largest body of an MPUB, nsqd's flag max-body-size; multi_publish splits at it.",
+        5 * 1024 * 1024,
+        kind=int,
+        minimum=16,
+    )
+    max_redial_delay: float = _option(
+        "Longest delay, in seconds, before redialling an nsqd whose refusal a retry cannot cure. One that "
+        "cannot be reached is redialled after at most half the publish timeout.",
+        30.0,
+        above=0,
+    )
+    encoder: str | Callable[[Any], bytes] | None = _option(
+        'Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.',
+        None,
+        kind=str,
+        choices=("json", "msgpack"),
+        also=(None,),
+        call=True,
+    )
+    batching: bool = _option("Whether to combine concurrent publishes into one MPUB per topic.", False, kind=bool)
+    max_batch_count: int = _option("Maximum number of messages in a batch.", 1000, kind=int, minimum=1)
+    max_batch_bytes: int = _option(
+        "Maximum bytes of a batch, never more than max_body_bytes; a larger message is sent alone.",
+        1024 * 1024,
+        kind=int,
+        minimum=16,
+    )
+    linger: float = _option(
+        "Seconds that the first message of a batch waits for others; 0 collects only concurrent publishes.",
+        0.0,
+        minimum=0,
+    )
+    replicas: int = _option("Number of different nsqds to which each message is published.", 1, kind=int, minimum=1)
+    quorum: int | None = _option(
+        "Number of these that must confirm it; None for all.", None, kind=int, minimum=1, also=(None,)
+    )
+    own_thread: bool | None = _option(
+        "Whether the connections run in a background thread (True) or in the hub of the first thread that "
+        "publishes (False). None: the former unless threading is patched and that thread is the main one.",
+        None,
+        kind=bool,
+        also=(None,),
+    )
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is another class than the one super() was compiled for.
@@ -335,46 +468,79 @@ class ProducerOptions(DiscoveryOptions):
 class ReaderOptions(DiscoveryOptions):
     """Options of a Reader, including those of its connections and of discovery."""
 
-    #: Maximum number of messages in flight, on all connections together.
-    max_in_flight: int = _option(1, kind=int, minimum=0)
-    #: Messages a second that the Reader receives, redeliveries included; None for no limit.
-    rate_limit: float | None = _option(None, above=0, also=(None,))
-    #: Maximum number of handlers that run at once; None for max_in_flight.
-    concurrency: int | None = _option(None, kind=int, minimum=1, also=(None,))
-    #: Number of deliveries after which a message is given up; 0 for never.
-    max_attempts: int = _option(5, kind=int, minimum=0)
-    #: Seconds since its publishing after which a message is finished without being handled; None for never.
-    max_age: float | None = _option(None, above=0, also=(None,))
-    #: Requeue delay of a failed message in seconds, multiplied by its attempts.
-    default_requeue_delay: float = _option(90.0, minimum=0)
-    #: Upper limit of that delay, in seconds.
-    max_requeue_delay: float = _option(900.0, minimum=0)
-    #: Seconds without a message after which a connection lends its share of max_in_flight to busy ones.
-    low_rdy_idle_timeout: float = _option(10.0, above=0)
-    #: If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.
-    low_rdy_timeout: float = _option(30.0, above=0)
-    #: Longest turn of a connection that delivers nothing, in seconds.
-    low_rdy_probe_timeout: float = _option(0.25, above=0)
-    #: Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.
-    adaptive_rdy: bool = _option(True, kind=bool)
-    #: Longest pause of the whole Reader after failing handlers, in seconds; 0 disables backoff.
-    max_backoff_duration: float = _option(120.0, minimum=0)
-    #: Unit of the backoff strategies, in seconds.
-    backoff_multiplier: float = _option(1.0, above=0)
-    #: "exponential", "full_jitter", or a callable that returns seconds for a level (1, 2, ...).
-    backoff_strategy: str | Callable[[int], float] = _option(
-        "exponential", kind=str, choices=("exponential", "full_jitter"), call=True
+    max_in_flight: int = _option(
+        "Maximum number of messages in flight, on all connections together.", 1, kind=int, minimum=0
     )
-    #: Longest delay before redialling an nsqd, in seconds.
-    max_redial_delay: float = _option(5.0, above=0)
-    #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
-    spawn: str = _option("greenlet", kind=str, choices=("greenlet", "thread"))
-    #: Whether the log has tracebacks of failing handlers in any case; otherwise they are one line, and the traceback is
-    #: logged at DEBUG.
-    log_tracebacks: bool = _option(False, kind=bool)
-    #: Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if bodies stay bytes.
+    rate_limit: float | None = _option(
+        "Messages a second that the Reader receives, redeliveries included; None for no limit.",
+        None,
+        above=0,
+        also=(None,),
+    )
+    concurrency: int | None = _option(
+        "Maximum number of handlers that run at once; None for max_in_flight.", None, kind=int, minimum=1, also=(None,)
+    )
+    max_attempts: int = _option(
+        "Number of deliveries after which a message is given up; 0 for never.", 5, kind=int, minimum=0
+    )
+    max_age: float | None = _option(
+        "Seconds since its publishing after which a message is finished without being handled; None for never.",
+        None,
+        above=0,
+        also=(None,),
+    )
+    default_requeue_delay: float = _option(
+        "Requeue delay of a failed message in seconds, multiplied by its attempts.", 90.0, minimum=0
+    )
+    max_requeue_delay: float = _option("Upper limit of that delay, in seconds.", 900.0, minimum=0)
+    low_rdy_idle_timeout: float = _option(
+        "Seconds without a message after which a connection lends its share of max_in_flight to busy ones.",
+        10.0,
+        above=0,
+    )
+    low_rdy_timeout: float = _option(
+        "If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.",
+        30.0,
+        above=0,
+    )
+    low_rdy_probe_timeout: float = _option(
+        "Longest turn of a connection that delivers nothing, in seconds.", 0.25, above=0
+    )
+    adaptive_rdy: bool = _option(
+        "Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.", True, kind=bool
+    )
+    max_backoff_duration: float = _option(
+        "Longest pause of the whole Reader after failing handlers, in seconds; 0 disables backoff.", 120.0, minimum=0
+    )
+    backoff_multiplier: float = _option("Unit of the backoff strategies, in seconds.", 1.0, above=0)
+    backoff_strategy: str | Callable[[int], float] = _option(
+        '"exponential", "full_jitter", or a callable that returns seconds for a level (1, 2, ...).',
+        "exponential",
+        kind=str,
+        choices=("exponential", "full_jitter"),
+        call=True,
+    )
+    max_redial_delay: float = _option("Longest delay before redialling an nsqd, in seconds.", 5.0, above=0)
+    spawn: str = _option(
+        '"greenlet", or "thread" for handlers that use much CPU or block outside gevent.',
+        "greenlet",
+        kind=str,
+        choices=("greenlet", "thread"),
+    )
+    log_tracebacks: bool = _option(
+        "Whether the log has tracebacks of failing handlers in any case; otherwise they are one line, and "
+        "the traceback is logged at DEBUG.",
+        False,
+        kind=bool,
+    )
     decoder: str | Callable[[bytes], Any] | None = _option(
-        None, kind=str, choices=("json", "msgpack"), also=(None,), call=True
+        'Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if '
+        "bodies stay bytes.",
+        None,
+        kind=str,
+        choices=("json", "msgpack"),
+        also=(None,),
+        call=True,
     )
 
 

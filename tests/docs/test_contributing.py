@@ -63,4 +63,4 @@ def test_the_page_names_things() -> None:
     assert {"gnsq_like/options/options.py", "tests/conftest.py"} & set(PATHS)
     assert ["peer", "scripted_nsqd"] in SUPPORT
     assert {"test", "lint", "test-all"} <= set(TARGETS)
-    assert {"_option", "HELP", "Strike", "stats"} <= set(NAMES)
+    assert {"_option", "NOT_AS_TEXT", "Strike", "stats"} <= set(NAMES)

@@ -20,7 +20,7 @@ import pytest
 
 from gnsq_like import errors
 from gnsq_like.cli.app import COMMANDS
-from gnsq_like.cli.client_flags import all_flag_names
+from gnsq_like.cli.client_flags import all_flags
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
 from gnsq_like.server import NsqdOptions, NsqlookupdOptions
 from tests.support.pages import DOCS, PUBLIC_PACKAGES
@@ -126,7 +126,7 @@ def test_every_flag_of_a_command_is_in_the_reference(name: str) -> None:
 
 
 def test_the_flags_of_the_client_are_in_the_reference() -> None:
-    expected = {f"gnsq-like.--{name.replace('_', '-')}" for name in all_flag_names()}
+    expected = {f"gnsq-like.{flag.opts[0]}" for flag in all_flags()}
     assert expected <= inventory()["std:cmdoption"]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from gnsq_like.options import options as source
 from gnsq_like.options.options import ConnectionOptions, DiscoveryOptions, ProducerOptions, ReaderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,30 +25,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 '''
 
-#: Each class with its bases: the others' options come first in it.
+#: Each class with its base, whose options it inherits.
 _CLASSES: list[tuple[type[Any], type[Any] | None]] = [
     (ConnectionOptions, None),
     (DiscoveryOptions, ConnectionOptions),
     (ProducerOptions, DiscoveryOptions),
     (ReaderOptions, DiscoveryOptions),
 ]
-
-
-def comments() -> dict[tuple[str, str], list[str]]:
-    """The comment of each option, by class and name."""
-    found: dict[tuple[str, str], list[str]] = {}
-    cls, lines = "", list[str]()
-    for line in Path(source.__file__).read_text().splitlines():
-        if match := re.match(r"class (\w+)", line):
-            cls = match[1]
-        elif line.startswith("    #: ") or (lines and line.startswith("    #")):
-            lines.append(line)
-        elif match := re.match(r"    (\w+): ", line):
-            found[cls, match[1]] = lines
-            lines = []
-        else:
-            lines = []
-    return found
 
 
 def annotation(option: Any) -> str:
@@ -62,7 +45,6 @@ def annotation(option: Any) -> str:
 
 def generate() -> str:
     """The text of the file."""
-    told = comments()
     parts = [_HEAD]
     for cls, base in _CLASSES:
         inherited = {option.name for option in fields(base)} if base else set()
@@ -70,7 +52,10 @@ def generate() -> str:
         lines = [f"class {cls.__name__}Dict({parent}, total=False):", f'    """See ``{cls.__name__}``."""', ""]
         for option in fields(cls):
             if option.name not in inherited:
-                lines += [*told[cls.__name__, option.name], f"    {option.name}: {annotation(option)}"]
+                lines += textwrap.wrap(
+                    option.metadata["text"], 120, initial_indent="    #: ", subsequent_indent="    #: "
+                )
+                lines.append(f"    {option.name}: {annotation(option)}")
         parts.append("\n".join(lines) + "\n")
     return "\n\n".join(parts)
 
