@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,94 +23,101 @@ UNIX = "unix"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+def _option(text: str, default: Any = None, *, factory: Callable[[], Any] | None = None, secret: bool = False) -> Any:
+    """A field of an options class; ``text`` describes it in the reference and in the command's help."""
+    if factory is not None:
+        return field(default_factory=factory, metadata={"text": text})
+    return field(default=default, repr=not secret, metadata={"text": text})
+
+
 @dataclass(frozen=True)
 class AdminOptions:
     """Options of the admin."""
 
-    #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
-    http_address: str = "127.0.0.1:4171"
-    #: The same over TLS, besides, with its certificate and key as PEM files; empty for none.
-    https_address: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    #: The path below which everything is.
-    base_path: str = "/"
-    #: The cluster: either nsqlookupds or nsqds.
-    lookupd_http_addresses: tuple[str, ...] = ()
-    nsqd_http_addresses: tuple[str, ...] = ()
-    #: Further clusters by name: addresses of nsqlookupds, or of nsqds after "nsqd:".
-    clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    http_address: str = _option("<addr>:<port> or unix:<path> to listen on; port 0 is any free one.", "127.0.0.1:4171")
+    https_address: str = _option(
+        "<addr>:<port> or unix:<path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key.", ""
+    )
+    tls_cert: str = _option("Path of the certificate for HTTPS, as PEM.", "")
+    tls_key: str = _option("Path of its key, as PEM.", "")
+    base_path: str = _option("Path below which everything is.", "/")
+    lookupd_http_addresses: tuple[str, ...] = _option("HTTP address of a nsqlookupd; may be given several times.", ())
+    nsqd_http_addresses: tuple[str, ...] = _option(
+        "HTTP address of an nsqd, instead of nsqlookupds; may be given several times.", ()
+    )
+    clusters: Mapping[str, tuple[str, ...]] = _option(
+        "A further cluster: NAME=<nsqlookupd>,... or NAME=nsqd:<nsqd>,...; may be given several times.", factory=dict
+    )
 
-    #: Spark pipelines whose status is shown, by name: the address of each one's ``http_address``.
-    pipelines: Mapping[str, str] = field(default_factory=dict)
+    pipelines: Mapping[str, str] = _option(
+        "A Spark pipeline whose status is shown: NAME=ADDRESS, its http_address; may be given several times.",
+        factory=dict,
+    )
 
-    #: Users that may change something; empty: everybody may.
-    admin_users: tuple[str, ...] = ()
-    #: The header that names the user, believed from trusted_proxies only.
-    acl_http_header: str = "X-Forwarded-User"
-    #: Addresses and networks of proxies; "unix" for the peer of a unix socket.
-    trusted_proxies: tuple[str, ...] = ("127.0.0.0/8", "::1", UNIX)
-    #: Names by which browsers reach the admin, besides IP addresses, localhost and this host's name. ".example.com"
-    #: stands for all below it, "*" for any.
-    allowed_hosts: tuple[str, ...] = ()
-    #: Whether nothing may be changed.
-    read_only: bool = False
-    #: File of users and password hashes; empty: no passwords.
-    password_file: str = ""
-    #: The network that may use /config; empty: any.
-    allow_config_from_cidr: str = "127.0.0.1/8"
+    admin_users: tuple[str, ...] = _option(
+        "User that may change something; may be given several times; default: everybody.", ()
+    )
+    acl_http_header: str = _option(
+        "Header that names the user, believed from --trusted-proxy only.", "X-Forwarded-User"
+    )
+    trusted_proxies: tuple[str, ...] = _option(
+        "Address or network whose acl-http-header is believed, or unix; may be given several times.",
+        ("127.0.0.0/8", "::1", UNIX),
+    )
+    allowed_hosts: tuple[str, ...] = _option(
+        "Name by which browsers reach the admin, besides IP addresses, localhost and this host's; "
+        ".example.com for all below it, * for any; may be given several times.",
+        (),
+    )
+    read_only: bool = _option("Change nothing.", False)
+    password_file: str = _option(
+        "File of users and password hashes, written by gnsq-like admin-password; requires a password.", ""
+    )
+    allow_config_from_cidr: str = _option("Network that may use /config.", "127.0.0.1/8")
 
-    http_client_connect_timeout: float = 2.0
-    #: For one page or API request: all upstreams together.
-    http_client_request_timeout: float = 5.0
-    http_client_tls_insecure_skip_verify: bool = False
-    #: PEM files.
-    http_client_tls_root_ca_file: str = ""
-    http_client_tls_cert: str = ""
-    http_client_tls_key: str = ""
+    http_client_connect_timeout: float = _option("For connecting to an nsqd or nsqlookupd.", 2.0)
+    http_client_request_timeout: float = _option(
+        "For one page or API request: all nsqds and nsqlookupds together.", 5.0
+    )
+    http_client_tls_insecure_skip_verify: bool = _option("Do not verify certificates of nsqds and nsqlookupds.", False)
+    http_client_tls_root_ca_file: str = _option("Path of the CAs of nsqds and nsqlookupds over https, as PEM.", "")
+    http_client_tls_cert: str = _option("Path of the client certificate for them, as PEM.", "")
+    http_client_tls_key: str = _option("Path of its key, as PEM.", "")
 
-    #: For looking at messages, over the nsqds' TCP port: whether to connect with TLS, files as above, and the secret
-    #: for nsqds that require AUTH.
-    nsqd_tls_v1: bool = False
-    nsqd_tls_insecure_skip_verify: bool = False
-    nsqd_tls_root_ca_file: str = ""
-    nsqd_tls_cert: str = ""
-    nsqd_tls_key: str = ""
-    nsqd_auth_secret: str = field(default="", repr=False)
+    nsqd_tls_v1: bool = _option("Use TLS to nsqds for looking at messages.", False)
+    nsqd_tls_insecure_skip_verify: bool = _option("Do not verify nsqds' certificates there.", False)
+    nsqd_tls_root_ca_file: str = _option("Path of the CAs of nsqds' certificates there, as PEM.", "")
+    nsqd_tls_cert: str = _option("Path of the client certificate there, as PEM.", "")
+    nsqd_tls_key: str = _option("Path of its key, as PEM.", "")
+    nsqd_auth_secret: str = _option(
+        "Secret there for nsqds that require AUTH; better in NSQ_AUTH_SECRET than on the command line.", "", secret=True
+    )
 
-    #: URL that gets a POST after each action.
-    notification_http_endpoint: str = ""
-    #: File to which each action is appended as a line of JSON; "-" for the log.
-    audit_log: str = ""
-    #: URLs that get a POST when an alert begins or ends.
-    alert_webhooks: tuple[str, ...] = ()
-    #: Depth of a channel that is an alert; 0 for none.
-    alert_depth: int = 0
+    notification_http_endpoint: str = _option("URL to which each action is POSTed.", "")
+    audit_log: str = _option("File to which each action is appended as a line of JSON; - for the log.", "")
+    alert_webhooks: tuple[str, ...] = _option(
+        "URL to which the beginning and end of each alert is POSTed; may be given several times.", ()
+    )
+    alert_depth: int = _option("Depth of a channel from which it is an alert; 0 for none.", 0)
 
-    #: Whether figures are kept for graphs, which polls the cluster every 10 s.
-    history: bool = True
-    #: SQLite file in which they outlive the process; empty: memory only.
-    history_file: str = ""
-    #: Topics and channels for which they are kept, at about 36 KB each.
-    history_series: int = 5000
-    #: Whether message bodies may be looked at.
-    peek: bool = True
-    #: Topics with these endings hold dead letters.
-    dead_letter_suffixes: tuple[str, ...] = (".dead", "_dead", "-dead", ".dlq", "_dlq", "-dlq")
+    history: bool = _option("Keep figures for graphs, for which the cluster is asked every 10 s.", True)
+    history_file: str = _option("SQLite file in which the figures outlive the process.", "")
+    history_series: int = _option("Topics and channels for which figures are kept, at up to 36 KB each.", 5000)
+    peek: bool = _option("Let users look at messages.", True)
+    dead_letter_suffixes: tuple[str, ...] = _option(
+        "Ending of topics that hold dead letters; may be given several times.",
+        (".dead", "_dead", "-dead", ".dlq", "_dlq", "-dlq"),
+    )
 
-    #: URL of Graphite, for its graphs beside our own.
-    graphite_url: str = ""
-    #: Whether browsers get Graphite's graphs through the admin.
-    proxy_graphite: bool = False
-    statsd_prefix: str = "nsq.%s"
-    statsd_counter_format: str = "stats.counters.%s.count"
-    statsd_gauge_format: str = "stats.gauges.%s"
-    statsd_interval: float = 60.0
+    graphite_url: str = _option("URL of Graphite, for its graphs.", "")
+    proxy_graphite: bool = _option("Let browsers get Graphite's graphs through the admin.", False)
+    statsd_prefix: str = _option("Prefix of nsqd's names in statsd, as nsqd has it.", "nsq.%s")
+    statsd_counter_format: str = _option("Form of the names of counters in Graphite.", "stats.counters.%s.count")
+    statsd_gauge_format: str = _option("Form of the names of gauges in Graphite.", "stats.gauges.%s")
+    statsd_interval: float = _option("Interval at which nsqd pushes to statsd, as nsqd has it.", 60.0)
 
-    #: The least level that the process logs: "debug", "info", "warn", "error" or "fatal".
-    log_level: str = "info"
-    #: The beginning of each line of the log.
-    log_prefix: str = "[nsqadmin] "
+    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_prefix: str = _option("Beginning of each line of the log.", "[nsqadmin] ")
 
     def __post_init__(self) -> None:
         self._check_upstreams()

@@ -1,6 +1,6 @@
 """``gnsq-like admin``: nsqadmin in Python as a process, with nsqadmin's flags and some of our own.
 
-It logs as NSQ's daemons do. The flags are made from AdminOptions, and described in HELP.
+It logs as NSQ's daemons do. The flags are made from AdminOptions.
 """
 
 from __future__ import annotations
@@ -24,55 +24,6 @@ from gnsq_like.durable_file import replace_file
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import UsageError
 from gnsq_like.server.options import VERSION
-
-HELP = {
-    "http_address": "<addr>:<port> or unix:<path> to listen on; port 0 is any free one",
-    "https_address": "<addr>:<port> or unix:<path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key",
-    "tls_cert": "path of its certificate, as PEM",
-    "tls_key": "path of the certificate's key, as PEM",
-    "base_path": "path below which everything is",
-    "lookupd_http_addresses": "HTTP address of a nsqlookupd; may be given several times",
-    "nsqd_http_addresses": "HTTP address of an nsqd, instead of nsqlookupds; may be given several times",
-    "clusters": "a further cluster: NAME=<nsqlookupd>,... or NAME=nsqd:<nsqd>,...; may be given several times",
-    "pipelines": "a Spark pipeline whose status is shown: NAME=ADDRESS, its http_address; may be given several times",
-    "admin_users": "user that may change something; may be given several times; default: everybody",
-    "acl_http_header": "header that names the user, believed from --trusted-proxy only",
-    "trusted_proxies": "address or network whose acl-http-header is believed, or unix; may be given several times",
-    "allowed_hosts": "name by which browsers reach the admin, besides IP addresses and this host's; .example.com for "
-    "all below it; may be given several times",
-    "read_only": "change nothing",
-    "password_file": "file of users and password hashes, written by gnsq-like admin-password; requires a password",
-    "allow_config_from_cidr": "network that may use /config",
-    "http_client_connect_timeout": "for connecting to an nsqd or nsqlookupd",
-    "http_client_request_timeout": "for one page: all nsqds and nsqlookupds together",
-    "http_client_tls_insecure_skip_verify": "do not verify certificates of nsqds and nsqlookupds",
-    "http_client_tls_root_ca_file": "path of the CAs of nsqds and nsqlookupds over https, as PEM",
-    "http_client_tls_cert": "path of the client certificate for them, as PEM",
-    "http_client_tls_key": "path of its key, as PEM",
-    "nsqd_tls_v1": "use TLS to nsqds for looking at messages",
-    "nsqd_tls_insecure_skip_verify": "do not verify nsqds' certificates there",
-    "nsqd_tls_root_ca_file": "path of the CAs of nsqds' certificates there, as PEM",
-    "nsqd_tls_cert": "path of the client certificate there, as PEM",
-    "nsqd_tls_key": "path of its key, as PEM",
-    "nsqd_auth_secret": "secret there for nsqds that require AUTH; better in NSQ_AUTH_SECRET than on the command line",
-    "notification_http_endpoint": "URL to which each action is POSTed",
-    "audit_log": "file to which each action is appended as a line of JSON; - for the log",
-    "alert_webhooks": "URL to which the beginning and end of each alert is POSTed; may be given several times",
-    "alert_depth": "depth of a channel from which it is an alert; 0 for none",
-    "history": "keep figures for graphs, for which the cluster is asked every 10 s",
-    "history_file": "SQLite file in which the figures outlive the process",
-    "history_series": "topics and channels for which figures are kept, at up to 36 KB each",
-    "peek": "let users look at messages",
-    "dead_letter_suffixes": "ending of topics that hold dead letters; may be given several times",
-    "graphite_url": "URL of Graphite, for its graphs",
-    "proxy_graphite": "let browsers get Graphite's graphs through the admin",
-    "statsd_prefix": "prefix of nsqd's names in statsd, as nsqd has it",
-    "statsd_counter_format": "form of the names of counters in Graphite",
-    "statsd_gauge_format": "form of the names of gauges in Graphite",
-    "statsd_interval": "interval at which nsqd pushes to statsd, as nsqd has it",
-    "log_level": "least level to log: debug, info, warn, error or fatal",
-    "log_prefix": "beginning of each line of the log",
-}
 
 #: Options that repeat, whose flags are no plain singular; and those that are tables.
 _FLAGS = {"trusted_proxies": "trusted-proxy", "dead_letter_suffixes": "dead-letter-suffix"}
@@ -107,7 +58,7 @@ def _pipelines(context: click.Context, parameter: click.Parameter, given: tuple[
 
 
 def _flag(field: Field[Any]) -> Callable[[Any], Any]:
-    name, default, text = field.name, field.default, HELP[field.name]
+    name, default, text = field.name, field.default, field.metadata["text"]
     flag = _FLAGS.get(name, name.replace("_", "-"))
     if name in _TABLES:
         read: Any = _clusters if name == "clusters" else _pipelines

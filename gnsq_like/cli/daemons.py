@@ -1,7 +1,7 @@
 """``gnsq-like nsqd`` and ``gnsq-like nsqlookupd``: NSQ's daemons in Python as processes, with NSQ's flags.
 
 They log to stderr as NSQ's do, beginning with the addresses they listen on, which name the ports chosen for port 0
-(``server/daemon_process.py`` reads them). The flags are made from the daemons' options, and described in HELP.
+(``server/daemon_process.py`` reads them). The flags are made from the daemons' options.
 """
 
 from __future__ import annotations
@@ -38,59 +38,6 @@ _ONE_DASH = re.compile("-[a-z][a-z0-9]")
 #: As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
 _DEFAULTS = {"data_path": "."}
 
-HELP = {
-    "tcp_address": "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one",
-    "http_address": "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP",
-    "https_address": "<addr>:<port> to listen on for HTTPS clients, if there is a certificate",
-    "broadcast_address": "address that clients are told to use; default: the one listened on",
-    "broadcast_tcp_port": "TCP port that clients are told to use; 0: the one listened on",
-    "broadcast_http_port": "HTTP port that clients are told to use; 0: the one listened on",
-    "lookupd_tcp_addresses": "TCP address of a nsqlookupd to register with; may be given several times",
-    "auth_http_addresses": "<addr>:<port> or full URL of an auth server; may be given several times",
-    "http_client_connect_timeout": "for connecting to an auth server or the HTTP API of a nsqlookupd",
-    "http_client_request_timeout": "for their whole answer",
-    "node_id": "unique part of message ids, 0 to 1023; default: derived from the host name",
-    "data_path": "directory for messages that do not fit in memory, and for all when nsqd stops; empty: memory only",
-    "mem_queue_size": "messages that a topic or channel keeps in memory; further ones go to disk",
-    "max_bytes_per_file": "largest file of messages on disk, in bytes",
-    "sync_every": "messages after which a queue is synced to disk",
-    "sync_timeout": "time after which a queue is synced to disk anyway",
-    "msg_timeout": "time until an unanswered message is delivered again",
-    "max_msg_timeout": "longest time for which a client may keep a message by touching it",
-    "max_msg_size": "largest message in bytes",
-    "max_body_size": "largest command body in bytes",
-    "max_req_timeout": "longest delay of a requeued or deferred message",
-    "max_heartbeat_interval": "longest time between heartbeats that a client may ask for",
-    "max_rdy_count": "largest RDY count",
-    "max_output_buffer_size": "largest output buffer that a client may ask for, in bytes",
-    "max_output_buffer_timeout": "longest output buffer timeout that a client may ask for",
-    "min_output_buffer_timeout": "shortest output buffer timeout that a client may ask for",
-    "output_buffer_timeout": "time for which messages may wait in the output buffer",
-    "max_channel_consumers": "consumers that a channel may have; 0: any number",
-    "tls_cert": "path of the certificate, as PEM",
-    "tls_key": "path of its key, as PEM",
-    "tls_root_ca_file": "path of the CAs that sign client certificates and those of auth servers, as PEM",
-    "tls_client_auth_policy": "require or require-verify: only clients with a certificate, which is verified",
-    "tls_required": "refuse clients without TLS: true, false, or tcp-https, which leaves plain HTTP open",
-    "tls_min_version": "lowest version of TLS: tls1.2 or tls1.3",
-    "deflate": "let clients negotiate deflate",
-    "max_deflate_level": "highest level of deflate that a client may ask for, 1 to 9",
-    "snappy": "let clients negotiate snappy",
-    "statsd_address": "<addr>:<port> of a statsd to push figures to, by UDP",
-    "statsd_prefix": "prefix of the names pushed; %s stands for the broadcast address and the HTTP port",
-    "statsd_interval": "time between two pushes",
-    "statsd_mem_stats": "push memory figures too",
-    "statsd_udp_packet_size": "largest packet in bytes",
-    "statsd_exclude_ephemeral": "push no figures of ephemeral topics and channels",
-    "e2e_processing_latency_percentiles": "percentile of the time from publishing to FIN, as 0.99; may be given "
-    "several times, or several separated by commas",
-    "e2e_processing_latency_window_time": "window over which the percentiles are computed",
-    "log_level": "least level to log: debug, info, warn, error or fatal",
-    "log_prefix": "beginning of each line of the log",
-    "inactive_producer_timeout": "time without a ping after which an nsqd is left out of answers",
-    "tombstone_lifetime": "time for which a tombstone hides a topic's nsqd",
-}
-
 
 def duration(text: str) -> float:
     """Read a flag's duration; click names the flag of a wrong one."""
@@ -113,7 +60,7 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     if isinstance(field.default, tuple):
         flag = name.removesuffix("es") if name.endswith("sses") else name.removesuffix("s")
         callback = _percentiles if field.name == "e2e_processing_latency_percentiles" else None
-        return click.option(f"--{flag}", field.name, multiple=True, callback=callback, help=HELP[field.name])
+        return click.option(f"--{flag}", field.name, multiple=True, callback=callback, help=field.metadata["text"])
     default = None if field.default is MISSING else _DEFAULTS.get(field.name, field.default)
     if isinstance(default, bool) or field.name == "tls_required":
         # As in Go: --snappy=false, and a bare --tls-required for true.
@@ -125,13 +72,15 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
             flag_value="true",
             default=str(default).lower(),
             show_default=True,
-            help=HELP[field.name],
+            help=field.metadata["text"],
         )
     kind: Any = int if field.name == "node_id" else None
     if isinstance(default, float):
         kind = duration
         default = format_duration(default)
-    return click.option(f"--{name}", type=kind, default=default, show_default=bool(default), help=HELP[field.name])
+    return click.option(
+        f"--{name}", type=kind, default=default, show_default=bool(default), help=field.metadata["text"]
+    )
 
 
 def _version_line(name: str) -> str:

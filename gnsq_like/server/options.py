@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import socket
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption
@@ -59,88 +61,105 @@ def _log_level(given: str) -> str:
     return level
 
 
+def _option(text: str, default: Any = None, *, factory: Callable[[], Any] | None = None) -> Any:
+    """A field of an options class; ``text`` describes it in the reference and in the command's help."""
+    if factory is not None:
+        return field(default_factory=factory, metadata={"text": text})
+    return field(default=default, metadata={"text": text})
+
+
 @dataclass(frozen=True)
 class NsqdOptions:
     """Options of an nsqd."""
 
-    #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
-    tcp_address: str = "127.0.0.1:4150"
-    #: The same; empty for no HTTP.
-    http_address: str = "127.0.0.1:4151"
-    #: "host:port" for HTTP over TLS; used only with a tls_cert. Empty for no HTTPS.
-    https_address: str = "127.0.0.1:4152"
-    #: The host that nsqlookupds and /info report; empty for the host of tcp_address.
-    broadcast_address: str = ""
-    #: 0 for the port of tcp_address or http_address.
-    broadcast_tcp_port: int = 0
-    broadcast_http_port: int = 0
-    lookupd_tcp_addresses: tuple[str, ...] = ()
-    #: Auth servers, as "host:port" or URL, asked for the permissions of every client; empty for no AUTH.
-    auth_http_addresses: tuple[str, ...] = ()
-    #: Seconds for connecting to an auth server or a nsqlookupd's HTTP API, and for its whole response.
-    http_client_connect_timeout: float = 2.0
-    http_client_request_timeout: float = 5.0
-    #: Part of every message id; different for each daemon of a cluster.
-    node_id: int = field(default_factory=default_node_id)
-    #: The directory for messages that do not fit in memory, and when the daemon stops, for all messages and the
-    #: names of topics and channels. Empty for none: everything is in memory only.
-    data_path: str = ""
-    #: Messages that a topic or channel keeps in memory; more go to disk, or are dropped if it is ephemeral.
-    #: Without a data_path, a durable one keeps any number.
-    mem_queue_size: int = 10000
-    #: The size in bytes at which the next file on disk begins.
-    max_bytes_per_file: int = 100 * 1024 * 1024
-    #: Messages written and read after which a queue is synced to disk, and seconds after which it is synced anyway.
-    sync_every: int = 2500
-    sync_timeout: float = 2.0
-    msg_timeout: float = 60.0
-    max_msg_timeout: float = 900.0
-    #: Bytes.
-    max_msg_size: int = 1024 * 1024
-    max_body_size: int = 5 * 1024 * 1024
-    max_req_timeout: float = 3600.0
-    max_heartbeat_interval: float = 60.0
-    max_rdy_count: int = 2500
-    #: Bytes.
-    max_output_buffer_size: int = 64 * 1024
-    max_output_buffer_timeout: float = 30.0
-    min_output_buffer_timeout: float = 0.025
-    output_buffer_timeout: float = 0.25
-    #: 0 for any number.
-    max_channel_consumers: int = 0
-    #: PEM files: the certificate (with those between it and its CA) and its key. Both, or no TLS.
-    tls_cert: str = ""
-    tls_key: str = ""
-    #: PEM file of the CAs that sign client certificates and those of auth servers; empty: the system's.
-    tls_root_ca_file: str = ""
-    #: "require" or "require-verify" to accept only clients with certificates, which also requires TLS. Both verify
-    #: here: Python's ssl rejects a certificate that it cannot verify, so "require" needs tls_root_ca_file.
-    tls_client_auth_policy: str = ""
-    #: Whether clients without TLS are refused: "false", "true", or "tcp-https", which still accepts plain HTTP.
-    tls_required: str = "false"
-    #: The minimum version. NSQ's default is tls1.0; Python's OpenSSL has none below 1.2 (see RFC 8996).
-    tls_min_version: str = _LEAST_TLS_VERSION
-    #: What clients may negotiate.
-    deflate: bool = True
-    max_deflate_level: int = 6
-    snappy: bool = True
-    #: "host:port" of a statsd to push to, by UDP; empty for none.
-    statsd_address: str = ""
-    #: The beginning of all names; "%s" stands for the broadcast address and the HTTP port.
-    statsd_prefix: str = "nsq.%s"
-    statsd_interval: float = 60.0
-    statsd_mem_stats: bool = True
-    #: Bytes of one packet.
-    statsd_udp_packet_size: int = 508
-    statsd_exclude_ephemeral: bool = False
-    #: Percentiles of the time from publishing to FIN, in /stats: 0.99 for 99 %.
-    e2e_processing_latency_percentiles: tuple[float, ...] = ()
-    #: The window that they cover.
-    e2e_processing_latency_window_time: float = 600.0
-    #: The least level that the process logs: "debug", "info", "warn", "error" or "fatal".
-    log_level: str = "info"
-    #: The beginning of each line of the log.
-    log_prefix: str = "[nsqd] "
+    tcp_address: str = _option(
+        "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4150"
+    )
+    http_address: str = _option(
+        "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4151"
+    )
+    https_address: str = _option(
+        "<addr>:<port> to listen on for HTTPS clients, if there is a certificate.", "127.0.0.1:4152"
+    )
+    broadcast_address: str = _option("Address that clients are told to use; default: the one listened on.", "")
+    broadcast_tcp_port: int = _option("TCP port that clients are told to use; 0: the one listened on.", 0)
+    broadcast_http_port: int = _option("HTTP port that clients are told to use; 0: the one listened on.", 0)
+    lookupd_tcp_addresses: tuple[str, ...] = _option(
+        "TCP address of a nsqlookupd to register with; may be given several times.", ()
+    )
+    auth_http_addresses: tuple[str, ...] = _option(
+        "<addr>:<port> or full URL of an auth server; may be given several times.", ()
+    )
+    http_client_connect_timeout: float = _option(
+        "For connecting to an auth server or the HTTP API of a nsqlookupd.", 2.0
+    )
+    http_client_request_timeout: float = _option(
+        "For the whole answer of an auth server or of a nsqlookupd's HTTP API.", 5.0
+    )
+    node_id: int = _option(
+        "Unique part of message ids, 0 to 1023; default: derived from the host name.", factory=default_node_id
+    )
+    data_path: str = _option(
+        "Directory for messages that do not fit in memory and, when the daemon stops, for all "
+        "messages and the names of topics and channels; empty: memory only.",
+        "",
+    )
+    mem_queue_size: int = _option(
+        "Messages that a topic or channel keeps in memory; further ones go to disk, or are dropped if "
+        "it is ephemeral. Without a data_path, a durable one keeps any number.",
+        10000,
+    )
+    max_bytes_per_file: int = _option("Largest file of messages on disk, in bytes.", 100 * 1024 * 1024)
+    sync_every: int = _option("Messages after which a queue is synced to disk.", 2500)
+    sync_timeout: float = _option("Time after which a queue is synced to disk anyway.", 2.0)
+    msg_timeout: float = _option("Time until an unanswered message is delivered again.", 60.0)
+    max_msg_timeout: float = _option("Longest time for which a client may keep a message by touching it.", 900.0)
+    max_msg_size: int = _option("Largest message in bytes.", 1024 * 1024)
+    max_body_size: int = _option("Largest command body in bytes.", 5 * 1024 * 1024)
+    max_req_timeout: float = _option("Longest delay of a requeued or deferred message.", 3600.0)
+    max_heartbeat_interval: float = _option("Longest time between heartbeats that a client may ask for.", 60.0)
+    max_rdy_count: int = _option("Largest RDY count.", 2500)
+    max_output_buffer_size: int = _option("Largest output buffer that a client may ask for, in bytes.", 64 * 1024)
+    max_output_buffer_timeout: float = _option("Longest output buffer timeout that a client may ask for.", 30.0)
+    min_output_buffer_timeout: float = _option("Shortest output buffer timeout that a client may ask for.", 0.025)
+    output_buffer_timeout: float = _option("Time for which messages may wait in the output buffer.", 0.25)
+    max_channel_consumers: int = _option("Consumers that a channel may have; 0: any number.", 0)
+    tls_cert: str = _option("Path of the certificate, as PEM.", "")
+    tls_key: str = _option("Path of its key, as PEM.", "")
+    tls_root_ca_file: str = _option(
+        "Path of the CAs that sign client certificates and those of auth servers, as PEM.", ""
+    )
+    tls_client_auth_policy: str = _option(
+        "require or require-verify: only clients with a certificate, which also requires TLS. Both "
+        "verify it, because Python's ssl rejects one that it cannot verify: require needs "
+        "tls_root_ca_file.",
+        "",
+    )
+    tls_required: str = _option(
+        "Refuse clients without TLS: true, false, or tcp-https, which leaves plain HTTP open.", "false"
+    )
+    tls_min_version: str = _option(
+        "Lowest version of TLS: tls1.2 or tls1.3 (Python's OpenSSL has none below).", _LEAST_TLS_VERSION
+    )
+    deflate: bool = _option("Let clients negotiate deflate.", True)
+    max_deflate_level: int = _option("Highest level of deflate that a client may ask for, 1 to 9.", 6)
+    snappy: bool = _option("Let clients negotiate snappy.", True)
+    statsd_address: str = _option("<addr>:<port> of a statsd to push figures to, by UDP.", "")
+    statsd_prefix: str = _option(
+        "Prefix of the names pushed; %s stands for the broadcast address and the HTTP port.", "nsq.%s"
+    )
+    statsd_interval: float = _option("Time between two pushes.", 60.0)
+    statsd_mem_stats: bool = _option("Push memory figures too.", True)
+    statsd_udp_packet_size: int = _option("Largest packet in bytes.", 508)
+    statsd_exclude_ephemeral: bool = _option("Push no figures of ephemeral topics and channels.", False)
+    e2e_processing_latency_percentiles: tuple[float, ...] = _option(
+        "Percentile of the time from publishing to FIN, as 0.99; may be given several times, or "
+        "several separated by commas.",
+        (),
+    )
+    e2e_processing_latency_window_time: float = _option("Window over which the percentiles are computed.", 600.0)
+    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_prefix: str = _option("Beginning of each line of the log.", "[nsqd] ")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_level", _log_level(self.log_level))
@@ -191,19 +210,17 @@ class NsqdOptions:
 class NsqlookupdOptions:
     """Options of a nsqlookupd."""
 
-    #: "host:port" (port 0: any free one), "[ipv6]:port" or "unix:/path".
-    tcp_address: str = "127.0.0.1:4160"
-    http_address: str = "127.0.0.1:4161"
-    #: The host that nsqds are told; empty for the host of tcp_address.
-    broadcast_address: str = ""
-    #: Seconds without a PING after which a producer is left out of responses.
-    inactive_producer_timeout: float = 300.0
-    #: Seconds for which a tombstone hides a producer.
-    tombstone_lifetime: float = 45.0
-    #: The least level that the process logs: "debug", "info", "warn", "error" or "fatal".
-    log_level: str = "info"
-    #: The beginning of each line of the log.
-    log_prefix: str = "[nsqlookupd] "
+    tcp_address: str = _option(
+        "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4160"
+    )
+    http_address: str = _option(
+        "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4161"
+    )
+    broadcast_address: str = _option("Address that clients are told to use; default: the one listened on.", "")
+    inactive_producer_timeout: float = _option("Time without a ping after which an nsqd is left out of answers.", 300.0)
+    tombstone_lifetime: float = _option("Time for which a tombstone hides a topic's nsqd.", 45.0)
+    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_prefix: str = _option("Beginning of each line of the log.", "[nsqlookupd] ")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_level", _log_level(self.log_level))
