@@ -88,7 +88,7 @@ def reader(address: str, topic: str, count: int) -> None:
         ("in flight, RDY, backoff", subscription.Subscription, "receive"),
         # A worker runs until it goes idle, and then this goes on in the hub.
         ("call the handler, note its outcome", WorkerPool, "_pump"),
-        ("account for the answers", subscription.Subscription, "_write_finished"),
+        ("account for the answers", subscription.Subscription, "write_finished"),
         ("make and write FINs", Connection, "finish_many"),
     ]
     for part, owner, name in parts:

@@ -286,7 +286,18 @@ class FlowControl:
         """Plan in the hub's next iteration."""
         if not self._plan_due and not self._stopped:
             self._plan_due = True
-            self.loop.run_callback(self.plan_now)
+            self.loop.run_callback(self._plan_if_due)
+
+    def _plan_if_due(self) -> None:
+        # In the hub.
+        if self._plan_due:
+            self._account(self.subscriptions)
+            self.plan_now()
+
+    def _account(self, subscriptions: Iterable[Subscription]) -> None:
+        """Account and write the FINs that are noted, so that what follows counts no answered message as in flight."""
+        for subscription in [each for each in subscriptions if each.finished]:  # a lost one leaves the table
+            subscription.write_finished()
 
     def plan_now(self) -> None:
         """Make a plan and send its changes."""
@@ -299,7 +310,10 @@ class FlowControl:
             assert isinstance(subscription, Subscription)
             if self._limit is not None:
                 self._limit.sent(rdy > subscription.charge.rdy, now)
-            subscription.grant(rdy, now)
+            if rdy > subscription.charge.rdy and subscription in self._unsettled:
+                subscription.charge.sent(rdy, now)  # its RDY follows when the handlers have started
+            else:
+                subscription.grant(rdy, now)
         self._blocked_until = min(
             (topic.backoff.until for topic in self.topics.values() if topic.backoff.until is not None), default=None
         )
@@ -409,14 +423,15 @@ class FlowControl:
             return
         self._adjust_due = True
         if after_handlers:
-            # Workers start in the hub's callbacks or in its timers after that; this runs after both, so that a
-            # message answered without blocking needs no RDY command at all.
-            self._after_handlers.start(self.loop.run_callback, self._adjust)
+            # Workers start in the hub's callbacks or in its timers after that, or in the callbacks that these add; this
+            # runs after all of them, so that a message answered without blocking needs no RDY command at all.
+            self._after_handlers.start(self.loop.run_callback, self.loop.run_callback, self._adjust)
         else:
             self.loop.run_callback(self._adjust)
 
     def _adjust(self) -> None:
-        # In the hub.
+        # In the hub, perhaps before the callback that writes the FINs.
+        self._account(self._unsettled)
         self._adjust_due = False
         unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:
@@ -448,6 +463,7 @@ class FlowControl:
     def _tick(self) -> None:
         if self._stopped:
             return
+        self._account(self.subscriptions)
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:

@@ -117,7 +117,7 @@ class Subscription:
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
         self.finished: list[Message] = []
-        #: Whether ``_write_finished`` is scheduled.
+        #: Whether ``write_finished`` is scheduled.
         self.is_write_due = False
 
     def __repr__(self) -> str:
@@ -306,7 +306,13 @@ class Subscription:
     def write_soon(self) -> None:
         """Account and write the FINs of ``finished`` in the hub's next iteration. Never switches."""
         self.is_write_due = True
-        self._run_callback(self._write_finished)
+        self._run_callback(self.write_finished)
+
+    def write_finished(self) -> None:
+        """In the hub: account and write the FINs of ``finished``. Never switches."""
+        self.is_write_due = False
+        finished, self.finished = self.finished, []
+        self._finish(finished, "handled")
 
     def give_up(self, message: Message) -> None:
         """FIN for a message that is given up, which is no success for backoff. Never switches."""
@@ -389,12 +395,6 @@ class Subscription:
             message.answer = "REQ"
             self.requeue(message, 0, False)
         return unanswered
-
-    def _write_finished(self) -> None:
-        # In the hub, once for all messages finished since its last iteration.
-        self.is_write_due = False
-        finished, self.finished = self.finished, []
-        self._finish(finished, "handled")
 
     def _finish(self, messages: list[Message], outcome: Outcome) -> None:
         take = self.in_flight.pop

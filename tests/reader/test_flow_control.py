@@ -15,6 +15,7 @@ from gevent.event import Event
 
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.runtime.worker_pool import SLICE
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.peer import HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -126,6 +127,44 @@ def test_rdy_follows_what_is_in_flight(nsqd):
         reader.rate_limit = None
         until_line(peer, b"RDY 1")
         gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize("max_in_flight", [2, 50])
+def test_a_sparse_message_that_is_answered_without_blocking_costs_no_rdy_and_one_write(nsqd, max_in_flight):
+    """The first one starts a worker; the eighth would begin a trial of a larger burst."""
+    with reading([nsqd], max_in_flight=max_in_flight) as reader:
+        peer = serve(nsqd, output_buffer_timeout=60_000)
+        adaptive_rdy_of(reader, 0.0)
+        for number in range(1, 8):
+            gevent.sleep(3 * SLICE)  # the silence that makes them few, and lets the pool's last poll be long ago
+            peer.messages(ID % number)
+            assert peer.sock.recv(65536) == b"FIN %s\n" % (ID % number)
+        gevent.spawn(answer_cls, peer)
+
+
+def test_a_message_that_was_answered_is_not_overdue(nsqd, caplog):
+    """Its handler returns in the same iteration of the hub in which deadlines are looked at, but before that."""
+    messages: list[Message] = []
+    go_on = Event()
+
+    def handler(message: Message) -> None:
+        messages.append(message)
+        go_on.wait()
+        gevent.sleep(0.001)
+
+    with reading([nsqd], handler, adaptive_rdy=False) as reader:
+        peer = serve(nsqd, msg_timeout=2000)
+        peer.messages(ID % 1)
+        wait_for(lambda: messages)
+        assert reader._running is not None
+        timer = reader._running.flow._timer
+        wait_for(lambda: timer.due == pytest.approx(messages[0].timeout_at - 0.2, rel=0, abs=1e-6))
+        go_on.set()
+        gevent.sleep(0)  # the handler sleeps
+        time.sleep(2)  # so both timers are due when the hub runs again
+        until(peer, b"FIN")
+        gevent.spawn(answer_cls, peer)
+    assert "not answered within" not in caplog.text
 
 
 def test_rdy_is_lowered_when_a_burst_does_not_come(nsqd):
