@@ -7,7 +7,6 @@ purpose. nsqd's ids of such messages differ, so duplicates are recognized by a k
 from __future__ import annotations
 
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -15,6 +14,7 @@ from typing import Protocol
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.callables import check_callable, undone
+from gnsq_like.runtime.clock import monotonic
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class MemoryStore:
     :param clock: returns monotonic seconds
     """
 
-    def __init__(self, limit: int = 100_000, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: int = 100_000, *, clock: Callable[[], float] = monotonic) -> None:
         if limit < 1:
             raise InvalidOption("limit", limit, "it must be at least 1")
         self._limit = limit

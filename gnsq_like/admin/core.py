@@ -23,7 +23,8 @@ from gnsq_like.errors import InvalidOption, NotRunning
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
-from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock
+from gnsq_like.runtime import native
+from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.hub_thread import HubThread
 
 _T = TypeVar("_T")
@@ -46,7 +47,7 @@ class Core:
         cert, key = options.http_client_tls_cert, options.http_client_tls_key
         self._cert = (cert, key) if cert else None
         #: Native and held without switching, because greenlets of one thread may meet here.
-        self._lock: Any = allocate_lock()
+        self._lock: Any = native.allocate_lock()
         self._pid = 0
         self._is_stopped = False
         self._thread = HubThread("gnsq_like admin")

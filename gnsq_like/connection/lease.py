@@ -32,6 +32,7 @@ from typing import Any, Protocol
 from gevent import monkey
 
 from gnsq_like.connection.outbox import Outbox
+from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Timer
@@ -50,7 +51,6 @@ _MOMENT = 0.0001
 
 #: One step of a trip.
 _step: Callable[[Any], object] = operator.call
-_sleep: Callable[[float], object] = monkey.get_original("time", "sleep")
 #: None on Windows, where nothing is lent.
 _make_poll: Any = monkey.get_original("select", "poll") if hasattr(select, "poll") else None
 
@@ -215,7 +215,7 @@ class Lease:
                 trip = self._slot.pop()
                 break
             except IndexError:
-                _sleep(_MOMENT)
+                native.sleep(_MOMENT)
         self._connection.lease = None
         if trip is not None:
             self.left = trip.reply

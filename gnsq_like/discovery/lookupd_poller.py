@@ -12,7 +12,6 @@ lost connections together would poll together from then on.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQEr
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
+from gnsq_like.runtime.clock import monotonic
 from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
@@ -57,7 +57,7 @@ class LookupdPoller:
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._clients = clients
         self._topic = topic

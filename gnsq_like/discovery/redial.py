@@ -11,7 +11,6 @@ Refusals that a retry cannot cure are reported once; if every known nsqd refuses
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,6 +20,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
+from gnsq_like.runtime.clock import monotonic
 from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 
@@ -96,7 +96,7 @@ class Redialer(Generic[_A]):
         surveyed: bool,
         relisted: bool = False,
         draw: Callable[[], float] = draw,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._fixed = tuple(fixed)
         self._connect = connect

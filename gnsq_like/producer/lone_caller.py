@@ -17,7 +17,8 @@ from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.publish import Publish
-from gnsq_like.runtime.hub_calls import HubHandle, thread_id
+from gnsq_like.runtime import native
+from gnsq_like.runtime.hub_calls import HubHandle
 
 #: How many publishes in a row qualify a thread, and the most seconds from the end of one to the next.
 _ROW = 8
@@ -67,7 +68,7 @@ class LoneCaller:
 
         :returns: False if it must be handed over; otherwise it is settled, or the pool's thread will settle it
         """
-        thread = thread_id()
+        thread = native.thread_id()
         lease = self._lease
         if lease is None or lease.thread != thread:
             self._note(thread, now)

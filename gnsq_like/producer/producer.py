@@ -13,11 +13,11 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -37,9 +37,9 @@ from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.result import GRACE, PublishResult, withdraw
 from gnsq_like.producer.running import Running
-from gnsq_like.runtime import at_fork, hub_thread
+from gnsq_like.runtime import at_fork, hub_thread, native
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, thread_id
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -55,9 +55,8 @@ _EXIT_TIMEOUT = 1.0
 _getpid = os.getpid
 
 # The patched one belongs to greenlets.
-_NativeRLock: Any = monkey.get_original("_thread", "RLock")
 #: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
-_starting: Any = _NativeRLock()
+_starting: Any = native.RLock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
@@ -151,7 +150,7 @@ class Producer(KnownAttributes):
         :raises PublishRefused: nsqd refused it; has nsqd's error
         :raises OutcomeUnknown: sent, but not confirmed: nsqd may or may not have it
         """
-        now = monotonic()
+        now = time.monotonic()
         publish = self._make(topic, body, defer, now, timeout)
         self._send(publish, now)
 
@@ -171,18 +170,18 @@ class Producer(KnownAttributes):
         :returns: a gevent AsyncResult: ``get()`` returns None after nsqd's OK, or raises like :meth:`publish`
         :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
         """
-        now = monotonic()
+        now = time.monotonic()
         publish = self._make(topic, body, defer, now, timeout)
         running = self._started()
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
-        here = thread_id() == running.thread
+        here = native.thread_id() == running.thread
         may_begin = here and running.may_begin()
         if pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count:
             room = PendingReply()
             hub_handle.call(pool.ask_room, room)
             may_wait = may_begin or not here
-            if not may_wait or not hub_handle.wait(room, publish.deadline - monotonic()):
+            if not may_wait or not hub_handle.wait(room, publish.deadline - time.monotonic()):
                 hub_handle.call(publish.complete, NotSent(f"no room in time: {pool.why()}"))
                 return result
         if may_begin:
@@ -208,7 +207,7 @@ class Producer(KnownAttributes):
 
         :raises InvalidOption: if the connections run in the event loop's own thread (``own_thread=False``)
         """
-        now = monotonic()
+        now = time.monotonic()
         publish = self._make(topic, body, defer, now, timeout)
         running = self._started()
         running.pool.lone_caller.disturbed()
@@ -232,7 +231,7 @@ class Producer(KnownAttributes):
         :raises: as :meth:`publish`
         """
         for chunk in self._encoder.chunks(bodies, atomic):
-            now = monotonic()
+            now = time.monotonic()
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
             self._send(Publish(self._started().pool, topic, command, deadline, len(chunk)), now)
@@ -284,7 +283,7 @@ class Producer(KnownAttributes):
         running = self._running
         if running is None:  # closed meanwhile by another thread
             raise NotRunning("the Producer is closed")
-        if thread_id() == running.thread:
+        if native.thread_id() == running.thread:
             if not running.may_begin():
                 raise NotSent(
                     "publish() cannot wait in the hub or in a signal handler that interrupts it; "
@@ -314,7 +313,7 @@ class Producer(KnownAttributes):
                 wait = CrossThreadWait(publish)
                 hub_handle.call(running.begin, publish, now)
                 answered = wait.wait(limit) or wait.wait(GRACE)
-                running.pool.lone_caller.ended_at = monotonic()
+                running.pool.lone_caller.ended_at = time.monotonic()
         except BaseException:
             publish.forget()  # now: its thread may have what it waits for before the call
             hub_handle.call(publish.abandon)
@@ -390,7 +389,7 @@ class Producer(KnownAttributes):
         self._pool = None
         hub_thread.forget_background()
         global _starting
-        _starting = _NativeRLock()  # its holder is the parent's
+        _starting = native.RLock()  # its holder is the parent's
         if running is not None:
             at_fork.keep(running)
             self._hooks.abandon()
@@ -432,9 +431,9 @@ _at_exit: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _flush_at_exit() -> None:
-    deadline = monotonic() + _EXIT_TIMEOUT
+    deadline = time.monotonic() + _EXIT_TIMEOUT
     for producer in list(_at_exit):
-        left = deadline - monotonic()
+        left = deadline - time.monotonic()
         if left <= 0:
             break
         with suppress(TimeoutError, NSQError):

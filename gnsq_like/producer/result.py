@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
+import time
 from collections.abc import Callable
-from time import monotonic
 
 from gevent.event import AsyncResult
 
@@ -75,7 +75,7 @@ class PublishResult(AsyncResult):
 
     def _wait_elsewhere(self, timeout: float | None) -> None:
         publish, hub_handle = self._publish, self._hub_handle
-        limit = publish.deadline - monotonic()
+        limit = publish.deadline - time.monotonic()
         if timeout is not None and timeout < limit + GRACE:
             if not hub_handle.wait(publish, timeout):
                 return

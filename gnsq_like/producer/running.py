@@ -9,15 +9,13 @@ import logging
 import os
 from typing import Any
 
-from gevent import monkey
-
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.callers import Callers
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
-from gnsq_like.runtime import at_fork
+from gnsq_like.runtime import at_fork, native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.inner_greenlet import may_wait_here
 
@@ -25,11 +23,8 @@ logger = logging.getLogger(__name__)
 
 _getpid = os.getpid
 
-# The patched one belongs to greenlets.
-_local = monkey.get_original("_thread", "_local")
 
-
-class _Here(_local):  # type: ignore[misc, valid-type]
+class _Here(native.local):
     """The greenlets of each thread that publishes; made at first use."""
 
     callers: Callers | None = None

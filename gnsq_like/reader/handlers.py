@@ -10,7 +10,6 @@ there; each would cost 2 to 5 % of the path.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,6 +23,7 @@ from gnsq_like.reader.batch import Batch, BatchCollector
 from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.message import Message, Source
 from gnsq_like.runtime.callables import check_callable, undone
+from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.raised import log_raised
@@ -80,7 +80,7 @@ class Handlers:
         on_expired: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
         is_starved: Callable[[], bool],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_clock,
     ) -> None:
         self._name = name
         self._max_attempts = options.max_attempts

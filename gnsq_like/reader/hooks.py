@@ -6,8 +6,8 @@ of ``MessageHooks`` is None, and the path of a message has one look at that for 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from time import monotonic
 
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.hook_runner import HookRunner
@@ -66,7 +66,7 @@ class Overdue:
     def _check(self) -> None:
         # One that was touched is no longer overdue, and is added again when it is.
         left = [each for each in self._messages if each.answer is None and each._is_overdue]
-        now = monotonic()
+        now = time.monotonic()
         self._messages = [message for message in left if message.timeout_at > now]
         for message in left:
             if message.timeout_at <= now:

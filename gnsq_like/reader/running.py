@@ -10,7 +10,8 @@ from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.stopping import Stop
-from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock
+from gnsq_like.runtime import native
+from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 
@@ -34,7 +35,7 @@ class Running:
     #: Set when the stop begins.
     stop: Stop | None = None
     #: A native lock: threads that find this one ended may come together.
-    abandoning: Any = field(default_factory=allocate_lock)
+    abandoning: Any = field(default_factory=native.allocate_lock)
 
     def stats(self) -> dict[str, Any]:
         """Its part of ``Reader.stats``. From any thread."""

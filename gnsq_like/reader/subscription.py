@@ -29,7 +29,8 @@ from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.message import Message, make_messages
 from gnsq_like.reader.topic_flow import TopicFlow
-from gnsq_like.runtime.hub_calls import HubHandle, thread_id
+from gnsq_like.runtime import native
+from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.negotiated import Authorized
@@ -290,7 +291,7 @@ class Subscription:
 
     def finish(self, message: Message) -> None:
         """FIN, in one write with all others of this iteration of the hub. Never switches."""
-        if thread_id() != self._thread:
+        if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.finish, message)
             return
         self.finished.append(message)
@@ -324,7 +325,7 @@ class Subscription:
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
-        if thread_id() != self._thread:
+        if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.requeue, message, delay, backoff)
             return
         if not self._take(message):
@@ -343,14 +344,14 @@ class Subscription:
         """Its handler raised ``exc``; only for the hook. Never switches."""
         if self._hooks.failure is None:
             return
-        if thread_id() != self._thread:
+        if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.failed, message, exc)
             return
         self._hooks.failure(message, exc)
 
     def touch(self, message: Message) -> None:
         """TOUCH. Never switches."""
-        if thread_id() != self._thread:
+        if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.touch, message)
             return
         now = time.monotonic()
@@ -365,7 +366,7 @@ class Subscription:
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""
-        if thread_id() != self._thread:
+        if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.drop, message)
             return
         message.answer = "LOST"

@@ -7,9 +7,9 @@ behind those registered so far, so that objects end before those they were made 
 from __future__ import annotations
 
 import atexit
+import time
 import weakref
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ def register(thing: _T, begin: Callable[[_T, float], bool], wait: Callable[[_T, 
 
 
 def _end_all() -> None:
-    deadline = monotonic() + _TIMEOUT + _GRACE
+    deadline = time.monotonic() + _TIMEOUT + _GRACE
     begun = [(thing, wait) for thing, (begin, wait) in list(_registered.items()) if begin(thing, _TIMEOUT)]
     for thing, wait in begun:
-        wait(thing, max(0.0, deadline - monotonic()))
+        wait(thing, max(0.0, deadline - time.monotonic()))

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gnsq_like.runtime.hub_calls import thread_id
+from gnsq_like.runtime import native
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def register(thing: _T, detach: Callable[[_T, bool], object], thread: int | None
 
     :param thread: the thread of its event loop; None for this one
     """
-    _registered[thing] = detach, thread_id() if thread is None else thread
+    _registered[thing] = detach, native.thread_id() if thread is None else thread
 
 
 def keep(thing: object) -> None:
@@ -81,7 +81,7 @@ def _in_child() -> None:
         reinit()
     for thing, (detach, thread) in things:
         try:
-            detach(thing, thread == thread_id())
+            detach(thing, thread == native.thread_id())
         except Exception:
             logger.exception("%r could not be detached from the parent process", thing)
 

@@ -7,9 +7,9 @@ SystemRandom, whose import takes a millisecond or two of each first publish.
 
 from __future__ import annotations
 
-from os import urandom
+import os
 
 
 def draw() -> float:
     """A number from 0 to 1, 1 excluded. From any thread; a forked child draws others than its parent."""
-    return int.from_bytes(urandom(4), "big") / 2**32
+    return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -22,20 +22,12 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.hub import Waiter
 
 from gnsq_like.errors import NotRunning
+from gnsq_like.runtime import native
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import make_timer
 
 logger = logging.getLogger(__name__)
-
-# The patched ones belong to greenlets.
-_local = monkey.get_original("_thread", "_local")
-allocate_lock = monkey.get_original("_thread", "allocate_lock")
-#: The id of the OS thread; the patched threading.get_ident identifies greenlets.
-thread_id = monkey.get_original("_thread", "get_ident")
-#: Blocks the OS thread.
-_block: Callable[[float], Any] = monkey.get_original("time", "sleep")
-
 
 #: Seconds. Without a timer, the hub would raise LoopExit where nothing but a call from another thread can wake it.
 _FOR_EVER = 1e6
@@ -48,7 +40,7 @@ class HubHandle:
     def __init__(self) -> None:
         self.hub: Any = get_hub()
         #: The id of its thread; a later thread may get the same one.
-        self.thread: int = thread_id()
+        self.thread: int = native.thread_id()
         self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
         #: Objects, held weakly, whose ``thread_ended()`` is called when this thread ends; it must not switch.
@@ -68,7 +60,7 @@ class HubHandle:
     @property
     def here(self) -> bool:
         """Whether the caller is in this thread."""
-        return bool(thread_id() == self.thread and self.lives)
+        return bool(native.thread_id() == self.thread and self.lives)
 
     @property
     def lives(self) -> bool:
@@ -200,7 +192,7 @@ class CrossThreadWait:
         self._waiter: Any = None
         self._lock: Any = None
         if self._hub_handle is None:
-            self._lock = allocate_lock()
+            self._lock = native.allocate_lock()
             self._lock.acquire()
             reply.link(self._lock.release)
         else:
@@ -237,7 +229,7 @@ class _Life:
     """Referenced by the locals of one thread only, so it is collected when that ends."""
 
 
-class _Here(_local):  # type: ignore[misc, valid-type]
+class _Here(native.local):
     """The state of each thread."""
 
     hub_handle: HubHandle | None = None
@@ -274,6 +266,6 @@ def forget_here() -> None:
 def sleep(seconds: float) -> None:
     """Sleep; other greenlets of this thread run meanwhile, if it has a hub. May switch, or block."""
     if get_hub_if_exists() is None and not monkey.is_module_patched("time"):
-        _block(seconds)
+        native.sleep(seconds)
     else:
         gevent.sleep(seconds)

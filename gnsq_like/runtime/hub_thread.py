@@ -15,14 +15,12 @@ from typing import Any
 from gevent import monkey
 
 from gnsq_like.errors import NotRunning
-from gnsq_like.runtime import at_fork
-from gnsq_like.runtime.hub_calls import HubHandle, allocate_lock, forget_here, handle_here
+from gnsq_like.runtime import at_fork, native
+from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
 from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
-
-_start_new_thread = monkey.get_original("_thread", "start_new_thread")
 
 #: Functions that are called in such a thread before its hub is destroyed. ``thread_pool`` has one: imported here, it
 #: would take 5 ms of each process's first publish, which needs none of it.
@@ -53,12 +51,12 @@ class HubThread:
         :raises OSError: if there are not enough file descriptors for its hub
         """
         if self.hub_handle is None:
-            self._end, self._running = PendingReply(), allocate_lock()
+            self._end, self._running = PendingReply(), native.allocate_lock()
             self._failure = None
-            started = allocate_lock()
+            started = native.allocate_lock()
             started.acquire()
             if monkey.is_module_patched("threading"):
-                _start_new_thread(self._live, (started,))
+                native.start_new_thread(self._live, (started,))
             else:
                 # Started by threading, which otherwise registers a dummy thread object and never removes it.
                 threading.Thread(target=self._live, args=(started,), name=self._name, daemon=True).start()
@@ -132,7 +130,7 @@ class HubThread:
 
 _background = HubThread("gnsq_like")
 #: Held while the background thread starts.
-_starting: Any = allocate_lock()
+_starting: Any = native.allocate_lock()
 #: Whether the interpreter is exiting.
 _exiting = False
 
@@ -161,6 +159,6 @@ def end_background(timeout: float) -> None:
 def forget_background() -> None:
     """In a forked child: drop the thread and the lock, which may be held by a thread of the parent."""
     global _starting
-    _starting = allocate_lock()
+    _starting = native.allocate_lock()
     _background.forget()
     forget_here()

@@ -13,15 +13,16 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import time
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar
 
 import gevent
 from gevent import monkey, threadpool
 from gevent._hub_local import get_hub_if_exists
 
+from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_thread import before_hubs_end
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _BLOCKING_IDLE = 1.7
 _LOOK = 0.01
 
 #: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
-_blocking: Any = monkey.get_original("_thread", "_local")()
+_blocking: Any = native.local()
 
 
 class _Raised:
@@ -133,8 +134,8 @@ class ThreadPool:
         :returns: the number of threads still running then
         """
         end = gevent.spawn(self._pool.kill)
-        deadline = monotonic() + timeout
-        while not end.dead and (left := deadline - monotonic()) > 0:
+        deadline = time.monotonic() + timeout
+        while not end.dead and (left := deadline - time.monotonic()) > 0:
             if not calls and self._pool.size <= len(self._running):
                 break
             end.join(min(left, _LOOK))

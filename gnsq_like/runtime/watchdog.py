@@ -15,10 +15,10 @@ import time
 import traceback
 from typing import Any
 
-from gevent import get_hub, monkey
+from gevent import get_hub
 from gevent.hub import Hub
 
-from gnsq_like.runtime.hub_calls import thread_id
+from gnsq_like.runtime import native
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,6 @@ logger = logging.getLogger(__name__)
 LIMIT = 1.0
 #: Checks in that time.
 _CHECKS = 4
-
-# Patched threads would be greenlets of the hub that is blocked.
-_start_new_thread = monkey.get_original("_thread", "start_new_thread")
-_allocate_lock = monkey.get_original("_thread", "allocate_lock")
 
 
 class Watchdog:
@@ -53,14 +49,14 @@ class Watchdog:
 
     def start(self) -> None:
         """Start watching. Never switches. Next: :meth:`stop`."""
-        self._thread = thread_id()
+        self._thread = native.thread_id()
         self._seen()
         self._timer = get_hub().loop.timer(self._interval, self._interval, ref=False)
         self._timer.start(self._seen)
-        self._ended = _allocate_lock()
+        self._ended = native.allocate_lock()
         self._ended.acquire()
         try:
-            _start_new_thread(self._watch, (self._ended,))
+            native.start_new_thread(self._watch, (self._ended,))
         except RuntimeError as exc:  # out of threads, which is no reason not to consume
             logger.warning("%s: a blocked hub will not be reported: %s", self._name, exc)
 

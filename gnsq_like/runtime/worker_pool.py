@@ -18,9 +18,9 @@ Rules for editors: code that leaves items in the queue schedules the pump (``_pu
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import gevent
@@ -117,7 +117,7 @@ class WorkerPool(Generic[_T]):
         self._pump_due = False
         if not self._queue or self._stopped or self.busy >= self.concurrency:
             return
-        if monotonic() - self._polled_at > SLICE:
+        if time.monotonic() - self._polled_at > SLICE:
             self._pump_due = True
             timer = self._loop.timer(0)
             timer.start(self._after_poll, timer)
@@ -130,7 +130,7 @@ class WorkerPool(Generic[_T]):
 
     def _after_poll(self, timer: Any) -> None:
         timer.close()
-        self._polled_at = monotonic()
+        self._polled_at = time.monotonic()
         self._pump()
 
     # -- in a worker --------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class WorkerPool(Generic[_T]):
                 if not self._pump_due:
                     self._pump_soon()
                 handle(item)
-                if monotonic() - self._polled_at > SLICE:
+                if time.monotonic() - self._polled_at > SLICE:
                     break
         except Exception:
             logger.exception("%r raised, which it must not", handle)

@@ -24,6 +24,7 @@ import gevent
 from gevent import monkey
 
 from gnsq_like.errors import NSQError
+from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import sleep
 
 #: Seconds for a daemon to say where it listens; it takes less than one on an idle machine, and more than 20 where the
@@ -40,8 +41,6 @@ _LOG_PREFIX = re.compile(r"^\[\w+\] \S+ \S+ ")
 
 #: Where `python -m gnsq_like` finds the package that is running here.
 _HOME = Path(__file__).resolve().parents[2]
-
-_start_new_thread = monkey.get_original("_thread", "start_new_thread")
 
 
 class DaemonFailed(NSQError):
@@ -145,7 +144,7 @@ class DaemonProcess:
         if monkey.is_module_patched("subprocess"):
             gevent.spawn(self._follow, self._process)  # its pipes are read in the hub
         else:
-            _start_new_thread(self._follow, (self._process,))
+            native.start_new_thread(self._follow, (self._process,))
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         """Read stderr to its end; in a native thread or a greenlet."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import monotonic, time
 
 
 class Clock:
@@ -22,8 +22,8 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._began = monotonic()
-        self._began_wall = time()
+        self._began = time.monotonic()
+        self._began_wall = time.time()
         #: Seconds added by :meth:`advance`.
         self.advanced: float = 0.0
         self._listeners: list[Callable[[], object]] = []

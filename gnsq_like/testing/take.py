@@ -6,9 +6,9 @@ stays in the channel.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from uuid import uuid4
 
 from gnsq_like.connection.connection import Connection
@@ -91,7 +91,7 @@ def take(
     :param finish: False requeues them at the end; they are also requeued if fewer than ``count`` arrived in time
     :param timeout: seconds
     """
-    deadline = monotonic() + timeout
+    deadline = time.monotonic() + timeout
     client_id = f"testing-{uuid4().hex}"
     taken: list[RawMessage] = []
     with kit_hub() as hub:
@@ -99,7 +99,7 @@ def take(
         try:
             hub.run(consumer.subscribe, topic, channel)
             is_complete = False
-            while not is_complete and monotonic() < deadline:
+            while not is_complete and time.monotonic() < deadline:
                 rdy = hub.run(consumer.ask_for, None if count is None else count - len(taken))
                 is_complete = _wait(consumer, rdy, count is None, lambda: look(client_id), deadline)
                 is_complete = is_complete and (count is None or len(taken) + len(consumer.held) == count)
@@ -107,7 +107,7 @@ def take(
                     taken += hub.run(consumer.answer, True)
             hub.run(consumer.end_subscription)
             taken += hub.run(consumer.answer, finish and is_complete)
-            while look(client_id)[1] and monotonic() < deadline + timeout:
+            while look(client_id)[1] and time.monotonic() < deadline + timeout:
                 sleep(INTERVAL)
         finally:
             hub.run(consumer.close)
@@ -131,6 +131,6 @@ def _wait(
                 return True
         if held == rdy:
             return not until_nothing_waits
-        if monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             return False
         sleep(INTERVAL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import monotonic
 from typing import TypeVar
 
 from gnsq_like.runtime.hub_calls import sleep
@@ -23,9 +23,9 @@ def wait_until(condition: Callable[[], T], timeout: float = TIMEOUT, what: str |
     :param what: the thing waited for, for the error; or a function that returns it
     :raises AssertionError: when it is not true in time
     """
-    deadline = monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while not (value := condition()):
-        if monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout:g} s: {(what() if callable(what) else what) or condition}")
         sleep(INTERVAL)
     return value

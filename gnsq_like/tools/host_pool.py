@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.runtime.draws import draw
 
 Mode = Literal["round-robin", "hostpool", "epsilon-greedy"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -44,9 +44,7 @@ class HostPool:
     :raises InvalidOption: for an unknown mode
     """
 
-    def __init__(
-        self, addresses: Sequence[str], mode: str = "hostpool", draw: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, addresses: Sequence[str], mode: str = "hostpool", draw: Callable[[], float] = draw) -> None:
         if mode not in MODES:
             raise InvalidOption("mode", mode, f"it must be one of {', '.join(MODES)}")
         self._hosts = [_Host(address) for address in dict.fromkeys(addresses)]

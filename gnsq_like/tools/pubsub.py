@@ -33,6 +33,7 @@ from gevent.socket import wait_read
 from gnsq_like import Message, Producer
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError, PublishError, PublishRefused, UsageError
+from gnsq_like.runtime.clock import monotonic
 from gnsq_like.tools.consuming import Consumption, give_back
 from gnsq_like.tools.sources import Source
 from gnsq_like.wire.names import is_valid_name
@@ -65,7 +66,7 @@ class _Client:
     topic: str
     channel: str
     address: str
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=monotonic)
     sent: int = 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from gevent.event import Event
 from gnsq_like import Message
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
+from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.tools.consuming import Consumption
 from gnsq_like.tools.host_pool import MODES, HostPool
@@ -92,7 +92,7 @@ def post_topic(
     mode: str = "hostpool",
     sample: float = 1.0,
     status_every: int = 250,
-    draw: Callable[[], float] = random.random,
+    draw: Callable[[], float] = draw,
 ) -> int:
     """Send the messages of a topic to HTTP servers until ``stop`` is set. May switch.
 

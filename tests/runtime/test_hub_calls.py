@@ -9,8 +9,9 @@ from typing import Any
 import gevent
 import pytest
 
-from gnsq_like.runtime.hub_calls import HubHandle, call_here, forget_here, handle_here, handle_if_hub, thread_id
+from gnsq_like.runtime.hub_calls import HubHandle, call_here, forget_here, handle_here, handle_if_hub
 from gnsq_like.runtime.hub_thread import HubThread
+from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.pending_reply import PendingReply
 from tests.support.daemons import wait_for
 

@@ -11,8 +11,8 @@ import gevent
 import pytest
 
 from gnsq_like.errors import NotRunning
-from gnsq_like.runtime.hub_calls import thread_id
 from gnsq_like.runtime.hub_thread import HubThread
+from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.thread_pool import _blocking, call_blocking
 from tests.support.daemons import wait_for
 from tests.support.processes import no_descriptors

@@ -7,9 +7,9 @@ the caller then calls :meth:`Broker.work`, sends what it returns, and calls it a
 
 from __future__ import annotations
 
-import random as random_module
 from collections.abc import Callable
 
+from gnsq_like.runtime.draws import draw
 from gnsq_like.server.broker.channel import Channel, Consumer, Delivery
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
@@ -46,7 +46,7 @@ class Broker:
         options: NsqdOptions | None = None,
         on_work: Callable[[], None] = lambda: None,
         on_change: OnChange = _ignore_change,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] = draw,
         make_queue: QueueMaker | None = None,
     ) -> None:
         self.options: NsqdOptions = options or NsqdOptions()

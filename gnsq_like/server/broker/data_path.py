@@ -13,8 +13,8 @@ import fcntl
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterable
-from time import monotonic
 
 import gevent
 from gevent.event import Event
@@ -168,7 +168,7 @@ class DataPath:
     def _note_metadata_failed(self, exc: OSError) -> None:
         log.error("failed to persist metadata - %s", exc)
         if self._metadata_due is None:
-            self._metadata_due = monotonic() + self._options.sync_timeout
+            self._metadata_due = time.monotonic() + self._options.sync_timeout
             self._wake.set()
 
     # -- queues --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class DataPath:
             self._unsynced[disk] = 0.0
             self._wake.set()
         elif disk not in self._unsynced:
-            self._unsynced[disk] = monotonic() + self._options.sync_timeout
+            self._unsynced[disk] = time.monotonic() + self._options.sync_timeout
             self._wake.set()
 
     def _sync(self) -> None:
@@ -211,7 +211,7 @@ class DataPath:
         while not self._closing:
             self._wake.wait(self._pause())
             self._wake.clear()
-            now = monotonic()
+            now = time.monotonic()
             if self._metadata_due is not None and self._metadata_due <= now and not self._closing:
                 self._metadata_due = None
                 self._store_metadata(threads)
@@ -226,7 +226,7 @@ class DataPath:
 
     def _pause(self) -> float | None:
         """Seconds until something is due; None if nothing is."""
-        now = monotonic()
+        now = time.monotonic()
         dues = list(self._unsynced.values())
         if self._metadata_due is not None:
             dues.append(self._metadata_due)

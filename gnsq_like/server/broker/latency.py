@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from time import time_ns
 from typing import Any
 
 from gnsq_like.quantiles import Buckets
+from gnsq_like.runtime.clock import wall_clock_ns
 
 #: Of nanoseconds; each bucket is 1 % wider than the one before.
 _BUCKETS = Buckets(growth=1.01, least=1)
@@ -25,7 +25,7 @@ class Latencies:
     :param clock: nanoseconds since the epoch, as messages' timestamps are
     """
 
-    def __init__(self, window_time: float, clock: Callable[[], int] = time_ns) -> None:
+    def __init__(self, window_time: float, clock: Callable[[], int] = wall_clock_ns) -> None:
         self._half = max(1, round(window_time * 1e9 / 2))
         self._clock = clock
         self._newer: Counter[int] = Counter()

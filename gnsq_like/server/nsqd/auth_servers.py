@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random as random_module
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
 from gnsq_like.http.client import HTTPClient
+from gnsq_like.runtime.draws import draw
 from gnsq_like.server.nsqd.authorizations import Access, read_access
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.gojson import read_object
@@ -61,9 +61,7 @@ class AuthServers:
     :param random: a number from 0 to below 1
     """
 
-    def __init__(
-        self, options: NsqdOptions, tls_context: ssl.SSLContext, random: Callable[[], float] = random_module.random
-    ) -> None:
+    def __init__(self, options: NsqdOptions, tls_context: ssl.SSLContext, random: Callable[[], float] = draw) -> None:
         self._options = options
         self._addresses = options.auth_http_addresses
         self._tls_context = tls_context

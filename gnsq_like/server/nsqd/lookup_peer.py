@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import struct
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from time import monotonic
 from typing import Any
 
 import gevent
@@ -105,7 +105,7 @@ class LookupPeer:
     def _follow(self, sock: socket.socket) -> None:
         """Send changes and pings; ends with an error."""
         assert self._commands is not None
-        ping_at = monotonic() + PING_INTERVAL
+        ping_at = time.monotonic() + PING_INTERVAL
         while True:
             try:
                 command = self._commands.get(timeout=_CHECK_INTERVAL)
@@ -113,7 +113,7 @@ class LookupPeer:
                 # No response is expected, so the socket is readable only if the connection ended.
                 if select([sock], [], [], 0)[0]:
                     raise ConnectionError("the connection was closed") from None
-                if monotonic() < ping_at:
+                if time.monotonic() < ping_at:
                     continue
                 ping_at += PING_INTERVAL
                 command = PING

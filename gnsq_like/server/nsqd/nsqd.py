@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import logging
 import socket as plain_socket
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from time import monotonic, time
 from typing import Any
 
 import gevent
 from gevent import socket
 
 from gnsq_like.addresses import parse_address
+from gnsq_like.runtime.clock import monotonic
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel, Consumer
@@ -122,7 +123,7 @@ class Nsqd(Daemon):
     def _prepare(self) -> None:
         make_queue = self._data_path.make_queue if self._data_path else None
         self.broker = Broker(self.options, self._note_work, self._on_change, make_queue=make_queue)
-        self.start_time = int(time())
+        self.start_time = int(time.time())
         if self._data_path is not None:
             self._restore(self._entries)
             self._data_path.start(self.broker.topics.values)

@@ -5,8 +5,8 @@ A portion is accepted as a whole or not at all. If a later one is refused, those
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import time_ns
 
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.topic import Topic
@@ -32,12 +32,12 @@ def publish(
     :raises DiskError: if they must go to disk and cannot, or the topic was deleted meanwhile
     """
     if len(bodies) <= PORTION:
-        topic.publish(bodies, defer, clock(), time_ns())
+        topic.publish(bodies, defer, clock(), time.time_ns())
         return
-    topic.publish(bodies[:PORTION], defer, clock(), time_ns())
+    topic.publish(bodies[:PORTION], defer, clock(), time.time_ns())
     for start in range(PORTION, len(bodies), PORTION):
         bodies[start - PORTION : start] = [b""] * PORTION  # freeing a million at the end would take long, too
         pause()
         if broker.topics.get(topic.name) is not topic:
             raise DiskError("exiting")  # as in NSQ's nsqd
-        topic.publish(bodies[start : start + PORTION], defer, clock(), time_ns())
+        topic.publish(bodies[start : start + PORTION], defer, clock(), time.time_ns())

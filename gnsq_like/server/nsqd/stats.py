@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from time import time
 from typing import Any, Protocol
 
 from gnsq_like.durations import format_duration
@@ -177,7 +177,7 @@ def as_text(figures: dict[str, Any], started: float) -> str:
 
     :param started: when the daemon started, by the wall clock
     """
-    now = time()
+    now = time.time()
     lines = [
         f"nsqd v{VERSION} (built w/python{sys.version_info.major}.{sys.version_info.minor})",
         f"start_time {datetime.fromtimestamp(started, UTC):%Y-%m-%dT%H:%M:%SZ}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable
-from time import monotonic, time
 
 from gevent import socket
 
@@ -52,7 +52,7 @@ class NsqdClient(Connection):
         super().__init__(sock, address, log)
         self.broker = broker
         self.clock = clock
-        self.connected_at = int(time())
+        self.connected_at = int(time.time())
         self._ip = address.rpartition(":")[0].strip("[]")
         self._tls_context = tls_context
         self._auth_servers = auth_servers
@@ -149,13 +149,13 @@ class NsqdClient(Connection):
         """Start the time within which the next command must come; any command counts."""
         interval = self.settings.heartbeat_interval
         if interval:
-            self._deadline = monotonic() + 2 * interval
+            self._deadline = time.monotonic() + 2 * interval
             if not self._deadline_timer.is_set:
                 self._deadline_timer.set(2 * interval)
 
     def _check_deadline(self) -> None:
         # The timer is not set anew with every command, so there may have been some since.
-        left = self._deadline - monotonic()
+        left = self._deadline - time.monotonic()
         if left > 0:
             self._deadline_timer.set(left)
         elif self.output.held_up:

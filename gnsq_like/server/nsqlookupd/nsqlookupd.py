@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import socket as plain_socket
 from collections.abc import Callable
-from time import time
 from typing import Any
 
 from gevent import socket
 
+from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.server.nsqlookupd.http import routes
 from gnsq_like.server.nsqlookupd.registry import Registry
 from gnsq_like.server.nsqlookupd.tcp import LookupdClient
@@ -33,7 +33,7 @@ class Nsqlookupd(Daemon):
     """
 
     def __init__(
-        self, options: NsqlookupdOptions | None = None, *, clock: Callable[[], float] = time, **changes: Any
+        self, options: NsqlookupdOptions | None = None, *, clock: Callable[[], float] = wall_clock, **changes: Any
     ) -> None:
         self.options: NsqlookupdOptions = options or NsqlookupdOptions(**changes)
         self.clock = clock

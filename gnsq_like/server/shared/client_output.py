@@ -15,8 +15,8 @@ greenlet, which exists only then, writes it; meanwhile ``held_up`` is true and n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import monotonic
 
 import gevent
 from gevent import socket
@@ -69,7 +69,7 @@ class Output:
         """Restart the ticker: it ticks every ``period`` seconds from now; 0 for never."""
         self._timer.cancel()
         self._period = period
-        self._ticker_start = monotonic()
+        self._ticker_start = time.monotonic()
         self._ticks_used = 0
 
     def add(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ class Output:
         """Flush at the ticker's next tick, or now if it has ticked since a tick was last used."""
         if not self._period or self._timer.is_set:
             return
-        elapsed = monotonic() - self._ticker_start
+        elapsed = time.monotonic() - self._ticker_start
         ticks = int(elapsed / self._period)
         if ticks > self._ticks_used:
             self._ticks_used = ticks
@@ -119,7 +119,7 @@ class Output:
 
     def _tick(self) -> None:
         # The timer may fire a little early by this clock; its tick counts as used all the same.
-        self._ticks_used = max(self._ticks_used + 1, int((monotonic() - self._ticker_start) / self._period))
+        self._ticks_used = max(self._ticks_used + 1, int((time.monotonic() - self._ticker_start) / self._period))
         self.flush()
 
     @property

@@ -8,8 +8,8 @@ more bytes; so all commands of one read are executed together, unless they take 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from time import monotonic
 
 import gevent
 from gevent import socket
@@ -201,7 +201,7 @@ class Connection:
             if deadline is None:
                 hub.wait(self._readable)
             else:
-                socket.wait_read(self._sock.fileno(), max(0.0, deadline - monotonic()), TimeoutError())
+                socket.wait_read(self._sock.fileno(), max(0.0, deadline - time.monotonic()), TimeoutError())
             try:
                 data = self._sock.recv(_READ_BYTES)
             except BlockingIOError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from time import monotonic
+import time
 
 from gnsq_like.errors import TLSError
 from gnsq_like.server.shared.connection import Connection
@@ -24,7 +24,7 @@ def shake_hands(connection: Connection, context: ssl.SSLContext) -> Tls:
 
     :raises HandshakeFailed: TLS's alert, if there is one, has been written then
     """
-    deadline = monotonic() + HANDSHAKE_TIMEOUT
+    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
     tls = Tls(context, server_side=True)
     try:
         received = connection.receive_wire(deadline)

@@ -6,7 +6,7 @@ Whatever works for a client calls :meth:`Turn.share` now and then; a call costs 
 
 from __future__ import annotations
 
-from time import monotonic
+import time
 
 from gnsq_like.transport.tcp import give_way
 
@@ -24,12 +24,12 @@ class Turn:
 
     def begin(self) -> None:
         """Begin a new turn: the greenlet has just waited."""
-        self._ends = monotonic() + TURN_TIME
+        self._ends = time.monotonic() + TURN_TIME
 
     @property
     def is_over(self) -> bool:
         """Whether others should have their turn."""
-        return monotonic() >= self._ends
+        return time.monotonic() >= self._ends
 
     def share(self) -> None:
         """Let others have their turn if this one is over. May switch."""

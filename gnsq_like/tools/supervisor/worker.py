@@ -23,6 +23,7 @@ from gevent import get_hub, monkey
 from gevent.event import Event
 
 from gnsq_like.errors import NSQError
+from gnsq_like.runtime import native
 from gnsq_like.tools.supervisor import changed_files
 from gnsq_like.tools.supervisor.log_format import configure, make_formatter
 from gnsq_like.tools.supervisor.pipes import LineReader, LineWriter
@@ -44,10 +45,6 @@ _STDERR = 2
 #: Seconds for the hub to show stacks, which do not change meanwhile there; then the native thread does it.
 _PATIENCE = 1.0
 _LOOK = 0.01
-
-# Patched threads would be greenlets of the hub that may be blocked.
-_start_new_thread = monkey.get_original("_thread", "start_new_thread")
-_sleep = monkey.get_original("time", "sleep")
 
 
 def main(task: dict[str, Any]) -> int:
@@ -83,7 +80,7 @@ class Worker:
         if self._plan.log_level or self._plan.log_json:
             configure(self._formatter, self._plan.log_level or "info")
         self._wakeup.start(self._take_commands)
-        _start_new_thread(self._listen, ())
+        native.start_new_thread(self._listen, ())
         self._name_metrics()
         try:
             self._load()
@@ -209,7 +206,7 @@ class Worker:
         if self._group is None:
             os._exit(1)
         self._pass_on({"is": "stop", "timeout": self._plan.stop_timeout})
-        _sleep(self._plan.stop_timeout + GRACE)
+        native.sleep(self._plan.stop_timeout + GRACE)
         os._exit(1)
 
     def _pass_on(self, command: dict[str, Any]) -> None:
@@ -220,7 +217,7 @@ class Worker:
         """Whether the hub takes a command; if it is blocked, the command is taken back."""
         deadline = time.monotonic() + _PATIENCE
         while command in self._commands and time.monotonic() < deadline:
-            _sleep(_LOOK)
+            native.sleep(_LOOK)
         try:
             self._commands.remove(command)
         except ValueError:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gnsq_like.durable_file import sync_directory
+from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.tools.to_file.members import Compressor, new_member
 from gnsq_like.tools.to_file.notes import OpenFiles
 from gnsq_like.tools.to_file.outputs import Output
@@ -33,7 +33,7 @@ class LogFile:
     :param clock: seconds since the epoch
     """
 
-    def __init__(self, plan: FilePlan, topic: str, output: Output, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, plan: FilePlan, topic: str, output: Output, clock: Callable[[], float] = wall_clock) -> None:
         self._plan = plan
         self._topic = topic
         self._output = output
