@@ -1,7 +1,8 @@
 """Topics over HTTP, for programs that speak nothing else, as NSQ's nsq_pubsub did: ``gnsq-like pubsub``.
 
 - ``GET /sub?topic=T&channel=C``: the messages as they come, a line each; with ``Accept: text/event-stream`` or
-  ``format=sse`` as server-sent events. Each request is a consumer of its own, until its client goes away
+  ``format=sse`` as server-sent events, of type ``base64`` if they are not text. Each request is a consumer of its
+  own, until its client goes away
 - ``POST /pub?topic=T``: publishes the body; ``defer=`` milliseconds
 - ``GET /stats``: who is connected, as text, or with ``format=json`` as JSON
 - ``GET /ping``: OK
@@ -13,6 +14,7 @@ machine, which may have been made to point here.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -283,10 +285,21 @@ def _line(message: Message) -> bytes:
 
 
 def _event(message: Message) -> bytes:
-    """A server-sent event: id, and the body, line by line, as UTF-8."""
-    lines = re.split(r"\r\n|\r|\n", message.body.decode(errors="replace"))
-    fields = [f"id: {message.id}", *(f"data: {line}" for line in lines), "", ""]
-    return "\n".join(fields).encode()
+    """A server-sent event: id, and the body, line by line, as UTF-8.
+
+    A client joins lines by "\\n", and decodes them. A body that would not come out as it went in is sent in base64, as
+    an event of that type.
+    """
+    try:
+        text = message.body.decode()
+    except UnicodeDecodeError:
+        text = "\r"
+    fields = [f"id: {message.id}"]
+    if "\r" in text:
+        fields += ["event: base64", f"data: {base64.b64encode(message.body).decode()}"]
+    else:
+        fields += [f"data: {line}" for line in text.split("\n")]
+    return "\n".join([*fields, "", ""]).encode()
 
 
 def _heartbeat(to_bytes: Callable[[Message], bytes]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,9 @@ from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
 from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.tools.consuming import Consumption
-from gnsq_like.tools.host_pool import MODES, HostPool
+from gnsq_like.tools.forwarding import Forwarding
+from gnsq_like.tools.host_pool import MODES
 from gnsq_like.tools.sources import Source
-from gnsq_like.tools.status import Statuses
 
 if TYPE_CHECKING:
     import urllib3
@@ -96,7 +95,8 @@ def post_topic(
 ) -> int:
     """Send the messages of a topic to HTTP servers until ``stop`` is set. May switch.
 
-    A message is finished when a server has accepted it, and requeued with backoff if not.
+    A message is finished when a server has accepted it, and requeued with backoff if not. If the one that is its turn
+    cannot be connected to, the others are tried.
 
     :param concurrency: requests at once
     :param mode: which URL a message goes to, see :mod:`gnsq_like.tools.host_pool`; "all" for every one
@@ -108,12 +108,23 @@ def post_topic(
     """
     if not 0 <= sample <= 1:
         raise InvalidOption("sample", sample, "it must be from 0 to 1")
-    sender = _Sender(requests, concurrency, mode, status_every)
+    forwarding = Forwarding(
+        requests.urls,
+        "round-robin" if mode == "all" else mode,
+        stop=stop,
+        is_unsent=_is_unsent,
+        status_every=status_every,
+        shown=_shown,
+    )
+    sender = _Sender(requests, concurrency)
 
     def handle(message: Message) -> None:
         if sample < 1 and draw() >= sample:
             return
-        sender.send(message.body)
+        if mode == "all":
+            forwarding.to_all(lambda url: sender.send(url, message.body))
+        else:
+            forwarding.to_one(message, lambda url: sender.send(url, message.body))
 
     consumption = Consumption(source, stop)
     try:
@@ -122,43 +133,24 @@ def post_topic(
     finally:
         consumption.end()
         sender.close()
-    return sender.statuses.count
+    return forwarding.count
 
 
 class _Sender:
-    """Makes requests in native threads, and keeps account of the servers in the hub."""
+    """Makes requests in native threads."""
 
-    def __init__(self, requests: Requests, concurrency: int, mode: str, status_every: int) -> None:
+    def __init__(self, requests: Requests, concurrency: int) -> None:
         self._requests = requests
-        self._goes_to_all = mode == "all"
-        self._pool = HostPool(requests.urls, "round-robin" if self._goes_to_all else mode)
-        self._names = {url: _shown(url) for url in requests.urls}
-        self.statuses = Statuses(status_every, list(self._names.values()))
         self._http = _make_pools(requests, concurrency)
         self._threads = ThreadPool(concurrency)
 
-    def send(self, body: bytes) -> None:
+    def send(self, url: str, body: bytes) -> None:
         """May switch.
 
         :raises HTTPRequestFailed: no response
         :raises HTTPStatusError: the server did not accept it
         """
-        if self._goes_to_all:
-            for url in self._requests.urls:
-                self._send_to(url, body)
-        else:
-            self._send_to(self._pool.get(time.monotonic()), body)
-
-    def _send_to(self, url: str, body: bytes) -> None:
-        began = time.monotonic()
-        try:
-            self._threads.call(self._request, (url, body))
-        except Exception:
-            self._pool.failed(url, time.monotonic())
-            raise
-        seconds = time.monotonic() - began
-        self._pool.succeeded(url, seconds)
-        self.statuses.add(self._names[url], seconds)
+        self._threads.call(self._request, (url, body))
 
     def _request(self, job: tuple[str, bytes]) -> None:
         """One request; blocks."""
@@ -181,9 +173,9 @@ class _Sender:
                     break
             response.close()
         except urllib3.exceptions.HTTPError as exc:
-            raise HTTPRequestFailed(self._names[url], _reason(exc)) from exc
+            raise HTTPRequestFailed(_shown(url), _reason(exc)) from exc
         if not requests.is_success(response.status):
-            raise HTTPStatusError(self._names[url], response.status, response.reason or "")
+            raise HTTPStatusError(_shown(url), response.status, response.reason or "")
 
     def close(self) -> None:
         """May switch."""
@@ -238,9 +230,21 @@ def _shown(url: str) -> str:
     return f"{scheme}{separator}***@{after}" if at and "/" not in before[len(scheme) + 3 :] else url
 
 
-def _reason(error: Any) -> str:
-    """An error of urllib3 without its pools and retries."""
+def _cause(error: Any) -> Any:
+    """An error of urllib3 without its retries."""
     while isinstance(getattr(error, "reason", None), Exception):
         error = error.reason
-    text = str(error)
+    return error
+
+
+def _is_unsent(error: Exception) -> bool:
+    """Whether there was no connection for a request."""
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+    return isinstance(_cause(error.__cause__), ConnectTimeoutError | NewConnectionError)
+
+
+def _reason(error: Any) -> str:
+    """An error of urllib3 without its pools and retries."""
+    text = str(_cause(error))
     return text.rpartition(": ")[2] if text.startswith("<") or "object at 0x" in text else text

@@ -1,5 +1,6 @@
 """``gnsq-like pubsub`` as a process, spoken to by plain sockets and requests."""
 
+import base64
 import http.client
 import json
 import re
@@ -102,6 +103,18 @@ def test_server_sent_events(path: str, accept: str) -> None:
                 assert re.fullmatch(r"id: [0-9a-f]{16}", event[0])
                 assert event[1:] == ["data: ä", "data: b"]
                 assert next_event(response) == [": heartbeat"]
+            assert tool.end() == 0
+
+
+@pytest.mark.parametrize("body", [b"\xff\x00", b"a\r\nb", b"a\rb"])
+def test_a_body_that_a_server_sent_event_would_change_comes_in_base64(body: bytes) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "t", [body], "c")
+        with serving(nsqd) as (tool, address):
+            with stream(address, f"{SUB}&format=sse") as response:
+                _, kind, data = next_event(response)
+                assert kind == "event: base64"
+                assert base64.b64decode(data.removeprefix("data: ")) == body
             assert tool.end() == 0
 
 

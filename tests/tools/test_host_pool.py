@@ -25,16 +25,23 @@ def test_one_after_the_other(mode: str) -> None:
     assert used(HostPool(HOSTS, mode), 300) == {"a": 100, "b": 100, "c": 100}
 
 
+def failing(pool: HostPool, address: str, now: float = 0.0) -> None:
+    """A request to this host fails; those before it do not."""
+    while (host := pool.get(now)) != address:
+        pool.succeeded(host, 0.1)
+    pool.failed(address, now)
+
+
 def test_round_robin_does_not_care_for_failures() -> None:
     pool = HostPool(HOSTS, "round-robin")
-    pool.failed("a", 0.0)
+    failing(pool, "a")
     assert used(pool, 3)["a"] == 1
 
 
 def test_a_host_that_failed_rests_and_longer_each_time() -> None:
     pool = HostPool(HOSTS)
     now, rest = 0.0, FIRST_REST
-    pool.failed("b", now)
+    failing(pool, "b", now)
     for _ in range(10):
         assert "b" not in used(pool, 100, now + rest - 1)
         now += rest
@@ -47,14 +54,14 @@ def test_a_host_that_failed_rests_and_longer_each_time() -> None:
     assert pool.get(now) == "b"
     pool.succeeded("b", 0.1)
     assert used(pool, 300, now)["b"] == 100
-    pool.failed("b", now)
+    failing(pool, "b", now)
     assert pool.get(now + FIRST_REST) == "b"
 
 
 def test_if_all_rest_all_are_tried() -> None:
     pool = HostPool(HOSTS)
     for host in HOSTS:
-        pool.failed(host, 0.0)
+        failing(pool, host)
     assert set(used(pool, 3, 1.0)) == set(HOSTS)
 
 
@@ -70,6 +77,21 @@ def test_epsilon_greedy_prefers_the_fastest_and_tries_the_others() -> None:
     assert found["b"] > 800
     assert min(found.values()) > 10
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("mode", ["hostpool", "epsilon-greedy"])
+def test_a_host_that_does_not_answer_gets_its_share_of_the_requests_in_progress(mode: str) -> None:
+    pool = HostPool(["silent", "a"], mode, lambda: 0.5)
+    pending = [pool.get(0.0) for _ in range(10)]
+    assert Counter(pending) == {"silent": 5, "a": 5}
+    for _ in range(100):
+        pending.remove("a")
+        pool.succeeded("a", 0.1)
+        pending.append(pool.get(0.0))
+    assert Counter(pending) == {"silent": 5, "a": 5}
+    pool.abandoned("silent")
+    pool.succeeded("silent", 0.1)
+    assert [pool.get(0.0) for _ in range(2)] == ["silent", "silent"]
 
 
 def test_an_unknown_mode() -> None:

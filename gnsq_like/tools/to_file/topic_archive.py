@@ -25,6 +25,9 @@ from gnsq_like.tools.to_file.log_file import LogFile
 _SYNC_SHARE = 0.5
 #: The part of a message's time that it may wait for a sync.
 _WAITING_SHARE = 0.5
+#: Seconds between two looks whether nsqd delivers no more, while messages wait: no event tells. [The next plan of the
+#: Reader may do it, or a new connection that takes a part of the share.]
+_LOOK = 0.25
 
 
 class TopicArchive:
@@ -58,7 +61,7 @@ class TopicArchive:
         self._over = False
         #: When the next sync is due at the latest (monotonic).
         self._due = time.monotonic() + interval
-        self._reader = consumption.add(topic, channel, self._take)
+        self.reader = consumption.add(topic, channel, self._take)
         self._greenlet = gevent.spawn(self._run)
 
     def _take(self, message: Message) -> None:
@@ -96,7 +99,8 @@ class TopicArchive:
 
     def _run(self) -> None:
         while not self._failed and not self._over:
-            self._woken.wait(max(0.0, self._due - time.monotonic()))
+            seconds = max(0.0, self._due - time.monotonic())
+            self._woken.wait(min(seconds, _LOOK) if self._written else seconds)
             self._woken.clear()
             self._guarded(self._turn)
 
@@ -114,9 +118,9 @@ class TopicArchive:
     def _turn(self) -> None:
         is_due = time.monotonic() >= self._due
         waiting = len(self._arrived) + len(self._written)
-        limit = max(1, int(self._reader.max_in_flight * _SYNC_SHARE))
+        limit = max(1, int(self.reader.max_in_flight * _SYNC_SHARE))
         hung_up, self._hung_up = self._hung_up, False
-        sync = is_due or hung_up or self._ending or waiting >= limit or self._reader.is_starved
+        sync = is_due or hung_up or self._ending or waiting >= limit or self.reader.is_starved
         if is_due and not self._arrived:
             self._threads.call(_tick, self._file)
         self._write_and_sync(sync and waiting > 0)
