@@ -3,10 +3,12 @@
 Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped; one
 that does not know the topic counts as an answer without nsqds. Regular rounds are one interval apart, with new random
 jitter each time, and the second one follows the first at any time within the interval, so that a fleet of Readers does
-not poll in step. After a lost connection an extra round follows soon (:meth:`LookupdPoller.hurry`). There are others
-while rounds find nothing, and for a while after one that misses an nsqd which was listed before: that extra round may
-fall into the seconds of its restart. Regular rounds keep their times: if they followed the extra ones, all Readers that
-lost connections together would poll together from then on.
+not poll in step. After a lost connection an extra round begins at once (:meth:`LookupdPoller.hurry`), and others follow
+closely while an nsqd is missing, or nothing is found; the longer that lasts, the less closely. Regular rounds keep
+their times: if they followed the extra ones, all Readers that lost connections together would poll together from then
+on.
+
+Only what a round lists is dialled again. When no nsqlookupd has answered for a while, a round repeats the last answer.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 #: A round that begins so shortly before a regular one replaces it: a part of the interval.
 _NEAR = 0.02
+#: Seconds without an answer before a round repeats the last one: a restart of nsqlookupd is no outage.
+_SILENT = 3.0
 
 
 class LookupdPoller:
@@ -41,7 +45,8 @@ class LookupdPoller:
     :param topic: the topic to look up; None for all nsqds
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
     :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
-        so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer
+        so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer;
+        returns when the last of the nsqds was lost (by the clock) that are missing now, or None
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
@@ -53,7 +58,7 @@ class LookupdPoller:
         clients: Sequence[LookupdClient],
         topic: str | None,
         options: DiscoveryOptions,
-        on_found: Callable[[list[Address], bool], object],
+        on_found: Callable[[list[Address], bool], float | None],
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
@@ -69,7 +74,6 @@ class LookupdPoller:
         self._greenlet: Any = None
         self._stopped = False
         self._hurried = Event()
-        self._extra = delays.ExtraRounds()
         #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
         self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
@@ -78,13 +82,12 @@ class LookupdPoller:
         self.began = 0.0
         #: When the next regular round is due; None before the first one.
         self._regular_at: float | None = None
-        #: Rounds in a row that found nothing.
-        self._fruitless = 0
-        #: The nsqds that the last round with an answer listed.
-        self._listed: frozenset[str] = frozenset()
-        #: Those listed before and not since, for whose sake rounds are closer, and for how many rounds they have been.
-        self._sought: frozenset[str] = frozenset()
-        self._sought_rounds = 0
+        #: What the last round with an answer listed, and when the last of those was lost that are missing from it.
+        self._listed: dict[str, NsqdNode] = {}
+        self._lost_at: float | None = None
+        #: Since when rounds have found nothing, and since when no nsqlookupd has answered; otherwise None.
+        self._fruitless_since: float | None = None
+        self._silent_since: float | None = None
 
     @property
     def all_failed(self) -> bool:
@@ -109,7 +112,7 @@ class LookupdPoller:
             self._greenlet.kill(block=False)
 
     def hurry(self) -> None:
-        """Poll again soon: a connection was lost, and its nsqd may be back, or gone. Never switches."""
+        """Poll again at once: a connection was lost, and its nsqd may be back, or gone. Never switches."""
         self._hurried.set()
 
     def _run(self) -> None:
@@ -123,8 +126,10 @@ class LookupdPoller:
             except BaseException:
                 # A bug; discovery must go on.
                 logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
-            self._extra.began(self._clock())
-            self._sleep_until(self._next_at())
+            due = self._next_at()
+            if self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
+                due = min(due, self.began + delays.ROUND_SPACING)
+                gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
 
     def _next_at(self) -> float:
         """When the next round is due, if no connection is lost."""
@@ -133,22 +138,11 @@ class LookupdPoller:
             self._regular_at = now + delays.first_poll_delay(interval, jitter, self._draw)
         elif self._regular_at - now <= _NEAR * interval:
             self._regular_at = now + delays.poll_delay(interval, jitter, self._draw)
-        closer = interval
-        if self._fruitless:
-            closer = delays.fruitless_delay(self._fruitless, interval)
-        elif self._sought:
-            closer = delays.missing_delay(self._sought_rounds, interval)
-        if closer == interval:
-            return self._regular_at
-        return min(self._regular_at, now + delays.poll_delay(closer, jitter, self._draw))
-
-    def _sleep_until(self, due: float) -> None:
-        """Wait for the next round, or for an extra one."""
-        if not self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
-            return
-        self._hurried.clear()
-        extra_due = self._extra.ask(self._clock(), self._draw)
-        gevent.sleep(max(LEAST_TIMEOUT, min(due, extra_due) - self._clock()))
+        due = self._regular_at
+        for since in (self._fruitless_since, self._lost_at):
+            if since is not None and (closer := delays.search_delay(now - since, interval)) < interval:
+                due = min(due, now + delays.poll_delay(closer, jitter, self._draw))
+        return due
 
     def _round(self) -> None:
         self.began = self._clock()
@@ -163,19 +157,13 @@ class LookupdPoller:
                     self._give(nodes, False)
         finally:
             gevent.killall(asked, block=False)
-        self._fruitless = self._fruitless + 1 if self._is_fruitless(nodes) else 0
-        if answered:
-            self._seek(nodes)
+        self._fruitless_since = (self._fruitless_since or self.began) if self._is_fruitless(nodes) else None
+        self._silent_since = None if answered else self._silent_since or self.began
+        if self._silent_since is None:
+            self._listed = nodes
             self._give(nodes, True, answered == len(asked))
-
-    def _seek(self, nodes: dict[str, NsqdNode]) -> None:
-        """Note which nsqds are no longer listed, until the rounds for their sake are as far apart as all others."""
-        interval = self._options.lookupd_poll_interval
-        missing = (self._sought | self._listed).difference(nodes)
-        self._sought_rounds = 1 if missing - self._sought else self._sought_rounds + 1
-        if delays.missing_delay(self._sought_rounds, interval) >= interval:
-            missing = frozenset()
-        self._listed, self._sought = frozenset(nodes), missing
+        elif self._clock() - self._silent_since >= _SILENT:
+            self._give(self._listed, False)
 
     def _merge(self, nodes: dict[str, NsqdNode], found: Iterable[NsqdNode]) -> None:
         """Add what a nsqlookupd answered."""
@@ -187,7 +175,7 @@ class LookupdPoller:
 
     def _give(self, nodes: dict[str, NsqdNode], complete: bool, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
-        self._on_found(self._wanted(nodes), complete)
+        self._lost_at = self._on_found(self._wanted(nodes), complete)
 
     def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
         # Two may be dialled at the same address; a dict as an ordered set.
@@ -258,7 +246,7 @@ def make_poller(
     lookupds: Iterable[str],
     topic: str | None,
     options: DiscoveryOptions,
-    on_found: Callable[[list[Address], bool], object],
+    on_found: Callable[[list[Address], bool], float | None],
     on_error: Callable[[str, NSQError], object],
 ) -> LookupdPoller:
     """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""

@@ -5,17 +5,23 @@ first failure on; one that discovery no longer lists is left alone. Each try has
 unresponsive nsqd delays no other; each address is tried by one greenlet at a time. A connection that does not last
 counts as a failure, because the next one would probably end as soon.
 
+One that discovery found is dialled again only when a round that began after the loss lists it: somebody may have
+deleted the topic, and SUB would create it again.
+
 Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import gevent
+from gevent.event import Event
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
@@ -23,6 +29,7 @@ from gnsq_like.policy import delays
 from gnsq_like.runtime.clock import monotonic
 from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
+from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +39,8 @@ _A = TypeVar("_A", bound=Hashable)
 #: Seconds a connection must last after SUB to clear earlier failures. If nsqd refuses it, it ends within milliseconds;
 #: connections that last this long cost little, however often they are made.
 LASTING = 5.0
-
-#: Seconds after a loss before nsqlookupd is believed that the topic is still there; no extra round comes sooner.
-RELIST_AFTER = delays.EXTRA_ROUND_SOONEST
+#: Seconds for which a lost nsqd is looked for in extra rounds, at most; they are a quarter of it apart by then.
+_SOUGHT = 3600.0
 
 
 class Target(NamedTuple):
@@ -70,6 +76,54 @@ class Tries:
         return not (again and self.refused)
 
 
+class Lost(Generic[_A]):
+    """Addresses that discovery found and whose connections were lost: each is dialled again when it is found again.
+
+    :param margin: seconds after the loss before a round must begin to be believed
+    :param clock: returns the time in seconds
+    """
+
+    __slots__ = ("_at", "_clock", "_found_again", "_margin")
+
+    def __init__(self, margin: float, clock: Callable[[], float] = monotonic) -> None:
+        self._margin = margin
+        self._clock = clock
+        #: When each was lost; and those that were found again, but may not be connected yet.
+        self._at: dict[_A, float] = {}
+        self._found_again: set[_A] = set()
+
+    def __contains__(self, address: _A) -> bool:
+        """Whether it must not be dialled."""
+        return address in self._at and address not in self._found_again
+
+    def seconds(self, address: _A) -> float:
+        """The time since its loss; inf if it is not lost."""
+        return self._clock() - self._at.get(address, -math.inf)
+
+    def add(self, address: _A) -> None:
+        """Its connection has ended."""
+        self._at[address] = self._clock()
+        self._found_again.discard(address)
+
+    def discard(self, address: _A) -> None:
+        """It is connected again, or not wanted."""
+        self._at.pop(address, None)
+
+    def found(self, listed: AbstractSet[_A], began: float) -> float | None:
+        """A round of discovery that began then lists these.
+
+        :returns: when the last of those was lost that were not found again; None if there is none
+        """
+        for address in [each for each in self._at if self.seconds(each) > _SOUGHT]:
+            del self._at[address]
+        self._found_again = {
+            address
+            for address, at in self._at.items()
+            if address in self._found_again or (address in listed and began >= at + self._margin)
+        }
+        return max((at for address, at in self._at.items() if address not in self._found_again), default=None)
+
+
 class Redialer(Generic[_A]):
     """The addresses to connect to, and the greenlets that try.
 
@@ -80,8 +134,6 @@ class Redialer(Generic[_A]):
     :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure
     :param max_redial_delay: the longest time between two tries at an address, in seconds
     :param surveyed: whether ``fixed`` is all there is, because there is no discovery
-    :param relisted: whether one that discovery found is dialled again only when the next round finds it again, because
-        connecting would create what somebody has deleted
     """
 
     def __init__(
@@ -94,7 +146,6 @@ class Redialer(Generic[_A]):
         on_hopeless: Callable[[NSQError], object],
         max_redial_delay: float,
         surveyed: bool,
-        relisted: bool = False,
         draw: Callable[[], float] = draw,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -104,19 +155,19 @@ class Redialer(Generic[_A]):
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
         self._max_redial_delay = max_redial_delay
-        self._relisted = relisted
         self._draw = draw
         self._clock = clock
         #: Whether all nsqds are known: True from the first complete round of discovery on.
         self.surveyed = surveyed
         #: Addresses that discovery found in its last round.
         self._found: frozenset[_A] = frozenset()
+        self._lost: Lost[_A] = Lost(delays.RELIST_AFTER, clock)
+        #: The greenlets that try; and for each that waits for its next try, an event that ends the wait.
         self._trying: dict[_A, Any] = {}
+        self._waiting: dict[_A, Event] = {}
         #: Connected addresses, with the time (by the clock) when they subscribed.
         self._since: dict[_A, float] = {}
         self._tries: defaultdict[_A, Tries] = defaultdict(Tries)
-        #: With ``relisted``: when those were lost that discovery had found.
-        self._lost_at: dict[_A, float] = {}
         self._stopped = False
 
     @property
@@ -140,54 +191,64 @@ class Redialer(Generic[_A]):
         for greenlet in self._trying.values():
             greenlet.kill(block=False)
 
-    def found(self, addresses: Iterable[_A], complete: bool) -> None:
-        """A round of discovery found these addresses; if ``complete``, there are no others. Never switches."""
-        listed = dict.fromkeys(addresses)
-        self._found = frozenset(listed) if complete else self._found.union(listed)
+    def found(self, addresses: Iterable[_A], complete: bool, began: float) -> float | None:
+        """A round of discovery that began then found these addresses; if ``complete``, there are no others.
+
+        Never switches.
+
+        :returns: when the last one was lost of those that are not back and not found again; None if there is none
+        """
+        listed = frozenset(addresses)
+        self._found = listed if complete else self._found | listed
         self.surveyed = self.surveyed or complete
-        for address in self._tries.keys() - self.known - self._trying.keys():
+        lost_at = self._lost.found(listed, began)
+        for address in self._tries.keys() - self.known:
             del self._tries[address]
         for address in listed:
             self._try(address)
+        return lost_at
 
     def lost(self, address: _A) -> bool:
         """A connection has ended. Never switches.
 
-        :returns: whether discovery should be asked soon whether this nsqd is still there
+        :returns: whether discovery should be asked at once whether this nsqd is still there
         """
         now = self._clock()
         if now - self._since.pop(address, now) >= LASTING:
             self._tries.pop(address, None)
         else:
             self._tries[address].count += 1
-        if self._relisted and address not in self._fixed:
-            self._found -= {address}
-            self._lost_at[address] = now
-        if address in self.known:
-            self._try(address, self._redial_delay(address))
-        return address not in self._fixed
-
-    def relisted(self, addresses: Iterable[_A], began: float) -> list[_A]:
-        """Those of the addresses, found by a round that began then, that were not lost since or shortly before.
-
-        The others may have been deleted: an nsqd closes a topic's connections before nsqlookupd hears of its end.
-        """
-        self._lost_at = {address: at for address, at in self._lost_at.items() if began < at + RELIST_AFTER}
-        return [address for address in addresses if address not in self._lost_at]
+        self._delay(address, self._max_redial_delay)
+        if address in self._fixed:
+            self._try(address)
+            return False
+        self._lost.add(address)
+        return True
 
     def forget(self, addresses: Iterable[_A]) -> None:
         """These are gone: leave them alone until they are found again. Never switches."""
-        self._found -= frozenset(addresses)
+        for address in addresses:
+            self._found -= {address}
+            self._lost.discard(address)
 
-    def _try(self, address: _A, pause: float = 0.0) -> None:
-        if not self._stopped and address not in self._trying and not self._is_connected(address):
-            self._trying[address] = gevent.spawn(self._keep_trying, address, pause)
+    def _is_wanted(self, address: _A) -> bool:
+        """Whether it may be dialled now."""
+        return address in self.known and address not in self._lost
 
-    def _keep_trying(self, address: _A, pause: float) -> None:
+    def _try(self, address: _A) -> None:
+        """Try when its delay has passed, if it may be dialled. Never switches."""
+        if self._stopped or not self._is_wanted(address) or self._is_connected(address):
+            return
+        if address not in self._trying:
+            self._trying[address] = gevent.spawn(self._keep_trying, address)
+        elif address in self._waiting and self._tries[address].not_before <= self._clock():
+            self._waiting[address].set()  # it waited for a time that was meant for an earlier life of this nsqd
+
+    def _keep_trying(self, address: _A) -> None:
         try:
             while True:
-                gevent.sleep(pause)
-                if address not in self.known:
+                self._wait(address)
+                if not self._is_wanted(address):
                     return
                 error = self._try_once(address)
                 if error is None:
@@ -195,13 +256,27 @@ class Redialer(Generic[_A]):
                     # If it was already lost again, lost() left it to this greenlet.
                     if self._is_connected(address):
                         self._since[address] = self._clock()
+                        self._lost.discard(address)
                         return
+                    pause = self._delay(address, self._max_redial_delay)
                 else:
                     self._failed(address, error)
-                pause = self._redial_delay(address)
+                    # One that was lost may be restarting, and still be listed from before.
+                    longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
+                    pause = self._delay(address, longest)
                 logger.info("nsqd at %s: the next try is in %.1f s", address, pause)
         finally:
             self._trying.pop(address, None)
+
+    def _wait(self, address: _A) -> None:
+        """Wait until its delay has passed. May switch."""
+        pause = self._tries[address].not_before - self._clock()
+        if pause > 0:
+            self._waiting[address] = Event()
+            try:
+                self._waiting[address].wait(max(LEAST_TIMEOUT, pause))
+            finally:
+                del self._waiting[address]
 
     def _try_once(self, address: _A) -> NSQError | None:
         try:
@@ -220,5 +295,9 @@ class Redialer(Generic[_A]):
         if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
             self._on_hopeless(error)
 
-    def _redial_delay(self, address: _A) -> float:
-        return delays.redial_delay(max(1, self._tries[address].count), self._draw, maximum=self._max_redial_delay)
+    def _delay(self, address: _A, longest: float) -> float:
+        """Delay the next try; returns the seconds."""
+        tries = self._tries[address]
+        pause = delays.redial_delay(max(1, tries.count), self._draw, maximum=longest)
+        tries.not_before = self._clock() + pause
+        return pause

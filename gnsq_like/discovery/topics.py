@@ -34,7 +34,7 @@ class TopicsPoller(LookupdPoller):
         clients: Sequence[LookupdClient],
         topics: Sequence[str] | re.Pattern[str],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool], object],
+        on_found: Callable[[list[Target], bool], float | None],
         on_error: Callable[[str, NSQError], object],
         *,
         on_gone: Callable[[list[Target]], object],
@@ -78,7 +78,7 @@ class TopicsPoller(LookupdPoller):
         targets = dict.fromkeys(
             Target(address, topic) for name, address in addresses.items() for topic in nodes[name].topics
         )
-        self._on_targets(list(targets), complete)
+        self._lost_at = self._on_targets(list(targets), complete)
         if all_answered and isinstance(self._topics, re.Pattern):
             self._look_for_gone(targets, set(addresses.values()))
 
@@ -93,7 +93,7 @@ def make_topics_poller(
     lookupds: Iterable[str],
     topics: Sequence[str] | re.Pattern[str],
     options: DiscoveryOptions,
-    on_found: Callable[[list[Target], bool], object],
+    on_found: Callable[[list[Target], bool], float | None],
     on_error: Callable[[str, NSQError], object],
     *,
     on_gone: Callable[[list[Target]], object],

@@ -18,18 +18,16 @@ REDIAL_BASE = 1.0
 #: The longest: a restarted nsqd is found within five seconds, and a dead one costs a packet in that time.
 REDIAL_MAXIMUM = 5.0
 
-#: First delay after a lookup round that found no nsqd; doubled each time, up to the poll interval.
-FRUITLESS_BASE = 1.0
+#: Seconds between lookup rounds while an nsqd is missing: a restarted one is found within a second of its registration.
+SEARCH_BASE = 0.7
+#: Seconds for which they are so close, because a restart takes no longer; then they are a quarter of the search apart.
+SEARCH_CLOSE = 15.0
 
-#: First delay after a lookup round that misses an nsqd which an earlier one listed, doubled likewise: a restarted nsqd
-#: is listed again within seconds, and one that is gone for good costs four more rounds.
-MISSING_BASE = 5.0
-
-#: An extra lookup round follows a lost connection after a random time between these two ...
-EXTRA_ROUND_SOONEST = 0.5
-EXTRA_ROUND_LATEST = 3.0
-#: ... and begins at least this long after the extra round before.
-EXTRA_ROUND_SPACING = 5.0
+#: Seconds from the beginning of a round to that of one which a lost connection causes.
+ROUND_SPACING = 0.5
+#: Seconds after a loss before nsqlookupd is believed that the nsqd still has the topic: it closes a topic's connections
+#: before all nsqlookupds have heard of the deletion.
+RELIST_AFTER = 0.5
 
 
 def _doubled(base: float, times: int, maximum: float) -> float:
@@ -63,46 +61,9 @@ def first_poll_delay(interval: float, jitter: float, draw: Draw) -> float:
     return interval * (1.0 - draw()) if jitter else interval
 
 
-def fruitless_delay(rounds: int, interval: float) -> float:
-    """Seconds until the next lookup round when the last `rounds` found nothing (1 = the first): 1, 2, 4, …
+def search_delay(seconds: float, interval: float) -> float:
+    """Seconds until the next lookup round when nothing was found, or an nsqd has been missing, for `seconds`.
 
-    So a Reader that starts before its topic exists gets its first message soon, and one whose topic is never created
-    slows down to the interval.
+    An nsqd that is gone for good, or a topic that is never created, slows the rounds down to the interval.
     """
-    return _doubled(FRUITLESS_BASE, rounds - 1, interval)
-
-
-def missing_delay(rounds: int, interval: float) -> float:
-    """Seconds until the next lookup round when the last `rounds` missed an nsqd (1 = the first): 5, 10, 20, …
-
-    At the interval, it is missed no longer.
-    """
-    return _doubled(MISSING_BASE, rounds - 1, interval)
-
-
-class ExtraRounds:
-    """When to poll the lookupds once more because a connection was lost.
-
-    Call `ask` after a loss, start the round at the time it returns, and report it with `began`. Losses meanwhile
-    share that round.
-    """
-
-    __slots__ = ("_last", "due")
-
-    def __init__(self) -> None:
-        self._last = float("-inf")
-        #: when the next extra round is due, or None
-        self.due: float | None = None
-
-    def ask(self, now: float, draw: Draw) -> float:
-        """A connection was lost. Returns when the extra round is due."""
-        if self.due is None:
-            wait = EXTRA_ROUND_SOONEST + (EXTRA_ROUND_LATEST - EXTRA_ROUND_SOONEST) * draw()
-            self.due = max(now + wait, self._last + EXTRA_ROUND_SPACING)
-        return self.due
-
-    def began(self, now: float) -> None:
-        """A round began, extra or not; it covers all losses so far."""
-        if self.due is not None:
-            self._last = now
-        self.due = None
+    return min(interval, SEARCH_BASE if seconds < SEARCH_CLOSE else seconds / 4)

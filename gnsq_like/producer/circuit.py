@@ -52,8 +52,8 @@ class Circuit:
         self._needed = options.replicas if options.quorum is None else options.quorum
         #: Why publishes fail at once; None while the circuit is closed, and always without ``fail_fast``.
         self.reason: str | None = None
-        #: Monotonic time since which it is open.
-        self._since = 0.0
+        #: Monotonic time since which it is open; None while it is closed.
+        self.since: float | None = None
         self._timer = Timer(pool.changed)
 
     def check(self) -> bool:
@@ -76,20 +76,21 @@ class Circuit:
         away = "every nsqd is away" if self._needed == 1 else f"fewer than {self._needed} nsqds are left"
         self.reason = f"{away}: {self._pool.why(but=left)}"
         if not is_open:
-            self._since = now
+            self.since = now
+            self._pool.look_again()
             logger.warning("publishes fail at once from now on: %s", self.reason)
         self._redial(now)
         return True
 
     def _redial(self, now: float) -> None:
         due = [destination.redial(now) for destination in self._pool.destinations if not destination.usable]
-        self._pool.look_again()
         self._timer.set_at(min([now + _INTERVAL, *due]))
 
     def _close(self, now: float) -> None:
-        self.reason = None
+        assert self.since is not None
+        logger.warning("publishes are sent again, after %.1f s", now - self.since)
+        self.reason = self.since = None
         self._timer.cancel()
-        logger.warning("publishes are sent again, after %.1f s", now - self._since)
 
     def cancel(self) -> None:
         """Check no more by itself; twice is fine."""

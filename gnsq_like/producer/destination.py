@@ -84,8 +84,8 @@ class Destination:
 
     @property
     def retry_at(self) -> float | None:
-        """Monotonic time of the next try to connect; None while connected or connecting."""
-        return None if self.connected or self._dialling else self._tries.not_before
+        """Monotonic time of the next try to connect; None while connected or connecting, and if it is not wanted."""
+        return None if self.connected or self._dialling or not self.wanted else self._tries.not_before
 
     @property
     def usable(self) -> bool:

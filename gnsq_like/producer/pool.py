@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.discovery.redial import Lost
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.circuit import Circuit
@@ -97,6 +98,8 @@ class Pool:
         self._lookupds = lookupds
         self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
+        #: No margin: connecting creates nothing, and publishes wait for it.
+        self._lost: Lost[Address] = Lost(0.0)
         #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
         self.surveyed = not lookupds
         self.circuit = Circuit(self)
@@ -347,15 +350,21 @@ class Pool:
         self._discovery = make_poller(self._lookupds, None, self.options, self._found, self._lookup_failed)
         self._discovery.start()
 
-    def _found(self, addresses: list[Address], complete: bool) -> None:
+    def _found(self, addresses: list[Address], complete: bool) -> float | None:
+        assert self._discovery is not None
         self._discovered = True
         self.surveyed = self.surveyed or complete
         found = dict.fromkeys((*self._fixed, *addresses))
         known = {destination.address for destination in self.destinations}
         for destination in self.destinations:
-            destination.wanted = destination.address in found or (destination.wanted and not complete)
+            if destination.connected:
+                self._lost.discard(destination.address)
+        lost_at = self._lost.found(found.keys(), self._discovery.began)
+        for destination in self.destinations:
+            listed = destination.address in found or (destination.wanted and not complete)
+            destination.wanted = listed and destination.address not in self._lost
         # One that is no longer listed is used while its connection is open, and not dialled again.
-        kept = [destination for destination in self.destinations if destination.wanted or destination.connected]
+        kept = [each for each in self.destinations if each.address in found or each.connected or not complete]
         for destination in self.destinations:
             if destination not in kept:
                 destination.drop()
@@ -364,6 +373,7 @@ class Pool:
         for destination in self.destinations:
             destination.recall()
         self.changed()
+        return max((at for at in (lost_at, self.circuit.since) if at is not None), default=None)
 
     def _lookup_failed(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
@@ -373,7 +383,7 @@ class Pool:
             self.changed()
 
     def look_again(self) -> None:
-        """Ask the nsqlookupds soon, if there are any: nsqds may be back, or at other addresses. Never switches."""
+        """Ask the nsqlookupds now, if there are any: nsqds may be back, or at other addresses. Never switches."""
         if self._discovery is not None:
             self._discovery.hurry()
 
@@ -381,8 +391,11 @@ class Pool:
         """A connection has ended; its unanswered publishes are already settled."""
         self.hooks.call("on_disconnect", destination.name, error)
         if not self.stopped:
-            if not destination.wanted:
-                self.destinations = [each for each in self.destinations if each is not destination]
+            if destination.address not in self._fixed and not destination.connected:
+                if not destination.wanted:
+                    self.destinations = [each for each in self.destinations if each is not destination]
+                destination.wanted = False
+                self._lost.add(destination.address)
             self.look_again()
         self.changed()
 

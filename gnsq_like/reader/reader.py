@@ -214,7 +214,6 @@ class Reader(Steering, KnownAttributes):
             on_hopeless=self._all_refused,
             max_redial_delay=options.max_redial_delay,
             surveyed=poller is None,
-            relisted=self._topics.pattern is not None,
         )
         watchdog = Watchdog(self._name)
         self._running = Running(hub_handle, flow, handlers, hooks, redialer, watchdog, poller, PendingReply())
@@ -229,17 +228,13 @@ class Reader(Steering, KnownAttributes):
         if poller is not None:
             poller.start()
 
-    def _found(self, targets: list[Target], complete: bool) -> None:
-        if self._running is None or self._state != "running":
-            return
+    def _found(self, targets: list[Target], complete: bool) -> float | None:
         running = self._running
-        if self._topics.pattern is not None and running.poller is not None:
-            relisted = running.redialer.relisted(targets, running.poller.began)
-            if complete and len(relisted) < len(targets):
-                running.poller.hurry()
-            targets = relisted
+        if running is None or running.poller is None or self._state != "running":
+            return None
+        if self._topics.pattern is not None:
             self._subscriptions.follow(targets, complete)
-        running.redialer.found(targets, complete)
+        return running.redialer.found(targets, complete, running.poller.began)
 
     def _gone(self, targets: list[Target]) -> None:
         if self._running is not None and self._state == "running":

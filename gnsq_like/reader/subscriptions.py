@@ -118,7 +118,9 @@ class Subscriptions:
         self._hooks.call("on_disconnect", subscription.address, error)
         if error is not None:
             logger.warning("%s", error)
-        if running.redialer.lost(target) and running.poller is not None and subscription.drained is None:
+        if subscription.drained is not None:
+            running.redialer.forget([target])  # it was released
+        elif running.redialer.lost(target) and running.poller is not None:
             running.poller.hurry()
 
     # -- topics that come and go --------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Topics:
         self,
         lookupds: Iterable[str],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool], object],
+        on_found: Callable[[list[Target], bool], float | None],
         on_error: Callable[[str, NSQError], object],
         *,
         on_gone: Callable[[list[Target]], object],
@@ -63,8 +63,8 @@ class Topics:
 
         (topic,) = self.names
 
-        def found(addresses: list[Address], complete: bool) -> None:
-            on_found([Target(address, topic) for address in addresses], complete)
+        def found(addresses: list[Address], complete: bool) -> float | None:
+            return on_found([Target(address, topic) for address in addresses], complete)
 
         return make_poller(lookupds, topic, options, found, on_error)
 

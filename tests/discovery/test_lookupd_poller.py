@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,10 +12,13 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import LookupdClient, Message, NsqdNode, Producer, Reader
+from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.lookupd_poller import LookupdPoller
-from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like.discovery.redial import Lost
+from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.http.nsqlookupd import LookupResult
 from gnsq_like.options import DiscoveryOptions
+from gnsq_like.policy.delays import RELIST_AFTER
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
@@ -224,16 +226,16 @@ def test_an_nsqd_that_is_no_longer_listed_is_kept_while_it_lives_and_not_dialled
         assert not reader.stats()["connections"]
 
 
-def test_a_lost_connection_asks_again_soon(lookupd, nsqd):
+def test_a_lost_connection_is_made_again_when_nsqlookupd_lists_it(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
-    with reading([lookupd], lookupd_poll_interval=3600):
+    with reading([lookupd], lookupd_poll_interval=3600) as reader:
         peer = serve(nsqd)
-        lost = time.monotonic()
+        lookupd.nsqds = []
         peer.close()
-        again = serve(nsqd)
-        assert time.monotonic() - lost > 0.4
-        wait_for(lambda: len(lookupd.asked) == 2)
-        gevent.spawn(answer_cls, again)
+        wait_for(lambda: len(lookupd.asked) >= 3)
+        assert not reader.stats()["connections"]
+        lookupd.nsqds = [nsqd]
+        gevent.spawn(answer_cls, serve(nsqd))
 
 
 def test_a_listed_nsqd_that_fails_is_left_alone_for_a_while(lookupd):
@@ -268,68 +270,102 @@ def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
     poller.stop()
 
 
-def rounds(listed: Callable[[float], str], lost: Iterable[float] = (), seconds: float = 300.0) -> list[int]:
-    """When a Reader asks, in virtual time and without jitter, if these ports are listed and connections lost then."""
-    clock = Clock()
-    asked: list[float] = []
+class Searched:
+    """When a Reader asks, in virtual time and without jitter, if these ports are listed, and what it dials then.
 
-    class Listing:
-        url = "http://lookupd:4161"
+    :param listed: of a time, the ports; None if nsqlookupd does not answer
+    :param lost: the time when the connection to port 1 is lost
+    """
 
-        def lookup(self, topic: str, missing_ok: bool) -> LookupResult:
-            asked.append(clock.now)
-            nodes = [NsqdNode("10.0.0.1", int(port), 4151) for port in listed(clock.now).split()]
-            return LookupResult(producers=tuple(nodes))
+    def __init__(
+        self, listed: Callable[[float], str | None], lost: float | None = None, seconds: float = 300.0
+    ) -> None:
+        clock = Clock()
+        self.rounds: list[float] = []
+        self.dialled: list[float] = []
+        lost_ones: Lost[Address] = Lost(RELIST_AFTER, lambda: clock.now)
+        first = parse_address("10.0.0.1:1")
 
-        def close(self) -> None:
-            pass
+        class Listing:
+            url = "http://lookupd:4161"
 
-    poller = LookupdPoller(
-        [cast(LookupdClient, Listing())],
-        "t",
-        DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
-        on_found=lambda *_: None,
-        on_error=lambda *_: None,
-        draw=lambda: 0.5,
-        clock=lambda: clock.now,
-    )
+            def lookup(listing, topic: str, missing_ok: bool) -> LookupResult:
+                self.rounds.append(round(clock.now, 1))
+                ports = listed(clock.now)
+                if ports is None:
+                    raise HTTPRequestFailed(listing.url, "Connection refused")
+                return LookupResult(producers=tuple(NsqdNode("10.0.0.1", int(port), 4151) for port in ports.split()))
 
-    def main() -> None:
-        for at in lost:
-            clock.at(at, poller.hurry)
-        poller.start()
-        gevent.sleep(seconds)
-        poller.stop()
+            def close(listing) -> None:
+                pass
 
-    run_in_virtual_time(clock, main)
-    return [round(at) for at in asked]
+        def found(addresses: list[Address], complete: bool) -> float | None:
+            lost_at = lost_ones.found(set(addresses), poller.began)
+            if first in addresses and first not in lost_ones and clock.now > (lost or 0.0):
+                self.dialled.append(round(clock.now, 1))
+            return lost_at
+
+        poller = LookupdPoller(
+            [cast(LookupdClient, Listing())],
+            "t",
+            DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
+            on_found=found,
+            on_error=lambda *_: None,
+            draw=lambda: 0.5,
+            clock=lambda: clock.now,
+        )
+
+        def lose() -> None:
+            lost_ones.add(first)
+            poller.hurry()
+
+        def main() -> None:
+            if lost is not None:
+                clock.at(lost, lose)
+            poller.start()
+            gevent.sleep(seconds)
+            poller.stop()
+
+        run_in_virtual_time(clock, main)
 
 
 def test_rounds_are_one_interval_apart() -> None:
-    assert rounds(lambda now: "1 2") == [0, 60, 120, 180, 240]
+    assert Searched(lambda now: "1 2").rounds == [0, 60, 120, 180, 240]
 
 
 def test_rounds_that_find_nothing_are_closer() -> None:
-    assert rounds(lambda now: "1" if now > 10 else "", seconds=100.0) == [0, 1, 3, 7, 15, 60]
+    rounds = Searched(lambda now: "1" if now > 10 else "").rounds
+    assert rounds == [*(round(0.7 * n, 1) for n in range(16)), 60, 120, 180, 240]
 
 
-def test_an_nsqd_that_is_away_in_the_extra_round_is_looked_for_again_soon() -> None:
-    def listed(now: float) -> str:
-        return "1" if 20 < now < 30 else "1 2"
-
-    assert rounds(listed, lost=[20.5]) == [0, 22, 27, 37, 60, 120, 180, 240]
-
-
-def test_an_nsqd_that_is_gone_is_looked_for_a_few_times() -> None:
-    def listed(now: float) -> str:
-        return "1 2 3" if now < 70 else "1 2" if now < 130 else "1"
-
-    # One is missing from the round at 120 on, another from that at 135 on, where the search begins anew.
-    assert rounds(listed, seconds=400.0) == [0, 60, 120, 125, 135, 140, 150, 170, 180, 240, 300, 360]
+def test_a_lost_connection_makes_a_round_at_once_and_moves_no_regular_one() -> None:
+    searched = Searched(lambda now: "1 2", lost=70.0)
+    assert searched.rounds == [0, 60, 70, 70.7, 120, 180, 240]
+    assert searched.dialled[0] == 70.7, "the first round may not have heard of a deletion yet"
 
 
-def test_an_extra_round_moves_no_regular_one() -> None:
-    assert rounds(lambda now: "1 2", lost=[70.0, 130.0, 131.0]) == [0, 60, 72, 120, 132, 180, 240]
+@pytest.mark.parametrize("back", [70.3, 75.0, 81.9])
+def test_a_restarted_nsqd_is_found_within_a_second_of_its_registration(back: float) -> None:
+    searched = Searched(lambda now: "1 2" if not 70.0 <= now < back else "2", lost=70.0)
+    assert 0 <= searched.dialled[0] - back <= 0.8
+
+
+def test_a_deleted_topic_is_looked_for_less_and_less_often_and_never_dialled() -> None:
+    searched = Searched(lambda now: "1 2" if now < 70.0 else "2", lost=70.0, seconds=600.0)
+    assert searched.dialled == []
+    assert len([at for at in searched.rounds if 70 <= at < 85]) == 22
+    assert len([at for at in searched.rounds if 85 <= at < 400]) <= 20
+    assert len([at for at in searched.rounds if at >= 400]) <= 4
+
+
+def test_while_no_nsqlookupd_answers_the_last_known_nsqds_are_dialled() -> None:
+    searched = Searched(lambda now: "1 2" if now < 70.0 else None, lost=70.0)
+    assert 73.0 <= searched.dialled[0] <= 74.0
+
+
+def test_an_nsqlookupd_that_is_restarted_and_knows_nothing_yet_leads_to_no_dial() -> None:
+    searched = Searched(lambda now: "1 2" if now < 69.0 else None if now < 72.0 else "", lost=70.0)
+    assert searched.dialled == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,8 +9,9 @@ import gevent
 import pytest
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import LASTING, RELIST_AFTER, Redialer
+from gnsq_like.discovery.redial import LASTING, Redialer
 from gnsq_like.errors import ConnectionFailed, NSQError
+from gnsq_like.policy.delays import RELIST_AFTER, SEARCH_CLOSE
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
 
@@ -24,7 +25,7 @@ LONGEST = 0.01
 class Scene:
     """A Redialer that knows one address, and whether that is connected."""
 
-    def __init__(self, *fixed: Address) -> None:
+    def __init__(self, *fixed: Address, longest: float = LONGEST) -> None:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
@@ -37,7 +38,7 @@ class Scene:
             is_connected=self.connected.__contains__,
             on_failure=lambda *failure: self.failures.append(failure),
             on_hopeless=self.failures.append,
-            max_redial_delay=LONGEST,
+            max_redial_delay=longest,
             surveyed=True,
             clock=lambda: self.now,
         )
@@ -57,10 +58,11 @@ class Scene:
         self.connected.remove(ADDRESS)
         return self.redialer.lost(ADDRESS)
 
-    def list(self, *addresses: Address) -> None:
-        """A complete round of discovery finds these."""
-        self.redialer.found(addresses, complete=True)
+    def list(self, *addresses: Address, ago: float = 0.0, complete: bool = True) -> float | None:
+        """A round of discovery finds these, that began so long ago."""
+        lost_at = self.redialer.found(addresses, complete, self.now - ago)
         settle()
+        return lost_at
 
     def wait_until_connected(self) -> None:
         wait_for(lambda: ADDRESS in self.connected)
@@ -79,14 +81,10 @@ def test_an_nsqd_is_tried_until_it_accepts(fixed: bool) -> None:
     assert len(scene.failures) == 5
 
 
-def test_a_lost_nsqd_is_tried_again_as_long_as_it_is_listed() -> None:
+def test_an_nsqd_that_discovery_found_is_tried_as_long_as_it_is_listed() -> None:
     scene = Scene()
-    scene.list(ADDRESS)
-    scene.wait_until_connected()
-    assert scene.lose(after=0.0), "discovery should be asked whether it is still there"
-    scene.wait_until_connected()
     scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(1000)]
-    scene.lose(after=0.0)
+    scene.list(ADDRESS)
     wait_for(lambda: len(scene.failures) >= 3)
     scene.list()
     wait_for(lambda: not scene.redialer._trying)
@@ -95,6 +93,74 @@ def test_a_lost_nsqd_is_tried_again_as_long_as_it_is_listed() -> None:
     scene.list(ADDRESS)
     scene.wait_until_connected()
     assert scene.tries == tries + 1
+
+
+def test_a_lost_nsqd_is_tried_only_when_a_round_that_began_later_lists_it() -> None:
+    """SUB would create a topic again that somebody has deleted."""
+    scene = Scene()
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    assert scene.lose(after=LASTING), "discovery should be asked whether it is still there"
+    lost_at = scene.now
+    for complete in (True, False):
+        # One that was under way, and one that began before all nsqlookupds had heard of a deletion.
+        for began in (lost_at - 1.0, lost_at, lost_at + RELIST_AFTER - 0.1):
+            scene.now = lost_at + 1.0
+            assert scene.list(ADDRESS, ago=scene.now - began, complete=complete) == lost_at
+    assert scene.list() == lost_at, "it is missing also when it is not listed"
+    assert (scene.tries, scene.redialer._trying) == (1, {})
+    scene.now = lost_at + RELIST_AFTER
+    assert scene.list(ADDRESS) is None
+    scene.wait_until_connected()
+
+
+def test_a_lost_nsqd_is_missing_until_it_is_found_again_or_forgotten() -> None:
+    scene = Scene()
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    scene.lose(after=LASTING)
+    lost_at = scene.now
+    scene.now += 1000
+    assert scene.list() == lost_at
+    scene.redialer.forget([ADDRESS])
+    assert scene.list() is None
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    scene.lose(after=LASTING)
+    assert scene.list() == scene.now
+    scene.now += 3601
+    assert scene.list() is None
+
+
+def test_a_restarted_nsqd_is_tried_at_once_when_it_is_listed_again() -> None:
+    """Its earlier life, in which tries failed, does not count."""
+    scene = Scene(longest=1000.0)
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    scene.lose(after=LASTING)
+    scene.now += SEARCH_CLOSE
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
+    scene.redialer._tries[ADDRESS].count = 10
+    scene.list(ADDRESS)
+    assert scene.failures
+    assert scene.redialer._tries[ADDRESS].not_before > scene.now + 1.0
+    scene.list()
+    scene.list(ADDRESS)
+    assert ADDRESS in scene.connected
+
+
+def test_a_lost_nsqd_that_is_still_listed_is_tried_once_a_second_at_first() -> None:
+    """It may be listed from before: nsqd closes its connections first, and then saves its messages."""
+    scene = Scene(longest=1000.0)
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    scene.lose(after=LASTING)
+    scene.now += 1.0
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS))] * 2
+    scene.redialer._tries[ADDRESS].count = 10
+    scene.redialer._tries[ADDRESS].not_before = scene.now
+    scene.list(ADDRESS)
+    assert scene.redialer._tries[ADDRESS].not_before - scene.now < 0.8
 
 
 def test_a_fixed_nsqd_needs_no_discovery_when_it_is_lost() -> None:
@@ -135,27 +201,3 @@ def test_a_stop_ends_all_tries() -> None:
     wait_for(lambda: scene.tries >= 2)
     scene.redialer.stop()
     assert not scene.redialer._trying
-
-
-def test_what_discovery_found_and_was_lost_is_believed_to_be_there_only_later() -> None:
-    """A round that was under way, or begins before nsqlookupd can know, may list a topic that was just deleted."""
-    now = 100.0
-    connected = {ADDRESS}
-    redialer = Redialer[Address](
-        (),
-        connect=lambda address: connected.add(address),
-        is_connected=connected.__contains__,
-        on_failure=lambda *_: None,
-        on_hopeless=lambda _: None,
-        max_redial_delay=LONGEST,
-        surveyed=False,
-        relisted=True,
-        clock=lambda: now,
-    )
-    redialer.found([ADDRESS], complete=True)
-    connected.clear()
-    assert redialer.lost(ADDRESS)
-    assert redialer.known == frozenset()
-    assert [redialer.relisted([ADDRESS], now + began) for began in (-1.0, 0.0, 0.4)] == [[], [], []]
-    assert redialer.relisted([ADDRESS], now + RELIST_AFTER) == [ADDRESS]
-    assert not connected

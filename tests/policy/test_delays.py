@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.delays import (
-    ExtraRounds,
+    SEARCH_BASE,
+    SEARCH_CLOSE,
     first_poll_delay,
-    fruitless_delay,
-    missing_delay,
     poll_delay,
     redial_delay,
     requeue_delay,
+    search_delay,
 )
 from tests.support.scale import examples
 
@@ -58,58 +58,15 @@ def test_readers_that_start_together_spread_over_the_interval() -> None:
     assert first_poll_delay(60.0, 0.0, lambda: 0.25) == 60.0
 
 
-def test_an_extra_round_comes_half_a_second_to_three_seconds_after_a_loss() -> None:
-    assert ExtraRounds().ask(100.0, lambda: 0.0) == 100.5
-    assert ExtraRounds().ask(100.0, lambda: 0.999999) == pytest.approx(103.0, abs=0.01)
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.001, 3600))
+def test_a_search_slows_down_to_the_interval(seconds: float, more: float, interval: float) -> None:
+    assert 0 < search_delay(seconds, interval) <= search_delay(seconds + more, interval) <= interval
+    assert search_delay(4 * interval + SEARCH_CLOSE, interval) == interval
 
 
-def test_losses_meanwhile_share_the_round() -> None:
-    extra = ExtraRounds()
-    due = extra.ask(100.0, lambda: 0.5)
-    assert [extra.ask(100.0 + n / 10, lambda: 0.9) for n in range(10)] == [due] * 10
-    extra.began(due)
-    assert extra.due is None
-
-
-def test_a_round_of_another_cause_postpones_no_extra_round() -> None:
-    extra = ExtraRounds()
-    extra.began(100.0)
-    assert extra.ask(100.1, lambda: 0.0) == pytest.approx(100.6)
-    extra.began(100.6)
-    assert extra.ask(100.7, lambda: 0.0) == pytest.approx(105.6)
-
-
-@examples(5)
-@given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 1, exclude_max=True)), max_size=40))
-def test_at_most_one_extra_round_in_five_seconds(losses: list[tuple[float, float]]) -> None:
-    extra, now = ExtraRounds(), 0.0
-    rounds: list[float] = []
-    for gap, chance in losses:
-        now += gap
-        while extra.due is not None and extra.due <= now:
-            rounds.append(extra.due)
-            extra.began(extra.due)
-        due = extra.ask(now, lambda chance=chance: chance)  # type: ignore[misc]
-        assert now < due <= now + 5.5
-    assert all(later - earlier >= 5 - 1e-9 for earlier, later in zip(rounds, rounds[1:], strict=False))
-
-
-@given(st.integers(1, 10_000), st.floats(0.001, 3600))
-def test_a_search_that_finds_nothing_slows_down_to_the_interval(rounds: int, interval: float) -> None:
-    first, later = fruitless_delay(rounds, interval), fruitless_delay(rounds + 1, interval)
-    assert 0 < first <= later <= interval
-    assert fruitless_delay(60, interval) == interval
-
-
-def test_a_search_that_finds_nothing_begins_with_short_intervals() -> None:
-    assert [fruitless_delay(rounds, 60.0) for rounds in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
-@given(st.integers(1, 10_000), st.floats(0.001, 3600))
-def test_a_search_for_a_missing_nsqd_slows_down_to_the_interval(rounds: int, interval: float) -> None:
-    assert 0 < missing_delay(rounds, interval) <= missing_delay(rounds + 1, interval) <= interval
-    assert missing_delay(60, interval) == interval
-
-
-def test_a_search_for_a_missing_nsqd_takes_four_rounds() -> None:
-    assert [missing_delay(rounds, 60.0) for rounds in range(1, 6)] == [5, 10, 20, 40, 60]
+def test_a_restarted_nsqd_is_found_within_a_second_and_a_dead_one_costs_few_rounds() -> None:
+    assert search_delay(0.0, 60.0) == search_delay(14.9, 60.0) == SEARCH_BASE < 0.8
+    now, rounds = 0.0, 0
+    while (delay := search_delay(now, 60.0)) < 60.0:
+        now, rounds = now + delay, rounds + 1
+    assert (rounds, round(now)) == (35, 280)

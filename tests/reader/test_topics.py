@@ -233,6 +233,52 @@ def test_topics_of_a_pattern_come_and_go(kind: Kind) -> None:
         assert topics_at(nsqd) == {"event.steady", "other"}
 
 
+@pytest.mark.parametrize("topic", ["t", ["t", "u"], re.compile("^t$")], ids=["name", "names", "pattern"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deleted_topic_stays_deleted_while_a_reader_runs(kind: Kind, topic: Any) -> None:
+    """Deleted as nsqadmin does it: on nsqlookupd first, then on each nsqd; a lost connection must not create it."""
+    asked: list[None] = []
+    seen: Counter[str] = Counter()
+
+    def authorization() -> str:
+        asked.append(None)
+        return "one more request"
+
+    def handler(message: Message) -> None:
+        seen[message.topic] += 1
+
+    with (
+        cluster(kind) as (lookupd, nsqd),
+        running_nsqd(kind, node_id=2, lookupd_tcp_addresses=[lookupd.tcp_address]) as other,
+        LookupdClient(lookupd.http_address) as lookupd_client,
+    ):
+        nsqds = [NsqdHTTPClient(each.http_address) for each in (nsqd, other)]
+        for each in nsqds:
+            each.publish("t", b"x")
+        wait_for(lambda: len(lookupd_client.lookup("t", missing_ok=True).producers) == 2)
+        with Reader(
+            topic,
+            "ch",
+            handler,
+            lookupd_http_addresses=lookupd.http_address,
+            lookupd_authorization=authorization,
+            max_in_flight=2,
+        ) as reader:
+            wait_for(lambda: seen["t"] == 2 and reader.stats()["in_flight"] == 0)
+            lookupd_client.delete_topic("t")
+            for each in nsqds:
+                each.delete_topic("t")
+            wait_for(lambda: not reader.stats()["connections"])
+            rounds = len(asked)
+            wait_for(lambda: len(asked) >= rounds + 4)
+            assert not topics_at(nsqd) | topics_at(other)
+            assert not reader.stats()["connections"]
+            nsqds[0].publish("t", b"x")
+            wait_for(lambda: seen["t"] == 3)
+        for each in nsqds:
+            each.close()
+
+
 def test_a_topic_that_only_nsqlookupd_has_forgotten_is_released_after_two_rounds() -> None:
     """With a handler at work: it may still answer."""
     gate = Gate()
