@@ -118,6 +118,7 @@ class Pool:
                 destination.send(publish)
                 return
         self._enqueue(publish)
+        self._arm_retry(now)
 
     def _enqueue(self, publish: Publish) -> None:
         refusal = _CLOSED if self.stopped else self.circuit.reason
@@ -128,7 +129,6 @@ class Pool:
         self._queue.append(publish)
         if self._discovery is None and self._lookupds:
             self._discover()
-        self._arm_retry()
 
     def _choose(self, publish: Publish, now: float) -> Destination | None:
         """The next nsqd in turn that is ready for this publish, or the last one again. Never switches."""
@@ -208,7 +208,7 @@ class Pool:
                 stuck.append(publish)  # others may use nsqds that this one must avoid
             queue.popleft()
         queue.extendleft(reversed(stuck))
-        self._arm_retry()
+        self._arm_retry(now)
         while self._room and len(queue) < self.options.max_pending_count:
             self._room.popleft().settle()
         self.check_drained()
@@ -218,11 +218,14 @@ class Pool:
             publish = self._queue.popleft()
             publish.complete(publish.doubt or NotSent(reason))
 
-    def _arm_retry(self) -> None:
-        """Set the timer to the next time to connect, if publishes are queued. Never switches."""
+    def _arm_retry(self, now: float) -> None:
+        """Set the timer to the next time to connect, if publishes are queued. Never switches.
+
+        :param now: when ``_choose`` was called; what was due then and was not dialled is avoided by all copies queued
+        """
         if not self._queue or self._retry.is_set:
             return
-        due = [at for destination in self.destinations if (at := destination.retry_at) is not None]
+        due = [at for each in self.destinations if (at := each.retry_at) is not None and at > now]
         if due:
             self._retry.set_at(min(due))
 

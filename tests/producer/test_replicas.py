@@ -10,7 +10,8 @@ import pytest
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
 from tests.support.daemons import wait_for
-from tests.support.nsqds import failures, good_nsqd, identified, nowhere, run_out_of_time, unanswered
+from tests.support.hub import counting_rounds
+from tests.support.nsqds import answer_one, failures, good_nsqd, identified, nowhere, run_out_of_time, unanswered
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 
@@ -118,6 +119,25 @@ def test_copies_for_an_nsqd_that_stays_away_do_not_pile_up():
         run_out_of_time(producer)
         wait_for(lambda: producer.stats()["waiting"] == 0)
         assert len(one.bodies) == 20
+
+
+def test_a_copy_that_waits_for_another_nsqd_does_not_make_the_hub_spin():
+    """The nsqd that it avoids may be dialled at any time, but nothing wants it."""
+    away = nowhere()
+    with scripted_nsqd() as one, make(one.address, away, replicas=2, max_redial_delay=0.2) as producer:
+        waiting = gevent.spawn(producer.publish, "t", b"x")
+        peer = identified(one)
+        answer_one(peer, b"x")
+        wait_for(lambda: not unanswered(producer, one.address))
+        peer.close()
+        wait_for(lambda: not producer.stats()["connections"][one.address]["connected"])
+        seen = failures(producer, away)
+        with counting_rounds() as rounds:
+            wait_for(lambda: failures(producer, away) >= seen + 4)
+        assert rounds[0] < 1000  # a timer that is always due makes ten thousands
+        run_out_of_time(producer)
+        with pytest.raises(OutcomeUnknown):
+            waiting.get(timeout=PATIENCE)
 
 
 def test_nobody_there():
