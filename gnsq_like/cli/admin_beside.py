@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gnsq_like.cli.exits import CannotRun
+from gnsq_like.cli.tool_options import Integer
 
 #: nsqadmin's usual port.
 PORT = 4171
@@ -19,7 +20,7 @@ def admin_option(function: Any) -> Any:
     return click.option(
         "--admin",
         "admin_port",
-        type=click.IntRange(0, 65535),
+        type=Integer(0, 65535),
         is_flag=False,
         flag_value=PORT,
         default=None,

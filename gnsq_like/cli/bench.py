@@ -14,7 +14,7 @@ from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_a_signal
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
     from gnsq_like.tools.asking import Daemons
@@ -27,10 +27,10 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 @click.command("bench", cls=ToolCommand)
 @option("--topic", help="A topic that does not exist; default: a name of its own.")
-@option("--size", type=click.IntRange(24, 1024 * 1024), default=200, help="Bytes of a message.")
+@option("--size", type=Integer(24, 1024 * 1024), default=200, help="Bytes of a message.")
 @option("--duration", type=Duration(above_zero=True), default="5s", help="For each stage.")
-@option("--greenlets", type=click.IntRange(1), default=50, help="Messages on their way at once.")
-@option("--max-in-flight", type=click.IntRange(1), default=1000, help="Of the consumer.")
+@option("--greenlets", type=Integer(1), default=50, help="Messages on their way at once.")
+@option("--max-in-flight", type=Integer(1), default=1000, help="Of the consumer.")
 @switch("--batching", help="Combine concurrent publishes into one command.")
 @option(
     "--stage",

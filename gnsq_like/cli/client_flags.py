@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from gnsq_like._version import __version__
-from gnsq_like.cli.tool_options import ToolOption, bare_unit, option
+from gnsq_like.cli.tool_options import Integer, ToolOption, bare_unit, option
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
 from gnsq_like.tools.client_options import is_duration, is_switch, parse_pairs, parse_value, text_options
@@ -173,7 +173,7 @@ def _consumes(function: Any, in_flight: int) -> Any:
         help="Any option of the consumer; may be repeated.",
     )(command)
     command = option(
-        "--max-in-flight", type=click.IntRange(1), default=in_flight, help="Messages that may be unanswered at once."
+        "--max-in-flight", type=Integer(1), default=in_flight, help="Messages that may be unanswered at once."
     )(command)
     command = _address_options(command, "read from")
     _add_flags(command, ReaderOptions)

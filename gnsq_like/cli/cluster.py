@@ -11,13 +11,14 @@ import click
 
 from gnsq_like.cli.admin_beside import admin_option
 from gnsq_like.cli.exits import CannotRun, Interrupted, until_a_signal
+from gnsq_like.cli.tool_options import Integer
 
-_PORT = click.IntRange(0, 65535)
+_PORT = Integer(0, 65535)
 
 
 @click.command()
-@click.option("--nsqds", type=click.IntRange(1, 32), default=2, show_default=True, help="nsqds to run.")
-@click.option("--lookupds", type=click.IntRange(1, 32), default=1, show_default=True, help="nsqlookupds to run.")
+@click.option("--nsqds", type=Integer(1, 32), default=2, show_default=True, help="nsqds to run.")
+@click.option("--lookupds", type=Integer(1, 32), default=1, show_default=True, help="nsqlookupds to run.")
 @click.option(
     "--nsqd-port",
     type=_PORT,

@@ -12,31 +12,30 @@ import click
 from gnsq_like.cli.admin_beside import admin_option
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun, Interrupted, until_a_signal
 from gnsq_like.cli.tally import NUMBER_BYTES
+from gnsq_like.cli.tool_options import Integer, Number
 
 
 @click.command()
-@click.option(
-    "--messages", type=click.IntRange(1, 10**9), default=100_000, show_default=True, help="Messages to publish."
-)
-@click.option("--nsqds", type=click.IntRange(1, 32), default=2, show_default=True, help="nsqds to start.")
-@click.option("--readers", type=click.IntRange(1, 32), default=2, show_default=True, help="Readers per channel.")
+@click.option("--messages", type=Integer(1, 10**9), default=100_000, show_default=True, help="Messages to publish.")
+@click.option("--nsqds", type=Integer(1, 32), default=2, show_default=True, help="nsqds to start.")
+@click.option("--readers", type=Integer(1, 32), default=2, show_default=True, help="Readers per channel.")
 @click.option(
     "--body-bytes",
-    type=click.IntRange(NUMBER_BYTES, 1024 * 1024),
+    type=Integer(NUMBER_BYTES, 1024 * 1024),
     default=100,
     show_default=True,
     help="Bytes of a message.",
 )
 @click.option(
     "--fail-every",
-    type=click.IntRange(0),
+    type=Integer(0),
     default=1000,
     show_default=True,
     help="On one channel, the first try of every N-th message fails; 0: none fails.",
 )
 @click.option(
     "--work",
-    type=click.FloatRange(0, 10),
+    type=Number(0, 10),
     default=0.02,
     show_default=True,
     help="Seconds that a handler waits for each message, as it would for a database.",

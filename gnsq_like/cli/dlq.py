@@ -18,7 +18,7 @@ from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand, one_line
-from gnsq_like.cli.tool_options import option, switch
+from gnsq_like.cli.tool_options import Integer, option, switch
 from gnsq_like.cli.topic import TOPIC
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re
         raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
 
 
-_MOST = option("-n", "--count", type=click.IntRange(1), default=100, help="Letters to read at most.")
+_MOST = option("-n", "--count", type=Integer(1), default=100, help="Letters to read at most.")
 _IDS = click.argument("ids", nargs=-1, metavar="[ID]...")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun
+from gnsq_like.cli.tool_options import Integer, Number
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
 
@@ -324,13 +325,9 @@ def _seconds(text: str) -> float:
 
 
 @pipeline.command(short_help="Show a pipeline at work on its own daemons.")
-@click.option(
-    "--messages", type=click.IntRange(1, 10**8), default=100_000, show_default=True, help="Clicks to publish."
-)
-@click.option("--nsqds", type=click.IntRange(1, 16), default=2, show_default=True, help="nsqds to start.")
-@click.option(
-    "--seconds", type=click.FloatRange(1, 3600), default=20.0, show_default=True, help="How long publishing takes."
-)
+@click.option("--messages", type=Integer(1, 10**8), default=100_000, show_default=True, help="Clicks to publish.")
+@click.option("--nsqds", type=Integer(1, 16), default=2, show_default=True, help="nsqds to start.")
+@click.option("--seconds", type=Number(1, 3600), default=20.0, show_default=True, help="How long publishing takes.")
 @click.option(
     "--location",
     type=click.Path(file_okay=False),

@@ -14,7 +14,7 @@ from gnsq_like.cli.client_flags import destination, publishes
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Number, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -42,7 +42,7 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str) -> bytes:
     callback=_delimiter,
     help="What separates records: any text, with escapes such as \\t and \\0.",
 )
-@option("--rate", type=click.FloatRange(0), default=0.0, help="Messages a second; 0: as many as possible.")
+@option("--rate", type=Number(0), default=0.0, help="Messages a second; 0: as many as possible.")
 @option(
     "--to",
     type=click.Choice(["all", "one"]),

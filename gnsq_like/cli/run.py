@@ -14,7 +14,7 @@ import click
 
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import NSQError, UsageError
 from gnsq_like.tools.supervisor import Plan, Supervisor
@@ -39,7 +39,7 @@ def _option(flag: Flag) -> Callable[[Any], Any]:
     if flag.kind is bool:
         return switch(name, help=flag.help)
     if flag.kind is int:
-        return option(name, type=click.IntRange(int(flag.least or 0)), default=flag.default, help=flag.help)
+        return option(name, type=Integer(int(flag.least or 0)), default=flag.default, help=flag.help)
     if flag.kind is float:
         default = format_duration(flag.default)
         return option(name, type=Duration(), default=default, show_default=bool(flag.default), help=flag.help)

@@ -16,7 +16,7 @@ from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_a_signal
 from gnsq_like.cli.stdout import StdoutFailed, discard_stdout
 from gnsq_like.cli.tables import warn
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
     from gnsq_like.tools.asking import Daemons
@@ -39,7 +39,7 @@ _DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
 @option("--topic", help="Topic.")
 @option("--channel", help="Channel.")
 @option("--interval", type=Duration(above_zero=True), default="2s", help="Time between two reports.")
-@option("--count", type=click.IntRange(1), help="Number of reports; without it, until a signal ends the command.")
+@option("--count", type=Integer(1), help="Number of reports; without it, until a signal ends the command.")
 @switch("--once", help="Print one report at once, without rates.")
 @switch("--json", "as_json", help="Print each report as a JSON object.")
 @asks_cluster

@@ -15,7 +15,7 @@ from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import option, switch
+from gnsq_like.cli.tool_options import Integer, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -35,7 +35,7 @@ def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re
 @click.command("tail", cls=ToolCommand)
 @topics
 @channel(None)
-@option("-n", "--count", type=click.IntRange(0), default=0, help="Messages to show in all; 0: no limit.")
+@option("-n", "--count", type=Integer(0), default=0, help="Messages to show in all; 0: no limit.")
 @switch("--json", "as_json", help="Show each message as a JSON object with its metadata.")
 @option("--grep", "matching", metavar="REGEX", callback=_pattern, help="Show only messages whose body has a match.")
 @switch("--print-topic", help="Show the topic before each message.")

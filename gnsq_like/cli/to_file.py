@@ -11,7 +11,7 @@ from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -37,11 +37,11 @@ def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re
 @option("--datetime-format", default="%Y-%m-%d_%H", help="<DATETIME>, as for strftime; a new file for each.")
 @option("--host-identifier", default="", help="<HOST>; may have <SHORT_HOST> and <HOSTNAME> in it.")
 @switch("--gzip", help="Compress with gzip.")
-@option("--gzip-level", type=click.IntRange(1, 9), default=6, help="1 (fast) to 9 (small).")
+@option("--gzip-level", type=Integer(1, 9), default=6, help="1 (fast) to 9 (small).")
 @switch("--zstd", help="Compress with zstd.")
-@option("--zstd-level", type=click.IntRange(1, 22), default=3, help="1 (fast) to 22 (small).")
+@option("--zstd-level", type=Integer(1, 22), default=3, help="1 (fast) to 22 (small).")
 @switch("--skip-empty-files", help="Open a file only when there is a message for it.")
-@option("--rotate-size", type=click.IntRange(0), default=0, help="Bytes after which a file is closed; 0: no limit.")
+@option("--rotate-size", type=Integer(0), default=0, help="Bytes after which a file is closed; 0: no limit.")
 @option("--rotate-interval", type=Duration(), default="0", help="Time after which a file is closed; 0: no limit.")
 @option("--sync-interval", type=Duration(above_zero=True), default="30s", help="Longest time until a sync.")
 @option("--http-client-connect-timeout", type=Duration(above_zero=True), default="2s", help="For nsqlookupds.")

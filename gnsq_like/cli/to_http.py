@@ -11,7 +11,7 @@ from gnsq_like.cli.client_flags import channel, consumes
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, Number, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -26,16 +26,16 @@ _MODES = ["hostpool", "round-robin", "epsilon-greedy", "all"]
 @option("--get", metavar="URL", multiple=True, help="GET this, with the message in the place of %s; may be repeated.")
 @option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="Header of requests; may be repeated.")
 @option("--content-type", default="application/octet-stream", help="Content-Type of a POST.")
-@option("-n", "--concurrency", type=click.IntRange(1), default=100, help="Requests at once.")
+@option("-n", "--concurrency", type=Integer(1), default=100, help="Requests at once.")
 @option("--mode", type=click.Choice(_MODES), default="hostpool", help="Which URL a message goes to.")
-@option("--sample", type=click.FloatRange(0, 1), default=1.0, help="Share of messages to send.")
+@option("--sample", type=Number(0, 1), default=1.0, help="Share of messages to send.")
 @option("--http-client-connect-timeout", type=Duration(above_zero=True), default="2s", help="For connecting.")
 @option("--http-client-request-timeout", type=Duration(above_zero=True), default="20s", help="For a request.")
 @switch("--http-client-tls-insecure-skip-verify", help="Accept any certificate of a server.")
 @option("--http-client-tls-root-ca-file", metavar="PATH", help="CA certificates to trust, as PEM.")
 @option("--http-client-tls-cert", metavar="PATH", help="Client certificate for servers, as PEM.")
 @option("--http-client-tls-key", metavar="PATH", help="Its key.")
-@option("--status-every", type=click.IntRange(0), default=250, help="Requests between two lines of status; 0: none.")
+@option("--status-every", type=Integer(0), default=250, help="Requests between two lines of status; 0: none.")
 @logs("to-http")
 @consumes
 def to_http(

@@ -10,7 +10,7 @@ from gnsq_like.cli.client_flags import channel, consumes, publishes, topics
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import option
+from gnsq_like.cli.tool_options import Integer, option
 from gnsq_like.tools.host_pool import MODES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Pass on this field of JSON objects, and no other that is not named; may be repeated.",
 )
-@option("--status-every", type=click.IntRange(0), default=250, help="Messages between two lines of status; 0: none.")
+@option("--status-every", type=Integer(0), default=250, help="Messages between two lines of status; 0: none.")
 @logs("to-nsq")
 @consumes
 @publishes

@@ -47,6 +47,18 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before
         return seconds
 
 
+class Integer(click.IntRange):
+    """An integer in a range, named so in errors; click's own is "an integer range"."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    """Likewise a number."""
+
+    name = "number"
+
+
 class ToolOption(click.Option):
     """An option of a tool.
 

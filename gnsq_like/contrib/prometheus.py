@@ -1,9 +1,9 @@
 """The counts of Readers and Producers as Prometheus metrics, in one process or in many.
 
-``Metrics`` is a collector of prometheus-client. The duration of each handler call is observed when it ends; all other
-metrics are read from ``stats()`` at each scrape. In prometheus-client's multiprocess mode (PROMETHEUS_MULTIPROC_DIR in
-the environment) another process may answer the scrape, so each process also writes its metrics every second, and once
-more at its exit.
+``Metrics`` is a collector of prometheus-client. Durations of handler calls are put into their histogram some hundred at
+a time, and before each scrape; all other metrics are read from ``stats()`` then. In prometheus-client's multiprocess
+mode (PROMETHEUS_MULTIPROC_DIR in the environment) another process may answer the scrape, so each process also writes
+its metrics every second, and once more at its exit.
 
 ====================================  =========  ==================================================================
 nsq_reader_received_messages_total    counter    by topic and channel, as all of nsq_reader
@@ -41,7 +41,9 @@ import os
 import threading
 import time
 import weakref
+from bisect import bisect_right
 from collections import Counter as Counts
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -99,11 +101,29 @@ _RELAY_GAUGES = {
     "lag_seconds": ("lag_seconds", "Seconds for which the oldest of them has been due."),
 }
 _OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
+#: Handler calls that are put into the histogram together, unless a scrape or a write comes before. [One by one, they
+#: cost several times what an empty handler does.]
+_MOST_CALLS = 500
 
 
 def is_multiprocess() -> bool:
     """Whether prometheus-client is in its multiprocess mode."""
     return "PROMETHEUS_MULTIPROC_DIR" in os.environ
+
+
+class _Seconds(Histogram):
+    """A histogram that many observations can be put into at once."""
+
+    def observe_all(self, amounts: list[float]) -> None:
+        """As ``observe`` for each; sorts them."""
+        self._sum.inc(sum(amounts))
+        amounts.sort()
+        before = 0
+        for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
+            upto = bisect_right(amounts, bound)
+            if upto > before:
+                bucket.inc(upto - before)
+            before = upto
 
 
 class WatchedRelay(Protocol):
@@ -141,7 +161,7 @@ class Metrics:
             name: Gauge(f"nsq_reader_{metric}", text, _READER_LABELS, registry=None, multiprocess_mode=mode)
             for name, (metric, text, mode) in _READER_GAUGES.items()
         }
-        self._seconds = Histogram(
+        self._seconds = _Seconds(
             "nsq_reader_handler_seconds",
             "Seconds that a handler took, by message or batch.",
             _READER_LABELS,
@@ -172,11 +192,22 @@ class Metrics:
         self._relays: weakref.WeakKeyDictionary[WatchedRelay, dict[str, int]] = weakref.WeakKeyDictionary()
         #: Held while counters are read; nothing inside switches.
         self._lock = threading.Lock()
+        #: Seconds of the handler calls that are not in the histogram yet, by topic and channel.
+        self._calls: dict[tuple[str, str], deque[float]] = {}
+        self._observing = threading.Lock()
         #: The process of the last counts, and the one that writes every second in multiprocess mode.
         self._counting_pid = os.getpid()
         self._writing_pid = 0
         if registry is not None:
             registry.register(self)
+        forked = weakref.WeakMethod(self._forked)
+        os.register_at_fork(after_in_child=lambda: (method := forked()) and method())
+
+    def _forked(self) -> None:
+        """In a forked child: the calls are the parent's, and another thread of that may have held the lock."""
+        for ended in self._calls.values():
+            ended.clear()
+        self._observing = threading.Lock()
 
     # -- watching -----------------------------------------------------------------------------------
 
@@ -213,24 +244,48 @@ class Metrics:
         if not callable(handler):
             raise InvalidOption("handler", handler, "it must be callable")
 
-        @functools.wraps(handler)
-        def timed_handler(given: Any) -> object:
-            message = given[0] if isinstance(given, list) else given
-            began = time.perf_counter()
-            try:
-                return handler(given)
-            finally:
-                self._seconds.labels(message.topic, message.channel).observe(time.perf_counter() - began)
-
-        return timed_handler
+        return self._timed(handler, None)
 
     def time_reader(self, reader: Reader) -> None:
         """Replace the handler of ``reader``, which does not run, by its :meth:`timed` form."""
-        handler = reader.handler
+        handler, ended = reader.handler, self._ended((reader.topic, reader.channel))
         if isinstance(handler, Batch):
-            reader.handler = Batch(self.timed(handler.handler), size=handler.size, interval=handler.interval)
+            reader.handler = Batch(self._timed(handler.handler, ended), size=handler.size, interval=handler.interval)
         elif handler is not None:
-            reader.handler = self.timed(handler)
+            reader.handler = self._timed(handler, ended)
+
+    def _timed(self, handler: Callable[[Any], object], ended: deque[float] | None) -> Callable[[Any], object]:
+        """:param ended: where the seconds go; None for that of each message's topic and channel"""
+        clock = time.perf_counter
+
+        @functools.wraps(handler)
+        def timed_handler(given: Any) -> object:
+            message = given[0] if ended is None and isinstance(given, list) else given
+            began = clock()
+            try:
+                return handler(given)
+            finally:
+                into = self._ended((message.topic, message.channel)) if ended is None else ended
+                into.append(clock() - began)
+                if len(into) >= _MOST_CALLS:
+                    self._observe()
+
+        return timed_handler
+
+    def _ended(self, labels: tuple[str, str]) -> deque[float]:
+        return self._calls.get(labels) or self._calls.setdefault(labels, deque())
+
+    def _observe(self) -> None:
+        """Put the handler calls that have ended into the histogram. Never switches."""
+        if not self._observing.acquire(blocking=False):
+            return  # another thread does
+        try:
+            for labels, ended in list(self._calls.items()):
+                if ended:
+                    # Other threads may add some meanwhile.
+                    self._seconds.labels(*labels).observe_all([ended.popleft() for _ in range(len(ended))])
+        finally:
+            self._observing.release()
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -243,6 +298,7 @@ class Metrics:
                 producers = (last for _, last in self._producers.values())
                 for last in (*self._readers.values(), *producers, *self._relays.values()):
                     last.clear()
+            self._observe()
             self._update_readers()
             self._update_producers()
             self._update_relays()

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gnsq_like._version import __version__
+from gnsq_like.cli.app import app
 from gnsq_like.cli.client_flags import all_flags, channel, consumes, publishes, topics
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, option, switch
@@ -254,3 +255,19 @@ def test_an_error_is_one_line_and_its_traceback_only_with_verbose() -> None:
 def test_version() -> None:
     done = CliRunner().invoke(group, ["copy", "-version"], prog_name="gnsq-like")
     assert (done.exit_code, done.output) == (0, f"gnsq-like copy {__version__}\n")
+
+
+def test_errors_name_a_number_as_people_do() -> None:
+    """click calls those with bounds "integer range"."""
+
+    def kinds(command: click.Command, name: str) -> dict[str, str]:
+        found = {f"{name} {param.name}": param.type.name for param in command.params}
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for each in command.list_commands(context):
+                found |= kinds(command.get_command(context, each), f"{name} {each}")  # type: ignore[arg-type]
+        return found
+
+    found = kinds(app, "gnsq-like")
+    assert len(found) > 100
+    assert {name: kind for name, kind in found.items() if "range" in kind} == {}

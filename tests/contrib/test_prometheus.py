@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 import time
 from functools import partial
 
@@ -187,6 +188,21 @@ def test_a_batch_is_timed_as_one(registry, metrics):
             producer.multi_publish("t", [b"1", b"2", b"3"])
             wait_for(lambda: sum(len(batch) for batch in batches) == 3, "all")
     assert scrape(registry)['nsq_reader_handler_seconds_count{channel="c",topic="t"}'] == len(batches)
+
+
+def test_what_timing_a_call_costs(metrics):
+    """prometheus-client is called for many calls at once: that costs more than an empty handler."""
+    reader = Reader("t", "c", lambda message: None, nsqd_tcp_addresses="127.0.0.1:4150")
+    metrics.time_reader(reader)
+    made = []
+    reader.handler(None)
+    sys.setprofile(lambda frame, event, _: made.append(event))
+    try:
+        reader.handler(None)
+    finally:
+        sys.setprofile(None)
+    # The timed handler, the clock twice, the handler, append, len, and setprofile.
+    assert sum(event in ("call", "c_call") for event in made) <= 8
 
 
 def test_the_metrics_of_a_registry_are_named_once(registry, metrics):

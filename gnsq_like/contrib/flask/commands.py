@@ -17,7 +17,7 @@ from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.outbox.process import run_relay
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_input
-from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan
+from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan, number
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.supervisor import supervise
 
@@ -53,7 +53,7 @@ def make_commands(nsq: Extension) -> AppGroup:
 
     @group.command("run")
     @click.argument("names", nargs=-1)
-    @click.option("--stop-timeout", type=click.FloatRange(0), metavar="SECONDS", help="For running handlers.")
+    @click.option("--stop-timeout", type=number(float, 0), metavar="SECONDS", help="For running handlers.")
     @click.option("--health", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     @click.option("--relay", is_flag=True, help="Publish the outbox, too, as flask nsq relay does.")
     @click_options
@@ -111,7 +111,7 @@ def make_commands(nsq: Extension) -> AppGroup:
     @group.command("publish")
     @click.argument("topic")
     @click.argument("body", default="-")
-    @click.option("--defer", type=click.FloatRange(0), metavar="SECONDS", help="Deliver it later.")
+    @click.option("--defer", type=number(float, 0), metavar="SECONDS", help="Deliver it later.")
     @click.option("--null", is_flag=True, help="Messages of standard input end with a NUL byte.")
     @click.option("--whole", is_flag=True, help="All of standard input is one message.")
     def publish(topic: str, body: str, defer: float | None, null: bool, whole: bool) -> None:

@@ -25,6 +25,15 @@ def _own_flags(but: Container[str]) -> Iterator[tuple[str, Flag]]:
             yield f"--{flag.name.replace('_', '-')}", flag
 
 
+def number(kind: type, least: float | None) -> Any:
+    """click's type for a number that is not below ``least``, named as people call it."""
+    import click
+
+    named = click.IntRange(int(least or 0)) if kind is int else click.FloatRange(least)
+    named.name = "integer" if kind is int else "number"
+    return named
+
+
 def click_options(function: _F) -> _F:
     """A decorator that adds the options to a click command; one that is not given is None."""
     import click
@@ -33,8 +42,7 @@ def click_options(function: _F) -> _F:
         if flag.kind is bool:
             option = click.option(spelling, is_flag=True, default=None, help=flag.help)
         else:
-            ranges: dict[type, Any] = {int: click.IntRange, float: click.FloatRange}
-            kind = ranges[flag.kind](flag.least) if flag.kind in ranges else str
+            kind = number(flag.kind, flag.least) if flag.kind in (int, float) else str
             option = click.option(spelling, type=kind, metavar=flag.metavar, help=flag.help)
         function = option(function)
     return function

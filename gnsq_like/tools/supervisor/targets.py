@@ -34,12 +34,14 @@ def load(*targets: str) -> list[Reader]:
 
 
 def _readers_of(target: str) -> list[Reader]:
-    path, _, name = target.partition(":")
+    path, colon, name = target.partition(":")
     if "/" in path or path.endswith(".py"):
         likely = path.removesuffix(".py").strip("./").replace("/", ".")
         raise CannotLoad(f"{path} is a file: give a module's name, such as {likely}")
+    if colon and not name.removesuffix("()"):
+        raise CannotLoad(f"{target!r}: no name follows the colon; write {path} for all Readers of the module")
     module = _imported(path)
-    if not name:
+    if not colon:
         found = _readers_in(list(vars(module).values()))
         if not found:
             raise CannotLoad(f"module {path} has no Reader in a global variable; name a function: {path}:function()")

@@ -129,9 +129,10 @@ class Worker:
 
             metrics = Metrics()
         for reader in self._readers:
-            self._calls.watch(reader, None if metrics is None else metrics.timed)
             if metrics is not None:
+                metrics.time_reader(reader)
                 metrics.watch_reader(reader)
+            self._calls.watch(reader)
         files = sorted(changed_files.loaded_files()) if self._plan.reload else []
         self._reports.send("loaded", readers=descriptions, files=files)
 

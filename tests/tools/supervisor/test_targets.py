@@ -72,6 +72,8 @@ def test_a_module_stands_for_all_readers_in_its_variables(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("target", "text"),
     [
+        ("nsqshop:", "'nsqshop:': no name follows the colon; write nsqshop for all Readers of the module"),
+        ("nsqshop:()", "'nsqshop:()': no name follows the colon"),
         ("nsqshop:broken()", "nsqshop:broken() failed: ValueError: no database ("),
         ("nsqshop:leaves()", "nsqshop:leaves() failed: SystemExit: bye ("),
         ("nsqshop:factory", "nsqshop:factory is a function: write nsqshop:factory() for the Readers that it returns"),
