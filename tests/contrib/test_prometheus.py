@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -195,10 +196,11 @@ def test_what_timing_a_call_costs(metrics):
     reader = Reader("t", "c", lambda message: None, nsqd_tcp_addresses="127.0.0.1:4150")
     metrics.time_reader(reader)
     made = []
-    reader.handler(None)
+    handler: Any = reader.handler
+    handler(None)
     sys.setprofile(lambda frame, event, _: made.append(event))
     try:
-        reader.handler(None)
+        handler(None)
     finally:
         sys.setprofile(None)
     # The timed handler, the clock twice, the handler, append, len, and setprofile.

@@ -61,7 +61,8 @@ ROOMS = {
     "tools.letters": room(only=PUBLIC | {"deadletter"}),
     # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
     "tools.supervisor": room(
-        only=PUBLIC | {"runtime.native", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"},
+        only=PUBLIC
+        | {"runtime.native", "runtime.timer", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"},
         others={"click", "rich"},
     ),
     # options: each option of the client is a flag, by its type.

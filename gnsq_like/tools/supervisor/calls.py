@@ -52,12 +52,12 @@ class Calls:
 
     def _limited(self, handler: _Handler) -> _Handler:
         running, interrupted, timer = self._running, self._interrupted, self._timer
-        getcurrent, monotonic = gevent.getcurrent, time.monotonic
+        getcurrent = gevent.getcurrent
 
         @functools.wraps(handler)
         def limited_handler(given: Any) -> object:
             greenlet = getcurrent()
-            running[greenlet] = monotonic()
+            running[greenlet] = time.monotonic()
             if timer.due is None:
                 timer.set(self._timeout)
             try:
