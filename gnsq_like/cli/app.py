@@ -4,6 +4,7 @@ Each subcommand has an entry in COMMANDS. Its module is imported when it runs: `
 neither gevent nor the daemons.
 """
 
+import contextlib
 import importlib
 from typing import Any, NamedTuple
 
@@ -81,3 +82,13 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def app() -> None:
     """NSQ on gevent: NSQ's utilities, daemons and admin in Python, and a demonstration."""
+    _allow_many_files()
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of file descriptors to the hard limit, as Go does: connections and disk queues need many."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems allow less than the limit they report
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

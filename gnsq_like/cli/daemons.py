@@ -11,7 +11,6 @@ import functools
 import gc
 import platform
 import re
-import resource
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
@@ -130,7 +129,6 @@ class DaemonCommand(click.Command):
 
 def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     """Run until a signal arrives, or the parent ends."""
-    _allow_many_files()
     log_to_stderr(daemon.options.log_level, daemon.options.log_prefix)
     stopped = Event()
     # Before the addresses are logged: a parent that reads them may send a signal at once.
@@ -148,13 +146,6 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     daemon.stop()
     if isinstance(daemon, Nsqd) and daemon.lost_count:
         raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of file descriptors to the hard limit, as Go does: connections and disk queues need many."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems allow less than the limit they report
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _collect_less_garbage() -> None:

@@ -103,13 +103,13 @@ def _served(address: str, pages: Mapping[str, _Application], report: Callable[[s
     where = parse_address(address, to_listen=True)
     if not where.host:
         raise InvalidAddress(address, "pages are served at host:port")
-    from gevent.pywsgi import WSGIServer
+    from gnsq_like.server.shared.http_server import HTTPServer
 
     try:
         listener = listen(address)
     except OSError as exc:
         raise NSQError(f"cannot listen on {address}: {exc.strerror or exc}") from exc
-    server = WSGIServer(listener, _application(pages), log=None)
+    server = HTTPServer(listener, _application(pages), logger)
     server.start()
     root = f"http://{join_host_port(where.host, server.server_port)}"
     report(f"health on {root}/healthz" if "/healthz" in pages else f"metrics on {root}/metrics")

@@ -28,7 +28,6 @@ from urllib.parse import parse_qs, urlsplit
 import gevent
 from gevent.event import Event
 from gevent.pool import Pool
-from gevent.pywsgi import WSGIHandler, WSGIServer
 from gevent.queue import Empty, Queue
 from gevent.socket import wait_read
 
@@ -36,6 +35,9 @@ from gnsq_like import Message, Producer
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError, PublishError, PublishRefused, UsageError
 from gnsq_like.runtime.clock import monotonic
+from gnsq_like.server.shared.http_connections import HTTPConnections
+from gnsq_like.server.shared.http_server import SOCKET, HTTPServer
+from gnsq_like.server.shared.listen import bound_address, listen
 from gnsq_like.tools.consuming import Consumption, give_back
 from gnsq_like.tools.sources import Source
 from gnsq_like.wire.names import is_valid_name
@@ -50,7 +52,6 @@ _MAX_BODY_BYTES = 16 * 1024 * 1024
 _MOST_CLIENTS = 10_000
 #: Seconds for responses that are being written when the server stops.
 _STOP_TIMEOUT = 5.0
-_SOCKET = "gnsq_like.socket"
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|\[::1\]")
 
 _StartResponse = Callable[[str, list[tuple[str, str]]], Callable[[bytes], object]]
@@ -157,11 +158,8 @@ class PubSub:
         defer = query.get("defer", "0")
         if not (defer.isascii() and defer.isdigit()):
             raise _Problem("400 Bad Request", "INVALID_ARG_DEFER")
-        body = environ["wsgi.input"].read(_MAX_BODY_BYTES + 1)
-        if len(body) > _MAX_BODY_BYTES:
-            raise _Problem("413 Content Too Large", "MSG_TOO_BIG")
         try:
-            self._producer.publish(topic, body, defer=int(defer) / 1000 or None)
+            self._producer.publish(topic, environ["wsgi.input"].read(), defer=int(defer) / 1000 or None)
         except (UsageError, PublishRefused) as exc:
             raise _Problem("400 Bad Request", exc) from exc
         except PublishError as exc:
@@ -195,7 +193,7 @@ class PubSub:
         headers = [("Content-Type", kind), ("Cache-Control", "no-store"), ("Connection", "close")]
         start_response("200 OK", headers)(b"")  # now, and not with the first message
         client = _Client(topic, channel, f"{environ['REMOTE_ADDR']}:{environ['REMOTE_PORT']}")
-        return self._stream(client, environ[_SOCKET], messages, consumption, gone, _event if as_events else _line)
+        return self._stream(client, environ[SOCKET], messages, consumption, gone, _event if as_events else _line)
 
     def _wait_for_connection(self, consumption: Consumption, gone: Event) -> None:
         if self._source.nsqd_tcp_addresses:
@@ -326,15 +324,6 @@ def _end(consumption: Consumption, messages: Queue[Message | None]) -> None:
         gevent.wait([ending], timeout=0.05)
 
 
-class _Handler(WSGIHandler):
-    """Gives the application the client's socket, to learn when it goes away."""
-
-    def get_environ(self) -> dict[str, Any]:
-        environ: dict[str, Any] = super().get_environ()
-        environ[_SOCKET] = self.socket
-        return environ
-
-
 def serve(
     source: Source,
     address: str = "127.0.0.1:8080",
@@ -355,6 +344,7 @@ def serve(
     """
     where = parse_address(address, to_listen=True)
     is_loopback = bool(_LOOPBACK.fullmatch(f"[{where.host}]" if ":" in where.host else where.host))
+    listener = listen(address)
     app = PubSub(
         source,
         stop=stop,
@@ -365,10 +355,11 @@ def serve(
     )
     # stop() waits only for requests that run in a pool.
     pool = Pool(_MOST_CLIENTS)
-    server = WSGIServer((where.host, where.port), app, spawn=pool, handler_class=_Handler, log=None, error_log=logger)
+    connections = HTTPConnections(_MOST_CLIENTS)
+    server = HTTPServer(listener, app, logger, body_limit=_MAX_BODY_BYTES, connections=connections, spawn=pool)
     try:
         server.start()
-        shown = str(where._replace(port=server.server_port))
+        shown = bound_address(listener)
         logger.info("listening on %s", shown)
         if on_listening is not None:
             on_listening(shown)

@@ -57,12 +57,15 @@ ROOMS = {
     "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.letters"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
     "tools": room("server", "testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    # The one HTTP server of this package.
+    "tools.pubsub": room("testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
     # Below tools and admin.
     "tools.letters": room(only=PUBLIC | {"deadletter"}),
     # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
     "tools.supervisor": room(
         only=PUBLIC
-        | {"runtime.native", "runtime.timer", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"},
+        | {"runtime.native", "runtime.timer", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"}
+        | {"server.shared.http_connections"},
         others={"click", "rich"},
     ),
     # options: each option of the client is a flag, by its type.

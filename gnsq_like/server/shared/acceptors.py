@@ -6,6 +6,7 @@ second, but prints the traceback of each. It waits as well, and prints nothing, 
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -28,10 +29,15 @@ class Acceptor:
         except OSError as exc:
             if exc.errno in self.fatal_errors:  # type: ignore[attr-defined]
                 raise  # the listener is closed
+            if exc.errno in (errno.EMFILE, errno.ENFILE):
+                self.make_room()
             address = bound_address(self.socket)  # type: ignore[attr-defined]
             reason = (exc.strerror or str(exc)).lower()
             self.accept_log.warning("temporary Accept() failure - accept %s: %s", address, reason)
             raise GreenletExit from exc
+
+    def make_room(self) -> None:
+        """Called when there is no descriptor for a client: close one that can be spared. Never switches."""
 
 
 class TCPServer(Acceptor, StreamServer):

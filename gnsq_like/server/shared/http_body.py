@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import BinaryIO
+from io import BufferedIOBase
 
 import gevent
+
+from gnsq_like.server.shared.http_connections import BYTES_PER_SECOND, HTTPConnection
 
 #: A chunk's size and its extension, which means nothing here. The line ends in CRLF: a bare LF, which some readers
 #: take for an end and others for a part of the extension, is how requests are smuggled.
@@ -37,12 +39,21 @@ class Body:
     :param content_length: its bytes; not used for chunked
     :param chunked: whether it comes in chunks
     :param invite: called before the first read; sends "100 Continue" if the client waits for that. May switch
+    :param connection: what ends a wait for a client that sends too slowly; None for no end
     """
 
     def __init__(
-        self, file: BinaryIO, content_length: int, chunked: bool, invite: Callable[[], object] | None = None
+        self,
+        file: BufferedIOBase,
+        content_length: int,
+        chunked: bool,
+        invite: Callable[[], object] | None = None,
+        connection: HTTPConnection | None = None,
     ) -> None:
         self._file = file
+        self._connection = connection
+        #: Seconds that the client has left; bytes that come add to it.
+        self._seconds = connection.seconds if connection is not None else 0.0
         self._chunked = chunked
         self._invite = invite
         #: Bytes to come: of the body, or of the chunk.
@@ -101,10 +112,17 @@ class Body:
             invite, self._invite = self._invite, None
             invite()
         try:
-            return self._next(most)
+            return self._next(most) if self._connection is None else self._awaited(most, self._connection)
         except BaseException:
             self._is_broken = True
             raise
+
+    def _awaited(self, most: int, connection: HTTPConnection) -> bytes:
+        with connection.owed(self._seconds):
+            data = self._next(most)
+            left = connection.seconds_left + len(data) / BYTES_PER_SECOND
+        self._seconds = min(left, connection.seconds)
+        return data
 
     def _next(self, most: int) -> bytes:
         self._reads += 1
@@ -117,7 +135,7 @@ class Body:
                 self.ended = True
                 return b""
         size = min(self._left, _PIECE_BYTES)
-        data = self._file.read(size if most < 0 else min(size, most))
+        data = self._file.read1(size if most < 0 else min(size, most))
         if not data:
             raise BadBody("the body is cut off")
         self._left -= len(data)

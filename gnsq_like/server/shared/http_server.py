@@ -4,6 +4,8 @@ The handler reads heads by :mod:`~gnsq_like.server.shared.http_head` and bodies 
 :mod:`~gnsq_like.server.shared.http_body`, instead of gevent's lenient parsers. For the rest, which is calling the
 application and writing its response, it relies on gevent's WSGIHandler. Differences a client can see are those
 that NSQ's daemons have, too: HTTP/1.0 is answered in kind, and a response after which the connection ends says so.
+
+Every wait for a client is one that :mod:`~gnsq_like.server.shared.http_connections` ends.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ from gevent.pywsgi import LoggingLogAdapter, WSGIHandler, WSGIServer
 
 from gnsq_like.server.shared.acceptors import Acceptor
 from gnsq_like.server.shared.http_body import BadBody, Body
+from gnsq_like.server.shared.http_connections import (
+    BYTES_PER_SECOND,
+    HTTPConnection,
+    HTTPConnections,
+    TooManyConnections,
+)
 from gnsq_like.server.shared.http_head import BadRequest, Head, read_head
 
 #: A response's body up to this size leaves in one write with its head.
@@ -28,8 +36,13 @@ _JOINED_BYTES = 16 * 1024
 #: socket; and for how many seconds at most.
 _LINGER_BYTES = 1 << 20
 _LINGER = 0.5
+#: Seconds between two looks at clients that owe something.
+_LOOK = 1.0
+#: The entry of a request's environ with its socket, for applications that stream until the client goes away.
+SOCKET = "gnsq_like.socket"
 #: How plain HTTP begins where TLS is expected.
 _PLAIN_BEGINNINGS = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO")
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
@@ -42,6 +55,7 @@ class HTTPServer(Acceptor, WSGIServer):
     :param body_limit: Read bodies up to this many bytes before the application is called, and refuse longer ones
         with 413, malformed ones with 400, so that nothing is executed before its request is whole. None for an
         application that does that itself: its ``wsgi.input`` is a Body.
+    :param connections: how many there may be, and how long clients may take
     :param options: ``spawn`` and ``ssl_context`` (gevent's) of WSGIServer
     """
 
@@ -52,30 +66,71 @@ class HTTPServer(Acceptor, WSGIServer):
         log: logging.Logger,
         *,
         body_limit: int | None = 1 << 20,
+        connections: HTTPConnections | None = None,
         **options: Any,
     ) -> None:
         errors = LoggingLogAdapter(log, logging.ERROR)
         super().__init__(listener, application, log=None, error_log=errors, handler_class=_Handler, **options)
         self.body_limit = body_limit
         self._log = self.accept_log = log
+        self.connections = connections or HTTPConnections()
+        self.connections.watch = self._begin_to_look
+        #: Looks after clients that owe something; there is none while no client does.
+        self._reaper: gevent.Greenlet | None = None
 
-    def wrap_socket_and_handle(self, client_socket: socket.socket, address: object) -> object:
+    def _begin_to_look(self) -> None:
+        if self._reaper is None:
+            self._reaper = gevent.spawn(self._look_after)
+
+    def _look_after(self) -> None:
+        while self.connections.owing:
+            gevent.sleep(_LOOK)
+            self.connections.shut_overdue()
+        self._reaper = None
+
+    def make_room(self) -> None:
+        self.connections.make_room()
+
+    def handle(self, sock: socket.socket, address: object) -> None:
+        """Called by gevent for each connection without TLS, in a greenlet of its own."""
+        try:
+            with self.connections.opened(sock) as connection:
+                _Handler(sock, address, self, connection).handle()
+        except TooManyConnections:
+            with suppress(OSError):
+                sock.sendall(_BUSY)
+            sock.close()
+
+    def wrap_socket_and_handle(self, client_socket: socket.socket, address: object) -> None:
         """Called by gevent for each connection over TLS, in a greenlet of its own."""
         try:
-            if client_socket.recv(5, socket.MSG_PEEK).startswith(_PLAIN_BEGINNINGS):
+            with self.connections.opened(client_socket) as connection:
+                tls_socket = self._shake_hands(connection, address)
+                if tls_socket is not None:
+                    try:
+                        _Handler(tls_socket, address, self, connection).handle()
+                    finally:
+                        tls_socket.close()
+        except TooManyConnections:
+            client_socket.close()
+
+    def _shake_hands(self, connection: HTTPConnection, address: object) -> socket.socket | None:
+        """The connection's socket over TLS; None, and closed, if that fails. May switch."""
+        client_socket = connection.sock
+        try:
+            with connection.owed(connection.seconds):
+                if not client_socket.recv(5, socket.MSG_PEEK).startswith(_PLAIN_BEGINNINGS):
+                    # The connection must have the socket before the handshake, which may have to be broken off.
+                    wrapped = self.wrap_socket(client_socket, do_handshake_on_connect=False, **self.ssl_args)
+                    client_socket = connection.sock = wrapped
+                    wrapped.do_handshake()
+                    return wrapped
                 client_socket.sendall(_NOT_TLS)
                 _linger(client_socket)
-                client_socket.close()
-                return None
-            tls_socket = self.wrap_socket(client_socket, **self.ssl_args)
         except OSError as exc:
             self._log.info("HTTPS: handshake with %s failed: %s", address, exc)
-            client_socket.close()
-            return None
-        try:
-            return self.handle(tls_socket, address)
-        finally:
-            tls_socket.close()
+        client_socket.close()
+        return None
 
 
 class _Handler(WSGIHandler):
@@ -85,10 +140,17 @@ class _Handler(WSGIHandler):
     _head: Head
     _body: Body
 
+    def __init__(self, sock: socket.socket, address: object, server: HTTPServer, connection: HTTPConnection) -> None:
+        super().__init__(sock, address, server)
+        self._connection = connection
+
     def handle_one_request(self) -> bool | None:
         """Read and answer one request. True to go on; None if the connection ends."""
         try:
-            head = read_head(self.rfile.readline, self.command == "POST")
+            if not self.rfile.peek(1):
+                return None
+            with self._connection.owed(self._connection.seconds):
+                head = read_head(self.rfile.readline, self.command == "POST")
             if head is None:
                 return None
             self._begin(head)
@@ -103,6 +165,7 @@ class _Handler(WSGIHandler):
         self.handle_one_response()
         if self.close_connection and not self._body.ended:
             _linger(self.socket)
+        self._connection.idle()
         return None if self.close_connection else True
 
     def _begin(self, head: Head) -> None:
@@ -113,7 +176,8 @@ class _Handler(WSGIHandler):
         self.close_connection = head.close
         self.response_length = 0
         invite = self._invite if head.expects_continue else None
-        self._body = self.wsgi_input = Body(self.rfile, head.content_length, head.chunked, invite)
+        self._body = Body(self.rfile, head.content_length, head.chunked, invite, self._connection)
+        self.wsgi_input = self._body
         self.application = self.server.application
         self.environ = self.get_environ()
         if self.server.body_limit is not None:
@@ -154,6 +218,7 @@ class _Handler(WSGIHandler):
             environ["CONTENT_TYPE"] = content_type
         environ["wsgi.input"] = self._body
         environ["wsgi.input_terminated"] = True
+        environ[SOCKET] = self.socket
         return environ
 
     def finalize_headers(self) -> None:
@@ -191,6 +256,10 @@ class _Handler(WSGIHandler):
         if self.command != "HEAD":
             super()._write(data)
 
+    def _sendall(self, data: bytes) -> None:
+        with self._connection.owed(self._connection.seconds + len(data) / BYTES_PER_SECOND):
+            super()._sendall(data)
+
     def _refuse(self, problem: BadRequest) -> None:
         """Send the last response of the connection; the client may still be sending. May switch."""
         body = problem.body.encode()
@@ -202,7 +271,8 @@ class _Handler(WSGIHandler):
         if body:
             lines.append("Content-Type: text/plain; charset=utf-8")
         with suppress(OSError):
-            self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+            with self._connection.owed(self._connection.seconds):
+                self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + body)
             _linger(self.socket)
 
     def log_request(self) -> None:

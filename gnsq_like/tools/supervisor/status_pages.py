@@ -1,6 +1,7 @@
 """``/healthz`` and ``/metrics`` of all workers on one port, served by threads of the master.
 
-The threads read the last status that the master has published, and never wait for its loop or for a worker.
+The threads read the last status that the master has published, and never wait for its loop or for a worker. There are
+few: where more clients come, those that have sent no whole request are shut out, the longest first.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.errors import NSQError
+from gnsq_like.server.shared.http_connections import HTTPConnections, TooManyConnections
 
-#: Seconds for a client to send its request.
-_REQUEST_TIMEOUT = 10.0
+#: Clients at once.
+_MOST_CLIENTS = 50
 
 
 class StatusPages:
@@ -40,6 +42,17 @@ class StatusPages:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
             daemon_threads = True
+            connections = HTTPConnections(_MOST_CLIENTS)
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    with self.connections.opened(request) as connection, connection.owed(connection.seconds):
+                        super().process_request_thread(request, client_address)
+                except TooManyConnections:
+                    self.shutdown_request(request)
+
+            def service_actions(self) -> None:
+                self.connections.shut_overdue()
 
         try:
             self._server = Server((where.host, where.port), Handler)
@@ -65,8 +78,6 @@ class StatusPages:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_TIMEOUT
-
     def page(self, path: str) -> tuple[int, str, bytes]:
         """Status, type and body."""
         raise NotImplementedError
