@@ -149,7 +149,7 @@ def run(server: AdminServer) -> None:
 @click.password_option(help="Default: asked for.")
 def admin_password(path: Path, user: str, password: str) -> None:
     """Set a user's password in a file for --password-file; an empty password removes the user."""
-    from gnsq_like.admin.web.identity import password_line, read_passwords
+    from gnsq_like.admin.web.passwords import password_line, read_passwords
 
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from werkzeug.security import generate_password_hash
 
 from gnsq_like.admin import AdminOptions
 from gnsq_like.admin.options import read_network
-from gnsq_like.admin.web.identity import is_within, password_line
+from gnsq_like.admin.web.identity import is_within
+from gnsq_like.admin.web.passwords import SESSION_SECONDS, TRIES, Passwords, TooManyTries, Tries, password_line
+from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidOption
 from tests.admin.conftest import Daemons
 from tests.support import raw
@@ -86,6 +91,122 @@ def test_passwords(ours: Daemons, tmp_path: Path) -> None:
         assert pause(client, basic("ada", "ré:1")) == 502
         assert client.get("/ping").data == b"OK"
         assert client.get("/config/password_file", headers=basic("ada", "ré:1")).status_code == 400
+
+
+@pytest.fixture
+def passwords(tmp_path: Path) -> dict[str, Any]:
+    """Options with two users; there are no daemons, which these tests do not need."""
+    path = tmp_path / "passwords"
+    path.write_text(
+        "".join(f"{user}:{generate_password_hash(user[0], 'pbkdf2:sha256:1')}\n" for user in ("ada", "bob"))
+    )
+    return {"nsqd_http_addresses": ("127.0.0.1:1",), "password_file": str(path), "history": False}
+
+
+def status(client: Any, headers: dict[str, str] | None = None, address: str = "10.9.8.7") -> int:
+    answer = client.get("/activity", headers=headers or {}, environ_overrides={"REMOTE_ADDR": address})
+    return int(answer.status_code)
+
+
+def test_a_request_without_a_password_costs_no_hash(passwords: dict[str, Any]) -> None:
+    with site(**passwords) as made:
+        client = client_of(made)
+        for headers in ({}, {"Authorization": "Bearer x"}, basic("", "a")):
+            assert [status(client, headers) for _ in range(100)] == [401] * 100
+        # A hash would have used up a try, and been recorded.
+        assert made.audit.recent() == []
+        assert status(client, basic("ada", "a")) == 200
+
+
+def test_after_a_right_password_a_cookie_is_enough(passwords: dict[str, Any]) -> None:
+    with site(**passwords, admin_users=("ada",)) as made:
+        client = client_of(made)
+        answer = client.get("/activity", headers=basic("ada", "a"))
+        (cookie,) = (each for each in answer.headers.getlist("Set-Cookie") if each.startswith("nsq_admin_session="))
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and f"Max-Age={SESSION_SECONDS}" in cookie
+        assert pause(client) == 502  # it may try, because ada is an admin
+        assert status(client, basic("bob", "wrong")) == 401  # a cookie is of its own user only
+        assert pause(client, basic("bob", "b")) == 403
+        other = client_of(made)
+        for session in ("", "x", "AAAA", cookie.partition(";")[0].partition("=")[2][:-4]):
+            other.set_cookie("nsq_admin_session", session)
+            assert status(other) == 401
+
+
+def test_a_session_ends_and_is_of_this_process_only(passwords: dict[str, Any]) -> None:
+    now = [1000.0]
+    with site(**passwords) as made, site(**passwords) as other:
+        ours = Passwords(passwords["password_file"], made.core, lambda: now[0])
+        session = ours.session("ada")
+        assert ours.user_of(session) == "ada"
+        assert Passwords(passwords["password_file"], other.core, lambda: now[0]).user_of(session) is None
+        now[0] += SESSION_SECONDS
+        assert ours.user_of(session) is None
+
+
+def test_tries_are_limited_by_address_and_by_user() -> None:
+    tries = Tries()
+
+    def count(pairs: Iterable[tuple[str, str]], now: float = 0.0) -> int:
+        """How many of these tries are allowed."""
+        allowed = 0
+        for address, user in pairs:
+            with suppress(TooManyTries):
+                tries.take(address, user, now)
+                allowed += 1
+        return allowed
+
+    by_address, seconds = TRIES["address"]
+    by_user, _ = TRIES["user"]
+    assert count(("1.1.1.1", f"user{number}") for number in range(99)) == by_address
+    assert count((f"2.2.2.{number}", "ada") for number in range(99)) == by_user
+    assert count((f"2.2.3.{number}", "bob") for number in range(5)) == 5
+    assert count(("1.1.1.1", f"user{number}") for number in range(200, 299)) == 0
+    assert count((("1.1.1.1", "eve") for _ in range(9)), now=2 * seconds) == 2
+    tries.give_back("1.1.1.1", "eve")
+    assert count((("1.1.1.1", "eve") for _ in range(9)), now=2 * seconds) == 1
+
+
+def count_refusals(made: Site, headers: dict[str, str], address: str) -> int:
+    """Guess until no more tries are allowed; how many passwords were looked at."""
+    count = 0
+    while (found := status(client_of(made), headers, address)) == 401:
+        count += 1
+    assert found == 429
+    return count
+
+
+def test_who_guesses_is_refused_recorded_and_keeps_nobody_out(
+    passwords: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    most, _ = TRIES["address"]
+    with site(**passwords) as made:
+        client = client_of(made)
+        assert status(client, basic("ada", "a"), "10.0.0.1") == 200
+        tried = count_refusals(made, basic("ada", "x"), "10.9.8.7")
+        assert tried >= most
+        # This password was right before, and is remembered; the cookie is known; and others are not counted with it.
+        assert status(client_of(made), basic("ada", "a")) == 200
+        assert status(client) == 200
+        assert status(client_of(made), basic("bob", "b"), "10.0.0.2") == 200
+        found = made.audit.recent()
+        assert {(each["action"], each["user"], each["remote_ip"]) for each in found} == {("log_in", "ada", "10.9.8.7")}
+        # Further tries without a look are not recorded one by one.
+        assert [each["error"] for each in found] == ["too many tries", *["wrong password"] * tried]
+        assert "log-in of 'ada' from 10.9.8.7 refused: wrong password" in caplog.text
+        page = client.get("/activity").get_data(as_text=True)
+        assert "log in" in page and "too many tries" in page
+
+
+def test_a_trusted_proxy_says_who_guesses(passwords: dict[str, Any]) -> None:
+    most, _ = TRIES["address"]
+    with site(**passwords) as made:
+        wrong = basic("ada", "x") | {"X-Forwarded-For": "10.1.1.1, 10.1.1.2"}
+        assert count_refusals(made, wrong, "127.0.0.1") >= most
+        assert status(client_of(made), basic("ada", "a") | {"X-Forwarded-For": "10.1.1.1"}, "127.0.0.1") == 200
+        for number in range(most):  # believed from a proxy only
+            assert status(client_of(made), basic("bob", "x") | {"X-Forwarded-For": f"10.1.1.{number}"}) == 401
+        assert count_refusals(made, basic("bob", "x") | {"X-Forwarded-For": "10.1.1.99"}, "10.9.8.7") < most
 
 
 @pytest.mark.parametrize("line", ["ada", "ada:plain", ":scrypt:x"])

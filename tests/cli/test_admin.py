@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.admin.web.identity import read_passwords
+from gnsq_like.admin.web.passwords import read_passwords
 from tests.support import raw
 from tests.support.commands import gnsq_like
 from tests.support.daemons import running_nsqlookupd

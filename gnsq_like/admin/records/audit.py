@@ -14,7 +14,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 #: Entries for the page.
-KEPT = 200
+KEPT, KEPT_LOG_INS = 200, 20
 
 
 class AuditLog:
@@ -25,12 +25,13 @@ class AuditLog:
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        #: The newest is last.
-        self._recent: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        #: Actions, and refused log-ins: somebody who guesses passwords must not drive out the actions. The newest last.
+        self._actions: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._log_ins: deque[dict[str, Any]] = deque(maxlen=KEPT_LOG_INS)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Add an entry. An error of the file is logged, because the action has been done."""
-        self._recent.append(entry)
+        (self._log_ins if entry["action"] == "log_in" else self._actions).append(entry)
         line = json.dumps(entry, ensure_ascii=False)
         if not self._path:
             logger.debug("%s", line)
@@ -51,4 +52,4 @@ class AuditLog:
 
     def recent(self) -> list[dict[str, Any]]:
         """The last entries, the newest first."""
-        return [*self._recent][::-1]
+        return sorted([*reversed(self._actions), *reversed(self._log_ins)], key=lambda entry: -entry["timestamp"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
 from gnsq_like.admin.web.message_screens import MessageScreens
+from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooManyTries
 from gnsq_like.admin.web.replies import Refusal, compress, problem
 from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
@@ -102,7 +104,12 @@ class _Routes:
             return None
         if not g.cluster_is_known:
             return problem(404, "NOT_FOUND")
-        g.identity = site.identities.of(request)
+        try:
+            g.identity = site.identities.of(request)
+        except TooManyTries as exc:
+            response = problem(429, "TOO_MANY_TRIES")
+            response.headers["Retry-After"] = str(math.ceil(exc.seconds))
+            return response
         if not g.identity.is_authenticated:
             response = problem(401, "UNAUTHORIZED")
             response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
@@ -120,6 +127,17 @@ class _Routes:
 
     def finish(self, response: Response) -> Response:
         """What all responses have in common."""
+        identity, passwords = g.get("identity"), self._site.identities.passwords
+        if identity is not None and identity.is_new and passwords is not None:
+            response.set_cookie(
+                SESSION_COOKIE,
+                passwords.session(identity.user),
+                path=request.script_root + "/",
+                max_age=SESSION_SECONDS,
+                httponly=True,
+                samesite="Strict",
+                secure=request.is_secure,
+            )
         self._site.guard.set_headers(response)
         compress(request, response)
         return response

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import ipaddress
-import os
-from collections.abc import Mapping
+import logging
+import time
 from dataclasses import dataclass
 
 from flask import Request
-from werkzeug.security import check_password_hash, generate_password_hash
 
+from gnsq_like.admin.core import Core
 from gnsq_like.admin.options import UNIX, AdminOptions, read_network
-from gnsq_like.errors import InvalidOption
+from gnsq_like.admin.records.audit import AuditLog
+from gnsq_like.admin.web.passwords import SESSION_COOKIE, Passwords, TooManyTries
 
-#: Checked passwords that are remembered, so that not every request costs a hash of 50 ms.
-_MOST_REMEMBERED = 1024
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,55 +32,70 @@ class Identity:
     may_write: bool
     #: False if a password is required, and this request has none that is right.
     is_authenticated: bool = True
+    #: Whether the password was right just now, so that the user gets a session.
+    is_new: bool = False
 
 
 class Identities:
     """Tells users by the options.
 
+    :param core: for hashes of passwords
+    :param audit: where wrong passwords are recorded
     :raises InvalidOption: if the password file cannot be read
     """
 
-    def __init__(self, options: AdminOptions) -> None:
+    def __init__(self, options: AdminOptions, core: Core, audit: AuditLog) -> None:
         self._options = options
-        self._passwords = read_passwords(options.password_file) if options.password_file else None
+        self._audit = audit
+        self.passwords = Passwords(options.password_file, core) if options.password_file else None
         self._networks = [read_network("trusted_proxies", each) for each in options.trusted_proxies if each != UNIX]
-        #: Digests of right credentials, by a key that only this process has.
-        self._right: set[bytes] = set()
-        self._key = os.urandom(32)
 
     def of(self, request: Request) -> Identity:
-        """The user of a request."""
-        user, password = basic_credentials(request)
-        if self._passwords is not None:
-            if not self._is_right(self._passwords, user, password):
-                return Identity("", False, is_authenticated=False)
+        """The user of a request. May switch, or block.
+
+        :raises TooManyTries: if there were too many wrong passwords
+        """
+        user, is_new = "", False
+        if self.passwords is not None:
+            user, password = basic_credentials(request)
+            known = self.passwords.user_of(request.cookies.get(SESSION_COOKIE, ""))
+            if known is None or user not in ("", known):
+                if not user:
+                    return Identity("", False, is_authenticated=False)
+                if not self._is_right(self.passwords, user, password, request):
+                    return Identity("", False, is_authenticated=False)
+                is_new = True
+            else:
+                user = known
         elif self.is_trusted(request.remote_addr or ""):
             user = request.headers.get(self._options.acl_http_header, "")
-        else:
-            user = ""
         admins = self._options.admin_users
-        return Identity(user, not self._options.read_only and (not admins or user in admins))
+        return Identity(user, not self._options.read_only and (not admins or user in admins), is_new=is_new)
+
+    def _is_right(self, passwords: Passwords, user: str, password: str, request: Request) -> bool:
+        address = request.remote_addr or ""
+        if self.is_trusted(address):
+            address = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()[:100] or address
+        try:
+            is_right = passwords.is_right(user, password, address)
+        except TooManyTries as exc:
+            if exc.is_first:
+                self._record(user, address, "too many tries")
+            raise
+        if not is_right:
+            self._record(user, address, "wrong password")
+        return is_right
+
+    def _record(self, user: str, address: str, why: str) -> None:
+        logger.warning("log-in of %r from %s refused: %s", user[:100], address or UNIX, why)
+        entry = {"action": "log_in", "topic": "", "timestamp": int(time.time()), "user": user[:100]}
+        self._audit.add({**entry, "remote_ip": address, "result": "failed", "error": why})
 
     def is_trusted(self, address: str) -> bool:
         """Whether an address is that of a trusted proxy."""
         if not address:
             return UNIX in self._options.trusted_proxies
         return is_within(address, self._networks)
-
-    def _is_right(self, passwords: Mapping[str, str], user: str, password: str) -> bool:
-        digest = hmac.new(self._key, f"{user}:{password}".encode(), hashlib.sha256).digest()
-        if digest in self._right:
-            return True
-        # For an unknown user the time is the same.
-        if not check_password_hash(passwords.get(user, _NOBODY), password) or user not in passwords:
-            return False
-        if len(self._right) >= _MOST_REMEMBERED:
-            self._right.clear()
-        self._right.add(digest)
-        return True
-
-
-_NOBODY = generate_password_hash("nobody has this password")
 
 
 def basic_credentials(request: Request) -> tuple[str, str]:
@@ -105,33 +118,3 @@ def is_within(address: str, networks: list[ipaddress.IPv4Network | ipaddress.IPv
         return False
     mapped = getattr(found, "ipv4_mapped", None) or found
     return any(each in network for network in networks for each in (found, mapped) if each.version == network.version)
-
-
-def read_passwords(path: str) -> dict[str, str]:
-    """The hashes in a password file, by user: a line is ``user:hash``; # begins a comment.
-
-    :raises InvalidOption: if the file cannot be read, or has a line that is none
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidOption("password_file", path, f"it cannot be read: {exc}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        user, _, hashed = line.strip().partition(":")
-        if not user or not hashed.startswith(("scrypt:", "pbkdf2:")):
-            raise InvalidOption(
-                "password_file", path, f"line {number} is not user:hash as gnsq-like admin-password writes"
-            )
-        found[user] = hashed
-    return found
-
-
-def password_line(user: str, password: str) -> str:
-    """A line for the password file. Raises InvalidOption for a user that it cannot hold."""
-    if not user or ":" in user or "#" in user or not user.isprintable() or user != user.strip():
-        raise InvalidOption("user", user, "it must be printable, without : and #")
-    return f"{user}:{generate_password_hash(password)}"

@@ -39,8 +39,10 @@ class Site:
         self.options = options
         self.core = Core(options)
         self.guard = Guard(options)
-        self.identities = Identities(options)
         self.audit = AuditLog(options.audit_log)
+        self.identities = Identities(options, self.core, self.audit)
+        if self.identities.passwords is not None:
+            self.core.on_stop.append(self.identities.passwords.stop)
         notifications = [options.notification_http_endpoint] if options.notification_http_endpoint else []
         self._notifications = Webhooks(notifications, options.http_client_request_timeout, self._call)
         self.operations = Operations(self.core, self.audit, self._notifications)
