@@ -178,6 +178,10 @@ class AdminOptions:
             found["auth_secret"] = self.nsqd_auth_secret
         return found
 
+    def is_dead_letter(self, topic: str) -> bool:
+        """Whether a topic holds dead letters, by its name."""
+        return topic.removesuffix("#ephemeral").endswith(self.dead_letter_suffixes)
+
     def _check_access(self) -> None:
         parse_address(self.http_address, to_listen=True)
         if self.https_address:

@@ -27,6 +27,8 @@ from gnsq_like.admin.history.trend import (
     topic_trend,
     trend_of,
 )
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.upstream.departures import KEPT, Departures
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.errors import InvalidOption
@@ -239,7 +241,8 @@ class Watched:
     def __init__(self, depth: int = 0, store: Store | None = None) -> None:
         self.sent: list[dict[str, Any]] = []
         never: Callable[[float], Overview] = lambda _: overview(0)  # noqa: E731
-        self.recorder = Recorder("east", never, 100, depth, self.sent.append, store)
+        options = AdminOptions(nsqd_http_addresses=("h:1",), history_series=100, alert_depth=depth)
+        self.recorder = Recorder("east", never, options, self.sent.append, store)
 
     def said(self) -> list[tuple[str, str]]:
         return [(each["alert"], each["state"]) for each in self.sent]
@@ -255,7 +258,7 @@ def test_an_alert_begins_and_ends_once() -> None:
         **{"alert": "depth", "state": "begins", "text": "t/c has a depth of 160", "cluster": "east"},
         **{"topic": "t", "channel": "c", "node": "", "timestamp": int(START + 40)},
     }
-    assert watched.recorder.alerts == {}
+    assert watched.recorder.alerts.present == {}
     assert [change.kind for change in watched.recorder.changes.recent(5)] == ["good", "bad"]
 
 
@@ -268,6 +271,80 @@ def test_a_stuck_channel_and_a_node_that_is_down() -> None:
         watched.recorder.add(overview(10.0 * number, problem="refused"))
     assert ("node_down", "begins") in watched.said()
     assert repr(watched.recorder.trend("t", "c")) == repr(Trend())  # whose nan equals nothing
+
+
+def test_alerts_tell_the_figure_of_today() -> None:
+    watched = Watched(depth=100)
+    for number, depth in enumerate([150, 150, 1500]):
+        watched.recorder.add(overview(10.0 * number, channel(depth=depth)))
+    ((alert, since),) = watched.recorder.alerts.present.items()
+    assert (alert.text, since) == ("t/c has a depth of 1,500", START + 10)
+
+
+def test_what_needs_a_look_is_an_alert() -> None:
+    def alerts(*channels: ChannelTotal, name: str = "t", **topic: int) -> dict[str, str]:
+        watched = Watched(depth=100)
+        for seconds in (0.0, 10.0):
+            found = overview(seconds)
+            found.topics[name] = TopicTotal(name, nodes=1, **topic, channels={each.name: each for each in channels})
+            watched.recorder.add(found)
+        return {alert.name: alert.text for alert in watched.recorder.alerts.present}
+
+    assert alerts(channel()) == {}
+    assert alerts(channel(depth=3, clients=0)) == {"no_consumers": "t/c: no consumers (3 messages wait)"}
+    assert alerts(channel(clients=0)) == {}
+    assert alerts(depth=7) == {"no_consumers": "t has 7 messages and no channel"}
+    assert alerts(channel(), depth=7) == {}  # they are on their way to the channel
+    assert {*alerts(channel(), depth=100)} == {"depth"}
+    assert {*alerts(channel(depth=100))} == {"depth"}
+    assert alerts(channel(), paused=1, depth=5) == {"paused": "t is paused, with 5 messages in the topic"}
+    assert {*alerts(channel(paused=1)), *alerts(channel(paused=1, nodes=2))} == {"paused"}
+    # Dead letters wait for a person, and not for a consumer.
+    assert alerts(depth=7, name="t.dead") == alerts(channel(depth=7, clients=0), name="t.dead") == {}
+
+
+# -- nsqds that leave ---------------------------------------------------------------------------------
+
+
+def nsqd(name: str, *lookupds: str, **topics: bool) -> Node:
+    return Node(name, name, 4150, 4151, remote_addresses=[f"{each}/10.0.0.1:5" for each in lookupds], topics=topics)
+
+
+def test_an_nsqd_that_leaves_is_missed_until_it_returns_is_dismissed_or_a_day_has_passed() -> None:
+    here = [nsqd("a", "l:1", t=False), nsqd("b", "l:1"), nsqd("c", "l:1", t=False)]
+    departures = Departures()
+    for now, nodes in enumerate([here, here[:1], here[:1]]):
+        departures.look(nodes, {"l:1": ""}, float(now))
+    assert {address: at for address, (_, at) in departures.left.items()} == {"b:4151": 1.0, "c:4151": 1.0}
+    assert departures.dismiss("b:4151") and not departures.dismiss("b:4151")
+    departures.look(here, {"l:1": ""}, 3.0)
+    assert departures.left == {}
+    departures.look(here[:2], {"l:1": ""}, 4.0)
+    departures.look(here[:2], {"l:1": ""}, 3.0 + KEPT)
+    assert {*departures.left} == {"c:4151"}
+    departures.look(here[:2], {"l:1": ""}, 4.0 + KEPT)
+    assert departures.left == {}
+
+
+def test_an_nsqlookupd_that_does_not_answer_has_made_no_nsqd_leave() -> None:
+    departures = Departures()
+    departures.look([nsqd("a", "l:1"), nsqd("b", "l:1", "m:1")], {"l:1": "", "m:1": ""}, 0.0)
+    departures.look([nsqd("b", "m:1")], {"l:1": "refused", "m:1": ""}, 1.0)
+    departures.look([], {"l:1": "refused", "m:1": "refused"}, 2.0)
+    assert departures.left == {}
+    departures.look([], {"l:1": "", "m:1": "refused"}, 3.0)
+    assert {*departures.left} == {"a:4151"}
+    departures.look([], {"m:1": ""}, 4.0)
+    assert {*departures.left} == {"a:4151", "b:4151"}
+
+
+def test_an_nsqd_that_was_tombstoned_may_leave() -> None:
+    departures = Departures()
+    before = [nsqd("seen", "l:1", t=True), nsqd("told", "l:1"), nsqd("partly", "l:1", t=True, u=False)]
+    departures.look(before, {"l:1": ""}, 0.0)
+    departures.tombstone("told:4151")
+    departures.look([], {"l:1": ""}, 1.0)
+    assert {*departures.left} == {"partly:4151"}
 
 
 def test_viewers_do_not_make_the_hour_shorter() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from gnsq_like.admin.web.site import Site
 from tests.admin.conftest import Daemons
 from tests.support import raw
 from tests.support.admins import client_of, site
-from tests.support.daemons import wait_for
+from tests.support.daemons import Kind, wait_for
 
 pytestmark = pytest.mark.commands
 
@@ -174,6 +176,72 @@ def test_an_action_that_fails_is_told(made: Site) -> None:
     shown = text_of(act(client_of(made), "/topics/clicks", "delete_channel", topic="clicks", channel="nope"))
     assert "That did not work" in shown and "CHANNEL_NOT_FOUND" in shown
     assert "That did not work" not in text_of(get(client_of(made), "/topics/clicks"))
+
+
+def round_of(made: Site, number: int) -> None:
+    """Let the recorder watch the cluster, as if each round were ten seconds after the one before it."""
+    cluster = made.core.clusters[""]
+    made.core.run(cluster.shared.forget)
+    overview = made.core.run(cluster.overview)
+    later = replace(overview, taken=overview.taken + 10 * number, at=overview.at + 10 * number)
+    made.core.run(made.recorders[""].add, later)
+
+
+def test_an_nsqd_that_crashed_is_an_alert_until_it_is_dismissed_or_returns(kind: Kind, daemons: Daemons) -> None:
+    gone = daemons.nsqds[-1]
+    with site(lookupd_http_addresses=daemons.lookupd_addresses, history=False) as made:
+        client, rounds = client_of(made), itertools.count()
+
+        def alerts() -> list[str]:
+            return [alert.text for alert in made.recorders[""].alerts.present]
+
+        def is_listed() -> bool:
+            return gone.http_address in {each["broadcast_address"] + ":" + str(each["http_port"]) for each in listed()}
+
+        def listed() -> Any:
+            return client.get("/api/nodes").get_json()["nodes"]
+
+        round_of(made, next(rounds))
+        gone.kill()
+        wait_for(lambda: not is_listed(), "nsqlookupd to forget it")
+        for _ in range(2):
+            round_of(made, next(rounds))
+        text = f"nsqd {gone.http_address} has left: no nsqlookupd lists it, and it was not tombstoned"
+        assert alerts() == [text]
+        assert text in text_of(get(client, "/activity")) and "left at" in text_of(get(client, "/nodes"))
+        page = act(client, "/activity", "dismiss_node", node=gone.http_address)
+        assert alerts() == [] and f"{gone.http_address} is not missed any more." in text_of(page)
+        page = act(client, "/lookup", "dismiss_node", node=gone.http_address)
+        assert "none of those that left" in text_of(page)
+        assert made.audit.recent()[-1]["action"] == "dismiss_node"
+        # Once more, and it returns.
+        gone.start()
+        wait_for(is_listed, "it to register again")
+        round_of(made, next(rounds))
+        gone.kill()
+        wait_for(lambda: not is_listed(), "nsqlookupd to forget it")
+        for _ in range(2):
+            round_of(made, next(rounds))
+        assert alerts() == [text]
+        gone.start()
+        wait_for(is_listed, "it to register again")
+        for _ in range(2):
+            round_of(made, next(rounds))
+        assert alerts() == []
+
+
+def test_an_nsqd_that_was_tombstoned_is_not_missed(ours: Daemons) -> None:
+    gone = ours.nsqds[-1]
+    raw.post(gone.http_address, "/topic/create?topic=t")
+    ours.wait_until_known("t", 1)
+    with site(lookupd_http_addresses=ours.lookupd_addresses, history=False) as made:
+        round_of(made, 0)
+        act(client_of(made), "/lookup", "tombstone_topic_producer", topic="t", node=gone.http_address)
+        gone.kill()
+        wait_for(lambda: len(client_of(made).get("/api/nodes").get_json()["nodes"]) == 1, "nsqlookupd to forget it")
+        for number in (1, 2):
+            round_of(made, number)
+        assert not made.recorders[""].alerts.present
 
 
 def test_a_form_needs_its_token(made: Site, ours: Daemons) -> None:

@@ -1,4 +1,4 @@
-"""What changed in a cluster: topics, channels and nodes that came or went, pauses; and what is wrong now."""
+"""What changed in a cluster: topics, channels and nodes that came or went, and pauses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gnsq_like.admin.history.trend import Trend, is_peek
+from gnsq_like.admin.history.trend import is_peek
 from gnsq_like.admin.upstream.overview import Overview
 
 #: Changes that are remembered.
@@ -25,18 +25,6 @@ class Change:
     node: str = ""
     #: "" for neutral, "bad" or "good".
     kind: str = ""
-
-
-@dataclass(frozen=True)
-class Alert:
-    """Something that is wrong, for as long as it is."""
-
-    #: A word for programs: node_down, nsqlookupd_down, stuck, no_consumers, depth.
-    name: str
-    text: str
-    topic: str = ""
-    channel: str = ""
-    node: str = ""
 
 
 def differences(old: Overview, new: Overview) -> Iterator[Change]:
@@ -73,29 +61,6 @@ def differences(old: Overview, new: Overview) -> Iterator[Change]:
             was_paused, is_paused = bool(was.channels[channel].paused), bool(topic.channels[channel].paused)
             if was_paused != is_paused:
                 yield Change(at, f"channel {'paused' if is_paused else 'unpaused'}", topic=name, channel=channel)
-
-
-def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], depth: int) -> Iterator[Alert]:
-    """Everything that is wrong.
-
-    :param depth: of a channel from which it is an alert; 0 for none
-    """
-    for address, problem in overview.lookupds.items():
-        if problem:
-            yield Alert("nsqlookupd_down", f"nsqlookupd {address} does not answer", node=address)
-    for total in overview.nodes:
-        if total.problem:
-            yield Alert("node_down", f"nsqd {total.node.address} does not answer", node=total.node.address)
-        elif total.health not in ("OK", ""):
-            yield Alert("unhealthy", f"nsqd {total.node.address} is unhealthy", node=total.node.address)
-    for topic, each in overview.topics.items():
-        for name, channel in each.channels.items():
-            if is_peek(name):
-                continue
-            if (trend := trends.get((topic, name))) is not None and trend.is_stuck:
-                yield Alert("stuck", f"{topic}/{name} grows, and nothing is finished", topic, name)
-            if depth and channel.depth >= depth:
-                yield Alert("depth", f"{topic}/{name} has a depth of {channel.depth:,}", topic, name)
 
 
 class ChangeLog:

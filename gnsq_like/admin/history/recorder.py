@@ -11,18 +11,18 @@ from typing import Any
 
 import gevent
 
-from gnsq_like.admin.history.changes import Alert, Change, ChangeLog, alerts_of, differences
+from gnsq_like.admin.history.alerts import Alert, Alerts, alerts_of
+from gnsq_like.admin.history.changes import Change, ChangeLog, differences
 from gnsq_like.admin.history.columns import FINE_SECONDS, Columns
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.history.trend import Trend, figures_of, topic_trend, trend_of
+from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import Overview
 
 logger = logging.getLogger(__name__)
 
 #: Seconds that trends look back, and between two overviews that are kept for them.
 _WINDOW, _STEP = 60.0, 5.0
-#: Overviews in a row in which something must be wrong to be an alert, and right to end it.
-_IN_A_ROW = 2
 
 
 class Recorder:
@@ -38,22 +38,17 @@ class Recorder:
         self,
         cluster: str,
         take: Callable[[float], Overview],
-        most_series: int,
-        alert_depth: int,
+        options: AdminOptions,
         send: Callable[[dict[str, Any]], None],
         store: Store | None = None,
     ) -> None:
         self._cluster = cluster
         self._take = take
-        self._alert_depth = alert_depth
-        self._send = send
+        self._options = options
         self._store = store
-        self.columns = Columns(most_series)
+        self.columns = Columns(options.history_series)
         self.changes = ChangeLog()
-        #: What is wrong now, since when (epoch).
-        self.alerts: dict[Alert, float] = {}
-        #: How often in a row each candidate was seen, or not seen.
-        self._counted: dict[Alert, int] = {}
+        self.alerts = Alerts(cluster, send, self._note)
         #: Those of the last minute.
         self._overviews: deque[Overview] = deque()
         #: The one of the last column.
@@ -97,7 +92,7 @@ class Recorder:
         if recorded is None or overview.taken - recorded.taken >= 0.9 * FINE_SECONDS:
             self._recorded = overview
             complete = self.columns.add(overview.at, figures_of(recorded, overview))
-            self._watch_alerts(overview)
+            self.alerts.update(alerts_of(overview, self._trends, self._options), overview.at)
             if complete is not None and self._store is not None:
                 self._store.save(self._cluster, complete.at, self.columns.figures_of(complete))
 
@@ -134,49 +129,6 @@ class Recorder:
         finished = sum(trend.rate_out for trend in self._trends.values() if trend.rate_out == trend.rate_out)
         return published / seconds, finished
 
-    def _watch_alerts(self, overview: Overview) -> None:
-        now = {*alerts_of(overview, self._trends, self._alert_depth)}
-        # The depth is in the text: the same alert with another depth is the same.
-        known = {(alert.name, alert.topic, alert.channel, alert.node): alert for alert in self.alerts}
-        found = {(alert.name, alert.topic, alert.channel, alert.node): alert for alert in now}
-        for key, alert in found.items():
-            if key in known:
-                self._counted.pop(known[key], None)
-            elif self._is_due(alert, {each for each in self._counted if _key(each) == key}):
-                self.alerts[alert] = overview.at
-                self._announce(alert, overview.at, begins=True)
-        for key, alert in known.items():
-            if key not in found and self._is_due(alert, {alert}):
-                del self.alerts[alert]
-                self._announce(alert, overview.at, begins=False)
-        for alert in list(self._counted):
-            if alert not in self.alerts and _key(alert) not in found:
-                del self._counted[alert]
-
-    def _is_due(self, alert: Alert, same: set[Alert]) -> bool:
-        count = 1 + max((self._counted.pop(each, 0) for each in same), default=0)
-        if count >= _IN_A_ROW:
-            return True
-        self._counted[alert] = count
-        return False
-
-    def _announce(self, alert: Alert, at: float, *, begins: bool) -> None:
-        text = alert.text if begins else f"over: {alert.text}"
-        kind = "bad" if begins else "good"
+    def _note(self, alert: Alert, at: float, begins: bool) -> None:
+        text, kind = (alert.text, "bad") if begins else (f"over: {alert.text}", "good")
         self.changes.add(Change(at, text, alert.topic, alert.channel, alert.node, kind))
-        self._send(
-            {
-                "alert": alert.name,
-                "state": "begins" if begins else "ends",
-                "text": alert.text,
-                "cluster": self._cluster,
-                "topic": alert.topic,
-                "channel": alert.channel,
-                "node": alert.node,
-                "timestamp": int(at),
-            }
-        )
-
-
-def _key(alert: Alert) -> tuple[str, str, str, str]:
-    return alert.name, alert.topic, alert.channel, alert.node

@@ -102,11 +102,17 @@ def delete_channel(cluster: Cluster, topic: str, channel: str) -> Outcome:
 def tombstone(cluster: Cluster, topic: str, node: str) -> Outcome:
     """Hide a topic's node from lookups for a while, and delete the topic from the node."""
     found = cluster.nodes()
+    cluster.departures.tombstone(node)
     # nsqlookupd compares with its own spelling, which has no brackets around an IPv6 address.
     names = [f"{each.broadcast_address}:{each.http_port}" for each in found.value if each.address == node] or [node]
     known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.tombstone(topic, names[0]))
     deleted = cluster.nsqds.ask([node], lambda client: client.delete_topic(topic))
     return _done(cluster, [known, deleted])
+
+
+def dismiss(cluster: Cluster, node: str) -> Outcome:
+    """Forget an nsqd that has left."""
+    return _done(cluster, [], [] if cluster.departures.dismiss(node) else [f"{node} is none of those that left"])
 
 
 def publish(cluster: Cluster, node: str, topic: str, body: bytes, defer: float | None) -> None:

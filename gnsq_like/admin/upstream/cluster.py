@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from gnsq_like.admin.upstream.departures import REGISTERS_WITHIN, Departures
 from gnsq_like.admin.upstream.figures import (
     ChannelFigures,
     TopicFigures,
@@ -94,6 +95,7 @@ class Cluster:
         self.shared = Shared()
         #: The last one that was taken.
         self.last_overview: Overview | None = None
+        self.departures = Departures()
 
     @property
     def has_lookupds(self) -> bool:
@@ -270,15 +272,23 @@ class Cluster:
         except UpstreamError as exc:
             overview.warnings.append(str(exc))
             nodes = []
-        found = self.nsqds.ask([node.address for node in nodes], _read_all)
-        overview.warnings += found.warnings
-        for node in nodes:
-            total = NodeTotal(node)
-            if (stats := found.answers.get(node.address)) is not None:
+        totals = [NodeTotal(node) for node in nodes]
+        if self.has_lookupds:
+            self.departures.look(nodes, overview.lookupds, overview.at)
+            totals += [NodeTotal(node, left_at=at) for node, at in self.departures.left.values()]
+            self.nsqds.keep(total.node.address for total in totals)
+        found = self.nsqds.ask([total.node.address for total in totals], _read_all)
+        for total in totals:
+            address = total.node.address
+            if total.left_at is not None and overview.at - total.left_at >= REGISTERS_WITHIN:
+                total.problem = "no nsqlookupd lists it"
+            if (stats := found.answers.get(address)) is not None:
                 add_node(overview, total, stats)
-            else:
-                total.problem = str(found.failures[node.address])
-                overview.nodes.append(total)
+                continue
+            total.problem = str(found.failures[address])
+            overview.nodes.append(total)
+            if total.left_at is None:
+                overview.warnings.append(total.problem)
         overview.topics = dict(sorted(overview.topics.items()))
         overview.idle_topics = [topic for topic in overview.idle_topics if topic not in overview.topics]
         overview.cost = time.thread_time() - used
@@ -307,9 +317,7 @@ class Cluster:
         }
         overview.warnings += answers.warnings
         overview.idle_topics = sorted({topic for topics, _ in answers.answers.values() for topic in topics})
-        nodes = unite({address: nodes for address, (_, nodes) in answers.answers.items()})
-        self.nsqds.keep(node.address for node in nodes)
-        return nodes
+        return unite({address: nodes for address, (_, nodes) in answers.answers.items()})
 
     # -- asking ----------------------------------------------------------------------------------------
 

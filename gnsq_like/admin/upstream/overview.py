@@ -81,6 +81,8 @@ class NodeTotal:
     clients: int = 0
     health: str = ""
     start_time: int = 0
+    #: When no nsqlookupd listed it any more (epoch); None for one that is listed.
+    left_at: float | None = None
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import gevent
 
-from gnsq_like.admin.history.changes import Alert
+from gnsq_like.admin.history.alerts import Alert, Alerts
 from gnsq_like.admin.upstream.rounds import Upstreams
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.decode import Malformed, list_of, value_of
@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two rounds, and for one.
 EVERY, TIMEOUT = 5.0, 3.0
-#: Rounds in a row in which a pipeline must not answer to be an alert, and answer to end it.
-_IN_A_ROW = 2
 #: Bytes of an answer, and what of it is kept: characters of a text, and of problems and nsqds so many.
 MAX_ANSWER_BYTES = 1 << 20
 _MOST_TEXT, _MOST_PROBLEMS, _MOST_NSQDS = 300, 20, 500
@@ -104,15 +102,11 @@ class Pipelines:
         send: Callable[[dict[str, Any]], None],
     ) -> None:
         self._upstreams = Upstreams(make, TIMEOUT)
-        self._send = send
         #: By name; replaced as a whole.
         self.present: Mapping[str, Pipeline] = {name: Pipeline(name, address) for name, address in addresses.items()}
         #: Rounds so far.
         self.rounds = 0
-        #: Which do not answer, and since when.
-        self.alerts: Mapping[Alert, float] = {}
-        #: How often in a row each did, or did not, unlike before.
-        self._in_a_row: dict[str, int] = {}
+        self.alerts = Alerts("", send)
 
     def run(self) -> None:
         """Greenlet of the core's thread: ask. May switch."""
@@ -133,32 +127,13 @@ class Pipelines:
             for name, known in self.present.items()
         }
         self.rounds += 1
-        for each in self.present.values():
-            self._watch(each, now)
-
-    def _watch(self, pipeline: Pipeline, now: float) -> None:
-        alert = Alert("pipeline_down", f"pipeline {pipeline.name} does not answer", node=pipeline.address)
-        if bool(pipeline.problem) == (alert in self.alerts):
-            self._in_a_row.pop(pipeline.name, None)
-            return
-        count = self._in_a_row[pipeline.name] = self._in_a_row.get(pipeline.name, 0) + 1
-        if count < _IN_A_ROW:
-            return
-        del self._in_a_row[pipeline.name]
-        begins = alert not in self.alerts
-        others = {each: since for each, since in self.alerts.items() if each != alert}
-        self.alerts = {**others, alert: now} if begins else others
-        self._send(
-            {
-                "alert": alert.name,
-                "state": "begins" if begins else "ends",
-                "text": alert.text,
-                "cluster": "",
-                "topic": "",
-                "channel": "",
-                "node": alert.node,
-                "timestamp": int(now),
-            }
+        self.alerts.update(
+            (
+                Alert("pipeline_down", f"pipeline {each.name} does not answer", node=each.address)
+                for each in self.present.values()
+                if each.problem
+            ),
+            now,
         )
 
     def close(self) -> None:

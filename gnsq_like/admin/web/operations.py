@@ -39,6 +39,7 @@ ACTIONS: dict[str, Callable[[Cluster, Target], Outcome]] = {
     "create_channel": lambda cluster, target: actions.create(cluster, target.topic, target.channel),
     "delete_topic": lambda cluster, target: actions.delete_topic(cluster, target.topic),
     "delete_channel": lambda cluster, target: actions.delete_channel(cluster, target.topic, target.channel),
+    "dismiss_node": lambda cluster, target: actions.dismiss(cluster, target.node),
     "tombstone_topic_producer": lambda cluster, target: actions.tombstone(cluster, target.topic, target.node),
 }
 

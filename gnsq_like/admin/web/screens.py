@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from flask import Response, g, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
 
+from gnsq_like.admin.history.alerts import down
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.graphite import graph_url, key
@@ -41,6 +43,7 @@ _DONE = {
     "unpause_channel": "{channel} runs again.",
     "empty_channel": "{channel} is empty.",
     "delete_channel": "{channel} is deleted.",
+    "dismiss_node": "{node} is not missed any more.",
     "tombstone_topic_producer": "{topic} is tombstoned and deleted on {node}.",
 }
 
@@ -183,10 +186,12 @@ class Screens:
         action = form.get("action", "")
         if action == "create":
             action = "create_channel" if target.channel else "create_topic"
+        is_dismissal = action == "dismiss_node"
         for kind, name in (("topic", target.topic), ("channel", target.channel)):
-            if (name or kind == "topic") and not is_valid_name(name):
+            if (name or (kind == "topic" and not is_dismissal)) and not is_valid_name(name):
                 return self.refused(400, f"“{name[:100]}” is not a name that a {kind} can have.")
-        fits = ("channel" in action) == bool(target.channel) and ("tombstone" in action) == bool(target.node)
+        of_node = is_dismissal or "tombstone" in action
+        fits = ("channel" in action) == bool(target.channel) and of_node == bool(target.node)
         if action not in _DONE or not fits:
             return self.refused(400, "There is no such action.")
         where = self._after(action, target)
@@ -194,6 +199,8 @@ class Screens:
             outcome = self._site.perform(action, target)
         except NSQError as exc:
             return self.go(where, f"That did not work: {exc}", "bad")
+        if is_dismissal:
+            self._site.run(self._site.recorder.alerts.end, down(target.node), time.time())
         return self.told(where, outcome, _DONE[action].format(**vars(target)))
 
     def _after(self, action: str, target: Target) -> str:
@@ -201,6 +208,8 @@ class Screens:
         link = self.renderer.link
         if action == "delete_topic":
             return link("topics")
+        if action == "dismiss_node":
+            return link("activity")
         if target.channel and action != "delete_channel":
             return link("channel", topic_name=target.topic, channel=target.channel)
         if action == "create_topic":

@@ -64,8 +64,7 @@ class Site:
         recorder = Recorder(
             name,
             lambda max_age: self.core.clusters[name].overview(max_age),
-            self.options.history_series,
-            self.options.alert_depth,
+            self.options,
             self._alerts.send,
             store,
         )

@@ -46,9 +46,12 @@ def activity_page(view: View, audit: list[dict[str, Any]]) -> Page:
     :param audit: the last actions, the newest first
     """
     values = {
-        "alerts": sorted([*view.recorder.alerts.items(), *view.pipelines.alerts.items()], key=lambda item: -item[1]),
+        "alerts": sorted(
+            [*view.recorder.alerts.present.items(), *view.pipelines.alerts.present.items()], key=lambda item: -item[1]
+        ),
         "changes": view.recorder.changes.recent(100),
         "audit": [entry for entry in audit if entry.get("cluster", "") == view.cluster.name][:100],
         "watches": view.options.history,
+        "left": view.cluster.departures.left,
     }
     return Page("activity.html", "Activity", values)

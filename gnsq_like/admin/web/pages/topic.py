@@ -12,7 +12,6 @@ from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.drawing import chart
-from gnsq_like.admin.web.pages.topics import is_dead_letter
 from gnsq_like.admin.web.pages.view import Page, View
 
 #: Clients that a page shows; of more it shows those with most in flight.
@@ -51,7 +50,7 @@ def topic_page(view: View, topic: str) -> Page:
         "publishers": sorted(report.publishers, key=lambda each: -each["published"]) if report else [],
         "charts": _charts(view, (topic,), day),
         "day": day,
-        "is_dead_letter": is_dead_letter(view, topic),
+        "is_dead_letter": view.options.is_dead_letter(topic),
         "commands": topic_commands(view, topic),
         "tombstone": {
             node.node: command(view.cluster, "node", "tombstone", node.node, topic)

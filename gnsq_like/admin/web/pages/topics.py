@@ -88,7 +88,7 @@ def topics_page(view: View) -> Page:
         "total": len(view.overview.topics) + len(view.overview.idle_topics),
         "deepest": max((row.depth for row in rows), default=0),
         "troubled": troubled,
-        "dead": sum(is_dead_letter(view, name) for name in view.overview.topics),
+        "dead": sum(view.options.is_dead_letter(name) for name in view.overview.topics),
         "column": column,
         "down": down,
         "page": page,
@@ -98,11 +98,6 @@ def topics_page(view: View) -> Page:
         "some_node": next((total.node.address for total in view.overview.nodes), "127.0.0.1:4151"),
     }
     return Page("topics.html", "Topics", values)
-
-
-def is_dead_letter(view: View, name: str) -> bool:
-    """Whether a topic holds dead letters, by its name."""
-    return name.removesuffix("#ephemeral").endswith(view.options.dead_letter_suffixes)
 
 
 def _page_number(text: str, most: int) -> int:
@@ -123,9 +118,9 @@ def _row(view: View, name: str) -> TopicRow:
         messages=topic.messages,
         nodes=topic.nodes,
         states=topic_states(topic, trends),
-        is_dead_letter=is_dead_letter(view, name),
+        is_dead_letter=view.options.is_dead_letter(name),
     )
 
 
 def _idle_row(name: str, view: View) -> TopicRow:
-    return TopicRow(name, 0, 0, Trend(drain=0.0), 0, 0, 0, 0, [], is_dead_letter(view, name), is_idle=True)
+    return TopicRow(name, 0, 0, Trend(drain=0.0), 0, 0, 0, 0, [], view.options.is_dead_letter(name), is_idle=True)

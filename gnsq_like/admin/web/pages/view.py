@@ -40,7 +40,7 @@ class View:
         self.overview = self.cluster.overview(SHARED_SECONDS)
         self.recorder.add(self.overview)
         self.totals = self._totals()
-        self.alert_count = len(self.recorder.alerts) + len(self.pipelines.alerts)
+        self.alert_count = len(self.recorder.alerts.present) + len(self.pipelines.alerts.present)
 
     def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, Any]:
         """Small graphs of a series, by metric."""

@@ -1,0 +1,132 @@
+"""What is wrong now, since when, and word of it to webhooks.
+
+Something is an alert when it was seen in two rounds in a row, and is over when it was not seen in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnsq_like.admin.history.trend import Trend, is_peek, states_of
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.upstream.overview import Overview
+
+#: Rounds in a row in which something must be wrong to be an alert, and right to end it.
+_IN_A_ROW = 2
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that is wrong, for as long as it is. Equal are those with other figures, too."""
+
+    #: A word for programs: node_down, nsqlookupd_down, unhealthy, pipeline_down, depth; or a state, such as stuck,
+    #: paused, no_consumers.
+    name: str
+    #: For people, with the figures of the last round.
+    text: str = field(compare=False)
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+
+
+class Alerts:
+    """The alerts of one cluster, or of all pipelines.
+
+    :param cluster: its name
+    :param send: sends an entry to the webhooks
+    :param note: called with each alert, when, and whether it begins
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        send: Callable[[dict[str, Any]], None],
+        note: Callable[[Alert, float, bool], None] = lambda *_: None,
+    ) -> None:
+        self._cluster = cluster
+        self._send = send
+        self._note = note
+        #: Since when each is (epoch); replaced as a whole, so any thread may read it.
+        self.present: dict[Alert, float] = {}
+        #: Rounds in a row in which each was unlike before.
+        self._counted: dict[Alert, int] = {}
+
+    def update(self, found: Iterable[Alert], at: float) -> None:
+        """Take in a round: all that is wrong now. Never switches."""
+        now = {alert: alert for alert in found}
+        counted = {}
+        for alert in [*self.present, *(each for each in now if each not in self.present)]:
+            if (alert in now) == (alert in self.present):
+                continue
+            counted[alert] = self._counted.get(alert, 0) + 1
+            if counted[alert] >= _IN_A_ROW:
+                del counted[alert]
+                self._turn(alert, at)
+        self._counted = counted
+        self.present = {now.get(alert, alert): since for alert, since in self.present.items()}
+
+    def end(self, alert: Alert, at: float) -> None:
+        """End an alert at once, if there is one. Never switches."""
+        if alert in self.present:
+            self._turn(alert, at)
+
+    def _turn(self, alert: Alert, at: float) -> None:
+        begins = alert not in self.present
+        others = {each: since for each, since in self.present.items() if each != alert}
+        self.present = {**others, alert: at} if begins else others
+        self._note(alert, at, begins)
+        self._send(
+            {
+                "alert": alert.name,
+                "state": "begins" if begins else "ends",
+                "text": alert.text,
+                "cluster": self._cluster,
+                "topic": alert.topic,
+                "channel": alert.channel,
+                "node": alert.node,
+                "timestamp": int(at),
+            }
+        )
+
+
+def down(node: str, why: str = "does not answer") -> Alert:
+    """The alert of an nsqd that does not answer, or has left."""
+    return Alert("node_down", f"nsqd {node} {why}", node=node)
+
+
+def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options: AdminOptions) -> Iterator[Alert]:
+    """Everything that is wrong. Dead letters need no consumer."""
+    depth = options.alert_depth
+    for address, problem in overview.lookupds.items():
+        if problem:
+            yield Alert("nsqlookupd_down", f"nsqlookupd {address} does not answer", node=address)
+    for total in overview.nodes:
+        if total.left_at is not None and total.problem:
+            yield down(total.node.address, "has left: no nsqlookupd lists it, and it was not tombstoned")
+        elif total.problem:
+            yield down(total.node.address)
+        elif total.health not in ("OK", ""):
+            yield Alert("unhealthy", f"nsqd {total.node.address} is unhealthy", node=total.node.address)
+    for topic, each in overview.topics.items():
+        if each.paused:
+            yield Alert("paused", f"{topic} is paused, with {each.depth:,} messages in the topic", topic)
+        if each.depth and not each.channels and not options.is_dead_letter(topic):
+            yield Alert("no_consumers", f"{topic} has {each.depth:,} messages and no channel", topic)
+        if depth and each.depth >= depth:
+            yield Alert("depth", f"{topic} has a depth of {each.depth:,} in the topic itself", topic)
+        for name, channel in each.channels.items():
+            if is_peek(name):
+                continue
+            for state in states_of(channel, trends.get((topic, name), Trend())):
+                if state == "no consumers" and options.is_dead_letter(topic):
+                    continue
+                text = f"{topic}/{name}: {_SENTENCES.get(state, state)} ({channel.left:,} messages wait)"
+                yield Alert(state.removeprefix("partly ").replace(" ", "_"), text, topic, name)
+            if depth and channel.depth >= depth:
+                yield Alert("depth", f"{topic}/{name} has a depth of {channel.depth:,}", topic, name)
+
+
+#: The states of a channel that need more than the word.
+_SENTENCES = {"stuck": "it grows, and nothing is finished", "many retries": "messages are tried again and again"}
