@@ -12,7 +12,6 @@ import base64
 import hashlib
 import hmac
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from werkzeug.security import check_password_hash, generate_password_hash
 
 from gnsq_like.admin.core import Core
 from gnsq_like.errors import InvalidOption
+from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.runtime.thread_pool import ThreadPool
 
 #: Hashes at once, which leaves the other core for pages, and requests that may wait for one.
@@ -98,7 +98,7 @@ class Passwords:
     :raises InvalidOption: if the file cannot be read
     """
 
-    def __init__(self, path: str, core: Core, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str, core: Core, clock: Callable[[], float] = wall_clock) -> None:
         self._hashes = read_passwords(path)
         self._core = core
         self._clock = clock

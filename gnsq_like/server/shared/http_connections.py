@@ -17,8 +17,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
 from typing import Any
+
+from gnsq_like.runtime.clock import monotonic
 
 #: Connections of one server, unless the limit of descriptors allows less.
 MOST_CONNECTIONS = 4096
