@@ -143,7 +143,7 @@ class ReaderOptionsDict(DiscoveryOptionsDict, total=False):
     max_requeue_delay: float
     #: Seconds without a message after which a connection lends its share of max_in_flight to busy ones.
     low_rdy_idle_timeout: float
-    #: If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.
+    #: If max_in_flight is below the number of busy nsqds, they take turns of at most so many seconds.
     low_rdy_timeout: float
     #: Longest turn of a connection that delivers nothing, in seconds.
     low_rdy_probe_timeout: float

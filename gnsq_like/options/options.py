@@ -499,8 +499,8 @@ class ReaderOptions(DiscoveryOptions):
         above=0,
     )
     low_rdy_timeout: float = _option(
-        "If max_in_flight is below the number of connections, they take turns: longest turn of a busy one, in seconds.",
-        30.0,
+        "If max_in_flight is below the number of busy nsqds, they take turns of at most so many seconds.",
+        1.0,
         above=0,
     )
     low_rdy_probe_timeout: float = _option(

@@ -56,8 +56,10 @@ class Board:
         self.is_short = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
-        #: most seats that the silent may keep from hungry ones; at 0 they have one, and only for a turn in each round
-        self.silent_seats = int(settings.silent_part * self.limit)
+        #: most seats that the silent may keep from hungry ones, whatever these hold with slow messages; at 0 they have
+        #: one, and only for a turn in each round
+        slow = sum(charge.slow for charge in charges if not charge.closing)
+        self.silent_seats = min(self.limit, int(settings.silent_part * (self.limit + slow)))
         #: what is left of max_in_flight; negative when it is exceeded
         self.room = max_in_flight - sum(charge.at(now) for charge in charges)
         #: when the next lowered RDY will have settled

@@ -6,8 +6,10 @@ its *charge*, is what it may hold now or may still send:
 
     charge = max(rdy + reserved, in_flight + coming)
 
-`reserved` counts handlers that run past their message's deadline: nsqd no longer counts these messages, we do.
-`in_time` is the rest of those in flight, which nsqd counts too. `coming` counts messages that may be on the network
+`reserved` counts the messages whose handlers take long: they are not part of any connection's share, so that hung
+handlers cut no connection off. nsqd counts them too (`slow`) until their deadline, so the RDY sent is the share plus
+those (`sent_rdy`), and is lowered before one of them is answered. `in_time` is the rest of those in flight. `coming`
+counts messages that may be on the network
 after RDY was lowered: nsqd may have sent up to the old RDY minus the in-flight count until our command arrived (the
 settling time). It falls with every message that arrives, which from then on is in flight.
 
@@ -29,12 +31,17 @@ class Settings:
     """The plan's time constants, in seconds."""
 
     #: A connection that delivered nothing for this long at RDY >= 1 is silent: it lends its share and waits for turns.
-    #: While connections take turns and none has traffic, each gets a turn within half this time.
+    #: While none has traffic and there are fewer places, each gets a turn within half this time.
     low_rdy_idle_timeout: float = 10.0
-    #: The longest turn of a busy connection while others wait.
-    low_rdy_timeout: float = 30.0
-    #: The longest turn of a connection that delivers nothing while others may have traffic. A connection with a
-    #: backlog answers RDY 1 within a round trip.
+    #: The longest turn (*slice*) of a busy connection while others wait ...
+    low_rdy_timeout: float = 1.0
+    #: ... shorter with many of them, so that each gets a turn within this time ...
+    slices_round: float = 10.0
+    #: ... but at least this, and so many round trips: each turn costs one or two of them.
+    slice_minimum: float = 0.1
+    slice_round_trips: float = 10.0
+    #: The longest turn of a connection that delivers nothing while busy ones wait. A connection with a backlog answers
+    #: RDY 1 within a round trip.
     low_rdy_probe_timeout: float = 0.25
     #: ... but at least this many round trips, for connections across an ocean.
     probe_round_trips: float = 4.0
@@ -50,6 +57,8 @@ class Settings:
     turns_per_second: float = 60.0
     #: There are more turns a second where a round would otherwise take longer than this.
     silent_round_longest: float = 5.0
+    #: Where there is a single place, they have it for about this part of the time.
+    single_part: float = 0.08
     #: At most this part of the limit is for silent connections while busy ones are hungry, but 1 at least ...
     silent_part: float = 0.15
     #: ... and this part while none is, as far as the busy ones keep `busy_minimum` each.
@@ -60,18 +69,14 @@ class Settings:
         """The settling time: seconds after which a lowered RDY is certainly in force."""
         return max(self.settle_minimum, self.settle_round_trips * round_trip)
 
-    def quick(self, round_trip: float, pace: float = 0.0) -> float:
-        """Seconds of silence that end a turn while any connection has traffic, `pace` or more."""
-        patience = min(self.low_rdy_probe_timeout, self.low_rdy_idle_timeout)
-        return max(patience, pace, self.probe_round_trips * round_trip)
+    def quick(self, round_trip: float) -> float:
+        """Seconds of silence that end a turn while busy connections wait."""
+        return max(min(self.low_rdy_probe_timeout, self.low_rdy_idle_timeout), self.probe_round_trips * round_trip)
 
-    def slow(self, round_trip: float, crowd: float) -> float:
-        """Seconds of silence that end a turn while no connection has traffic, with `crowd` connections per seat.
-
-        Short enough to give each connection a turn within half of low_rdy_idle_timeout; otherwise the first message
-        after a long silence would wait for many turns.
-        """
-        return max(self.quick(round_trip), self.low_rdy_idle_timeout / (2 * crowd))
+    def slice(self, round_trip: float, crowd: float) -> float:
+        """Seconds that the turn of a busy connection lasts, with `crowd` connections for a place."""
+        longest = min(self.low_rdy_timeout, self.slices_round / crowd)
+        return max(longest, self.slice_minimum, self.slice_round_trips * round_trip)
 
     def silent(self, round_trip: float) -> float:
         """Seconds that a silent connection's turn lasts while others are busy."""
@@ -117,6 +122,7 @@ class Charge:
         "round_trip",
         "settings",
         "settled_at",
+        "slow",
         "topic",
         "turn_at",
         "waiting_since",
@@ -144,8 +150,10 @@ class Charge:
         self.rdy = 0
         #: messages received and not yet answered, overdue ones included
         self.in_flight = 0
-        #: of these, messages whose handlers run past their deadline, or will soon
+        #: of these, messages whose handlers take long
         self.reserved = 0
+        #: of these, the ones that nsqd counts: before their deadline
+        self.slow = 0
         #: gets no more RDY
         self.closing = False
         #: messages that may still arrive under an earlier, higher RDY, until `settled_at`
@@ -175,8 +183,13 @@ class Charge:
 
     @property
     def in_time(self) -> int:
-        """The messages in flight that nsqd counts too: those not overdue."""
+        """The messages in flight that are part of its share: those not reserved."""
         return self.in_flight - self.reserved
+
+    @property
+    def sent_rdy(self) -> int:
+        """The RDY to send, at most: the share, and the slow messages that nsqd counts."""
+        return min(self.max_rdy, self.rdy + self.slow) if self.rdy else 0
 
     def received(self, n: int, now: float) -> bool:
         """`n` messages arrived in one pass. True if a new plan is needed."""
@@ -194,20 +207,27 @@ class Charge:
         self.full_at = now
         return not was_hungry or held > self.rdy
 
-    def answered(self, n: int, now: float, *, reserved: int = 0) -> bool:
-        """`n` messages were answered or are lost, of which `reserved` were overdue. True if a new plan is needed."""
+    def answered(self, n: int, now: float, *, reserved: int = 0, slow: int = 0) -> bool:
+        """`n` messages were answered or are lost, `reserved` and `slow` of them. True if a new plan is needed."""
         held = self.in_flight - self.reserved
         if held >= self.rdy and self.is_hungry(now):
             self.full_at = now
         freed = held > self.rdy or reserved > 0
         self.in_flight -= n
         self.reserved -= reserved
+        self.slow -= slow
         self.idle_since = now
         return freed
 
-    def reserve(self, n: int = 1) -> None:
-        """`n` handlers are about to outlive their messages' deadlines. Plan immediately: shares get smaller."""
+    def reserve(self, n: int, now: float, *, slow: int = 0) -> None:
+        """`n` more handlers take long, and `slow` more of their messages are counted by nsqd. Plan immediately.
+
+        They leave the share, which shrinks by as much: it grows again only as far as the plan finds room.
+        """
+        if n > 0:
+            self.sent(max(0, self.rdy - n), now)
         self.reserved += n
+        self.slow += slow
 
     def sent(self, rdy: int, now: float) -> None:
         """The plan granted `rdy`, and it was sent."""

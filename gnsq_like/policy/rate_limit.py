@@ -305,10 +305,7 @@ class _Limited:
         return True
 
     def _turn_ends(self, charge: Charge) -> float:
-        now, settings, charges = self._now, self._settings, self._charges
-        if any(now - each.last_message_at < settings.low_rdy_timeout or each.turn_at == NEVER for each in charges):
-            patience = settings.quick(charge.round_trip)
-        else:
-            patience = settings.slow(charge.round_trip, len(charges) / max(1, len(self._holders)))
-        quiet_at = (now if charge.in_time else max(charge.idle_since, charge.turn_at)) + patience
-        return min(quiet_at, charge.turn_at + settings.low_rdy_timeout)
+        now, settings = self._now, self._settings
+        since = now if charge.in_time else max(charge.idle_since, charge.turn_at)
+        crowd = len(self._charges) / max(1, len(self._holders))
+        return min(since + settings.quick(charge.round_trip), charge.turn_at + settings.slice(charge.round_trip, crowd))

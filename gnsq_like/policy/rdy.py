@@ -46,9 +46,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from gnsq_like.policy.board import FOREVER, Board, Mode, Plan
-from gnsq_like.policy.charge import NEVER, Charge, Settings
+from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.shares import deal, deal_to_groups, lift
-from gnsq_like.policy.turns import SilentTurns, count_seats, due_at
+from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, shared_round
 
 __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
 
@@ -72,11 +72,9 @@ def plan(
     everyone = list(charges)
     open_charges = [charge for charge in everyone if not charge.closing]
     board = Board(everyone, max_in_flight, now, settings, draw)
-    if board.limit <= 0 or mode is Mode.BLOCKED:
+    if board.limit <= 0:
         for charge in open_charges:
             board.grant(charge, 0)
-    elif mode is Mode.PROBING:
-        _take_turns(board, open_charges, seats=1, probing=True)
     elif mode is Mode.FLOWING:
         _distribute(board, open_charges)
     else:
@@ -94,14 +92,17 @@ def _by_topic(charges: Iterable[Charge]) -> dict[Hashable, list[Charge]]:
     return groups
 
 
-def _allowed(board: Board, charges: Sequence[Charge], modes: Mapping[Hashable, Mode]) -> list[Charge]:
+def _allowed(board: Board, charges: Sequence[Charge], modes: Mode | Mapping[Hashable, Mode]) -> list[Charge]:
     """The connections that may have RDY: those of topics that flow, and one of each topic that tests."""
     allowed: list[Charge] = []
-    for topic, group in _by_topic(charges).items():
-        if modes[topic] is Mode.FLOWING:
+    # One mode for all: one of them tests, whatever their topics.
+    groups = {None: list(charges)} if isinstance(modes, Mode) else _by_topic(charges)
+    for topic, group in groups.items():
+        mode = modes if isinstance(modes, Mode) else modes[topic]
+        if mode is Mode.FLOWING:
             allowed += group
             continue
-        probe = _probe(board, topic, group) if modes[topic] is Mode.PROBING else None
+        probe = _probe(board, group) if mode is Mode.PROBING else None
         for charge in group:
             if charge is not probe:
                 board.grant(charge, 0)
@@ -111,24 +112,33 @@ def _allowed(board: Board, charges: Sequence[Charge], modes: Mapping[Hashable, M
     return allowed
 
 
-def _probe(board: Board, topic: Hashable, group: Sequence[Charge]) -> Charge | None:
-    """The connection on which a topic tests; it is moved when it delivered nothing, as `_take_turns` does."""
+def _probe(board: Board, group: Sequence[Charge]) -> Charge | None:
+    """The connection on which the topic of this group tests; moved when it delivered nothing and another is ready."""
     now, settings = board.now, board.settings
     ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.is_settling(now))]
-    holder = max((charge for charge in group if charge.rdy), key=lambda charge: charge.turn_at, default=None)
-    if holder is not None:
-        ends_at = _turn_ends(holder, now, settings.quick(holder.round_trip), probing=True)
-        if ends_at > now or not ready:
-            board.wake(ends_at if ends_at > now else now + settings.quick(holder.round_trip))
-            return holder
-    # One test message at a time: none may be on the network when the next probe starts.
-    elif ready and not any(charge.topic == topic and charge.is_settling(now) for charge in board.charges):
+    probe = max((charge for charge in group if charge.rdy), key=lambda charge: charge.turn_at, default=None)
+    if probe is None:
+        # One test message at a time: none may be on the network when the next test starts.
+        if not ready or any(charge.is_settling(now) for charge in board.charges if charge.topic == group[0].topic):
+            board.wait()
+            return None
         # Without chance: another one might be silent where this is not, and the plan would differ.
         probe = min(ready, key=lambda charge: (charge.waiting_since, charge.reserved > 0))
-        board.wake(now + settings.quick(probe.round_trip))
-        return probe
-    board.wait()
-    return None
+        ends_at = now + settings.quick(probe.round_trip)
+    else:
+        ends_at = _silent_at(probe, now)
+        if ends_at <= now and ready:
+            board.wait()
+            return None
+    if len(group) > 1:
+        board.wake(ends_at if ends_at > now else now + settings.quick(probe.round_trip))
+    return probe
+
+
+def _silent_at(holder: Charge, now: float) -> float:
+    """When the turn of a holder ends because it delivers nothing, as things stand."""
+    since = now if holder.in_time else max(holder.idle_since, holder.turn_at)
+    return since + holder.settings.quick(holder.round_trip)
 
 
 # --- busy and silent ---------------------------------------------------------------------------------------
@@ -141,8 +151,8 @@ def _distribute(board: Board, charges: Sequence[Charge]) -> None:
     silent: list[Charge] = []
     for charge in charges:
         (silent if charge.is_silent(now) else busy).append(charge)
-    seats, shared = 0, False
-    if busy:
+    seats, shared = 0, 0.0
+    if busy and silent:
         seats, shared = _silent_seats(board, silent, busy)
     elif len(silent) > board.limit and not board.probes:
         seats = board.limit
@@ -154,11 +164,9 @@ def _distribute(board: Board, charges: Sequence[Charge]) -> None:
         else:  # not before there is room for all seats
             board.wake(turns.next_at(now) or FOREVER)
             board.wait()
-    elif silent and busy and board.limit > 1:
-        _serve(board, busy, board.limit)
     else:
-        _serve(board, charges, board.limit)
-    if len(charges) > 1 and board.limit > 1:
+        _serve(board, busy or charges, board.limit)
+    if len(charges) > 1:
         for charge in busy:
             if charge.rdy:
                 board.wake(charge.silent_at(now))
@@ -171,16 +179,14 @@ def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
         return
     topics = list(_by_topic(charges).values())
     if len(topics) == 1 or len(topics) > limit:
-        _take_turns(board, charges, seats=limit, probing=False, by_topic=len(topics) > 1)
+        _take_turns(board, charges, seats=limit, by_topic=len(topics) > 1)
         return
     for group, seats in zip(topics, deal(limit, [len(group) for group in topics]), strict=True):
-        _take_turns(board, group, seats=seats, probing=False)
+        _take_turns(board, group, seats=seats)
 
 
-def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]) -> tuple[int, bool]:
-    """The seats for silent connections while others are busy, and whether these use them, too."""
-    if not silent or board.limit == 1:
-        return 0, False
+def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]) -> tuple[int, float]:
+    """The seats for silent connections while others are busy, and the seconds of a round if these use them, too."""
     now, settings = board.now, board.settings
     unused = min(int(settings.unused_part * board.limit), board.limit - settings.busy_minimum * len(busy))
     if unused > board.silent_seats:
@@ -188,19 +194,20 @@ def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]
         # Slow handlers may hold messages for longer than that.
         lowered = (board.limit - unused) // len(busy)
         if fed_at <= now and all(charge.in_time < lowered for charge in busy):
-            return min(unused, len(silent)), False
+            return min(unused, len(silent)), 0.0
         board.wake(fed_at if fed_at > now else now + settings.low_rdy_idle_timeout)
     if board.silent_seats:
-        return count_seats(silent, board.silent_seats, settings, now), False
+        return count_seats(silent, board.silent_seats, settings, now), 0.0
     # One seat, which the busy ones have while none of the silent uses it or is due.
-    next_at = min(due_at(charge, len(silent)) for charge in silent)
+    shared = shared_round(silent, board.limit, settings)
+    next_at = min(due_at(charge, shared) for charge in silent)
     if next_at <= now or any(charge.rdy or charge.is_settling(now) for charge in silent):
-        return 1, True
+        return 1, shared
     board.wake(next_at)
-    return 0, True
+    return 0, shared
 
 
-def _rotate(board: Board, silent: Sequence[Charge], seats: int, *, shared: bool, alone: bool) -> SilentTurns:
+def _rotate(board: Board, silent: Sequence[Charge], seats: int, *, shared: float, alone: bool) -> SilentTurns:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
     turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone)
@@ -309,62 +316,53 @@ def _lift(board: Board, room: int, charges: Sequence[Charge], held: Sequence[int
 # --- turns ------------------------------------------------------------------------------------------------
 
 
-def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, probing: bool, by_topic: bool = False) -> None:
+def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, by_topic: bool = False) -> None:
     """Fewer seats than connections: RDY 1 for each holder, then for the connection that has waited longest.
+
+    1. A holder keeps its seat unless there are fewer seats than before or max_in_flight is exceeded.
+    2. One whose turn is over gives it up, if another is ready for it, and no other seat is free or will be with an
+       answer. Those without a message go first.
+    3. A free seat goes to the connection that has waited longest, once it has settled and answered.
 
     :param by_topic: fewer seats than topics, too: each has one at most, the longest waiting is next
     """
     now, settings = board.now, board.settings
-    quick = probing or _has_traffic(charges, now, settings)
     crowd = len(charges) / max(1, seats)
-    pace = 0.0
-    if quick and not probing and not any(charge.turn_at == NEVER for charge in charges):
-        pace = min(seats / settings.turns(len(charges)), settings.slow(0.0, crowd))
-
-    def patience(charge: Charge) -> float:
-        return settings.quick(charge.round_trip, pace) if quick else settings.slow(charge.round_trip, crowd)
-
-    ends = {charge.key: _turn_ends(charge, now, patience(charge), probing) for charge in charges if charge.rdy}
+    holders = [charge for charge in charges if charge.rdy]
+    ends = {
+        charge.key: min(_silent_at(charge, now), charge.turn_at + settings.slice(charge.round_trip, crowd))
+        for charge in holders
+    }
     # A connection that just lost its seat, and may still get a message, is not ready for another.
-    idle = [charge for charge in charges if not charge.rdy and not charge.is_settling(now)]
-    ready = [charge for charge in idle if not charge.in_time]
-    kept, free = _seated(board, [charge for charge in charges if charge.rdy], seats, ends, by_topic)
+    ready = [charge for charge in charges if not (charge.rdy or charge.in_time or charge.is_settling(now))]
+
+    # 1.
+    kept, free = _seated(board, holders, seats, ends, by_topic)
     since = _one_each(charges, ready, kept) if by_topic else {}
 
-    # A turn that is over continues until another connection is ready for the seat.
-    promised = [] if probing else _promised(charges, now, settings)
-    takers = len(ready) - free - sum(charge.in_time for charge in promised)
+    # 2.
+    answering = sum(charge.in_time for charge in charges if not charge.rdy)
     over = [charge for charge in kept if ends[charge.key] <= now]
-    if over:
-        for charge in promised:
-            board.wake(charge.waiting_since + settings.low_rdy_timeout)
     over.sort(key=lambda charge: (charge.in_time > 0, charge.turn_at, board.draw()))
-    leaving = {charge.key for charge in over[: max(0, takers)]}
+    leaving = {charge.key for charge in over[: max(0, len(ready) - free - answering)]}
     kept = [charge for charge in kept if charge.key not in leaving]
-
     staying = {charge.key for charge in kept}
-    for charge in charges:
-        if charge.rdy:
-            board.grant(charge, int(charge.key in staying))
-    # One test message at a time: none may be on the network when the next probe starts.
-    free = 0 if probing and board.settles_at != FOREVER else min(seats - len(kept), board.room)
+    for charge in holders:
+        board.grant(charge, int(charge.key in staying))
+
+    # 3.
     ready.sort(
-        key=lambda charge: (
-            since.get(charge.topic, 0.0),
-            charge.waiting_since,
-            charge.reserved > 0,
-            board.draw(),
-        )
+        key=lambda charge: (since.get(charge.topic, 0.0), charge.waiting_since, charge.reserved > 0, board.draw())
     )
-    for charge in ready[: max(0, free)]:
+    for charge in ready[: max(0, min(seats - len(kept), board.room))]:
         board.grant(charge, 1)
         kept.append(charge)
-    if len(kept) < len(charges):
-        board.wait()
-    if len(charges) > seats:
-        for charge in kept:
-            ends_at = ends.get(charge.key, now + patience(charge))
-            board.wake(ends_at if ends_at > now else now + patience(charge))
+
+    board.wait()
+    for charge in kept:
+        lasts = min(settings.quick(charge.round_trip), settings.slice(charge.round_trip, crowd))
+        ends_at = ends.get(charge.key, now + lasts)
+        board.wake(ends_at if ends_at > now else now + lasts)
 
 
 def _seated(
@@ -411,26 +409,3 @@ def _one_each(charges: Sequence[Charge], ready: list[Charge], kept: Sequence[Cha
         if topic not in seated
     ]
     return since
-
-
-def _has_traffic(charges: Sequence[Charge], now: float, settings: Settings) -> bool:
-    """Whether turns should be short: a connection delivered in its last turn or recently, or has had no turn yet."""
-    return any(
-        charge.delivered or charge.turn_at == NEVER or now - charge.last_message_at < settings.low_rdy_timeout
-        for charge in charges
-    )
-
-
-def _turn_ends(charge: Charge, now: float, patience: float, probing: bool) -> float:
-    """When a holder's turn ends, as things stand: after so many seconds of silence."""
-    silent_at = (now if charge.in_time else max(charge.idle_since, charge.turn_at)) + patience
-    return silent_at if probing else min(silent_at, charge.turn_at + charge.settings.low_rdy_timeout)
-
-
-def _promised(charges: Sequence[Charge], now: float, settings: Settings) -> list[Charge]:
-    """Those whose answers will free seats. An answer that takes longer than a turn is not waited for."""
-    return [
-        charge
-        for charge in charges
-        if not charge.rdy and charge.in_time and now < charge.waiting_since + settings.low_rdy_timeout
-    ]

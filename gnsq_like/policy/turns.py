@@ -30,22 +30,32 @@ def count_seats(silent: Sequence[Charge], most: int, settings: Settings, now: fl
     """The seats for these silent connections, of at most `most`: one each, or as few as make a short round."""
     if len(silent) <= most:
         return len(silent)
-    spans = sum(settings.silent(charge.round_trip) + settings.settling(charge.round_trip) for charge in silent)
     is_hurried = any(charge.is_untried(now) for charge in silent)
     a_round = settings.silent_round if is_hurried else settings.round(len(silent))
-    return min(most, math.ceil(spans / a_round))
+    return min(most, math.ceil(_spans(silent, settings) / a_round))
 
 
-def due_at(charge: Charge, count: int) -> float:
-    """When one of `count` connections that share their only seat with busy ones may have its next turn."""
-    return NEVER if charge.turn_at == NEVER else charge.waiting_since + charge.settings.round(count)
+def shared_round(silent: Sequence[Charge], limit: int, settings: Settings) -> float:
+    """Seconds in which each of these has a turn on the only seat, which they share with busy ones."""
+    longest = settings.round(len(silent))
+    return longest if limit > 1 else max(longest, _spans(silent, settings) / settings.single_part)
+
+
+def due_at(charge: Charge, a_round: float) -> float:
+    """When a connection may have its next turn on the shared seat."""
+    return NEVER if charge.turn_at == NEVER else charge.waiting_since + a_round
+
+
+def _spans(silent: Sequence[Charge], settings: Settings) -> float:
+    """Seconds that a turn of each takes."""
+    return sum(settings.silent(charge.round_trip) + settings.settling(charge.round_trip) for charge in silent)
 
 
 class SilentTurns:
     """Turns on `seats` seats.
 
-    :param shared: whether busy connections use the seat too: a turn then ends in any case, and each connection has one
-        in a round at most
+    :param shared: seconds of a round if busy connections use the seat too: a turn then ends in any case, and each
+        connection has one in a round at most. Otherwise 0
     :param alone: whether no connection is busy
     """
 
@@ -54,14 +64,13 @@ class SilentTurns:
         charges: Sequence[Charge],
         seats: int,
         *,
-        shared: bool,
+        shared: float,
         now: float,
         draw: Callable[[], float],
         alone: bool = False,
     ) -> None:
         self._seats = seats
         self._shared = shared
-        self._count = len(charges)
         #: seconds that a turn and its settling time take, or as long as they need if that is longer; not while a
         #: connection waits for its first turn
         self._pace = charges[0].settings.pace(len(charges), seats, alone=alone) if charges and not shared else 0.0
@@ -97,7 +106,7 @@ class SilentTurns:
         changes = self._leave(now)
         changes += [(charge, 1) for _, charge in self._holders if charge.rdy > 1]
         free = min(self._seats - self.occupied, room)
-        while free > 0 and self._waiting and not (self._shared and due_at(self._waiting[0], self._count) > now):
+        while free > 0 and self._waiting and not (self._shared and due_at(self._waiting[0], self._shared) > now):
             charge = self._waiting[0]
             self._holders.append((self._ends(charge, now), charge))
             self._waiting.popleft()

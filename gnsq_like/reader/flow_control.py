@@ -11,6 +11,7 @@ Rules for editors: nothing here switches greenlets. Only this file and ``Subscri
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import repeat
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 _DEADLINE_MARGIN = 0.25
 #: At most this part of msg_timeout, which may be very short.
 _DEADLINE_MARGIN_SHARE = 0.1
-
+#: The round trip before it, but no more than this part of msg_timeout.
+_ROUND_TRIP_SHARE = 0.5
+#: Seconds after which a message is slow and leaves its connection's share, if there are several connections.
+_SLOW = 2.0
 
 #: Seconds by which a timer may be late before the process counts as having stood still.
 _STILL = 0.005
@@ -165,7 +169,7 @@ class FlowControl:
         self._adjust_soon(subscription, after_handlers=True)
         # Seldom needed, because later messages have later deadlines.
         due = self._timer.due
-        if due is None or due > subscription.connection.last_received_at + subscription.msg_timeout:
+        if due is None or due > subscription.connection.last_received_at + self._soonest(subscription):
             self._arm((subscription,))
 
     def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None:
@@ -184,9 +188,7 @@ class FlowControl:
             judge = backoff.success if outcome == "handled" else backoff.inconclusive
             for message in messages:
                 self._changed(topic, judge(message._stamp, now))
-        overdue = sum(message._is_overdue for message in messages) if subscription.charge.reserved else 0
-        self._spare_tokens(subscription, count - overdue, now)
-        self._answered(subscription, count, overdue, now)
+        self._answered(subscription, messages, now)
 
     def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
         """A message is about to be requeued."""
@@ -201,8 +203,7 @@ class FlowControl:
             self._changed(topic, topic.backoff.failure(message._stamp, now))
         else:
             self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
-        self._spare_tokens(subscription, int(not message._is_overdue), now)
-        self._answered(subscription, 1, int(message._is_overdue), now)
+        self._answered(subscription, [message], now)
 
     def dropped(self, subscription: Subscription, message: Message) -> None:
         """A message is dropped without an answer."""
@@ -210,7 +211,7 @@ class FlowControl:
         topic.counts.lost += 1
         now = time.monotonic()
         self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
-        self._answered(subscription, 1, int(message._is_overdue), now)
+        self._answered(subscription, [message], now)
 
     def requeue_delay(self, attempts: int) -> float:
         """The default delay of a requeued message, in seconds."""
@@ -231,9 +232,16 @@ class FlowControl:
             subscription.grant(0, now)
             self.plan_soon()
 
-    def _answered(self, subscription: Subscription, count: int, overdue: int, now: float) -> None:
-        charge = subscription.charge
-        if charge.answered(count, now, reserved=overdue):
+    def _answered(self, subscription: Subscription, messages: list[Message], now: float) -> None:
+        charge, count = subscription.charge, len(messages)
+        reserved, slow = subscription.unreserve(messages)
+        self._spare_tokens(subscription, count - reserved, now)
+        freed = charge.answered(count, now, reserved=reserved, slow=slow)
+        if slow and not self._stopped:
+            # The RDY sent counts them; lowered after their answer, nsqd would have sent another message.
+            self.plan_now()
+            subscription.adjust(now)
+        elif freed:
             self.plan_soon()
         if charge.closing:
             self._forget_if_done(subscription)
@@ -451,10 +459,7 @@ class FlowControl:
             due = self._blocked_until if due is None else min(due, self._blocked_until)
         for subscription in subscriptions:
             adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
-            deadline = subscription.next_deadline()
-            if deadline is not None:
-                deadline -= self._margin(subscription)
-            for moment in (adaptive_due, deadline):
+            for moment in (adaptive_due, subscription.next_due(self._margin(subscription), self._slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -467,7 +472,7 @@ class FlowControl:
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
-            overdue = subscription.reserve_overdue(now, self._margin(subscription))
+            overdue = subscription.reserve(now, self._margin(subscription), self._slow_after)
             for message in overdue:
                 subscription.topic_flow.backoff.inconclusive(message._stamp, now)
             if overdue:
@@ -480,6 +485,8 @@ class FlowControl:
             if topic.backoff.time_is_up(now):
                 logger.info("backoff of %s: testing with one message", topic.topic)
         self.plan_now()
+        for subscription in self.subscriptions:
+            subscription.adjust(now)  # what was reserved without a change of its share
 
     def _report_overdue(self, subscription: Subscription, messages: list[Message]) -> None:
         logger.warning(
@@ -498,4 +505,18 @@ class FlowControl:
 
     @staticmethod
     def _margin(subscription: Subscription) -> float:
-        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * subscription.msg_timeout)
+        """Seconds before its deadline, as the Reader knows it, at which a message counts as overdue.
+
+        nsqd sent it half a round trip before it arrived, and the RDY that is sent then takes another half.
+        """
+        timeout = subscription.msg_timeout
+        round_trip = min(subscription.charge.round_trip, _ROUND_TRIP_SHARE * timeout)
+        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * timeout) + round_trip
+
+    @property
+    def _slow_after(self) -> float:
+        return _SLOW if len(self.subscriptions) > 1 else math.inf
+
+    def _soonest(self, subscription: Subscription) -> float:
+        """Seconds from its arrival to the first moment at which a message may matter."""
+        return min(subscription.msg_timeout, self._slow_after)

@@ -101,6 +101,8 @@ class Subscription:
         self.decode = handlers.decode
         #: Unanswered messages, the oldest first (a dict as an ordered set).
         self.in_flight: dict[Message, None] = {}
+        #: Those that the charge reserves before their deadline.
+        self._slow: set[Message] = set()
         #: The following four are set by begin().
         self.connection: Connection
         self.charge: Charge
@@ -238,17 +240,17 @@ class Subscription:
 
     def adjust(self, now: float) -> None:
         """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
-        share = self.charge.rdy
+        most = self.charge.sent_rdy
         if self.adaptive_rdy is not None:
             # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
-            rdy = self.adaptive_rdy.target(self.charge.in_flight, share, now)
+            rdy = self.adaptive_rdy.target(self.charge.in_flight, most, now)
             if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
                 self.adaptive_rdy.sent(rdy, now)
         elif self.renewal is None:
-            if share != self.connection.rdy:
-                self.connection.set_rdy(share)
+            if most != self.connection.rdy:
+                self.connection.set_rdy(most)
         else:
-            self._renew(self.renewal, share)
+            self._renew(self.renewal, self.charge.rdy)
 
     def _renew(self, renewal: Renewal, share: int) -> None:
         in_time = self.charge.in_time
@@ -260,31 +262,53 @@ class Subscription:
 
     # -- deadlines ----------------------------------------------------------------------------------
 
-    def reserve_overdue(self, now: float, margin: float) -> list[Message]:
-        """Mark the messages that nsqd is about to requeue as overdue; their handlers keep their places.
+    def reserve(self, now: float, margin: float, slow_after: float) -> list[Message]:
+        """Take the messages whose handlers take long out of the share. Plan, and :meth:`adjust`, if ``reserved`` grew.
 
         :param margin: seconds before the deadline at which a message counts as overdue
-        :returns: the newly marked messages
+        :param slow_after: seconds after which a message counts as slow
+        :returns: the messages that nsqd is about to requeue; their handlers keep their places
         """
         overdue: list[Message] = []
+        slow: list[Message] = []
         for message in self.in_flight:
-            if message._received_at + self.msg_timeout - margin > now:
+            if message._received_at + min(slow_after, self.msg_timeout - margin) > now:
                 break  # the others arrived later, and TOUCH only adds time
-            if not message._is_overdue and message.timeout_at - margin <= now:
+            if message._is_overdue:
+                continue
+            if message.timeout_at - margin <= now:
                 message._is_overdue = True
                 overdue.append(message)
-        if overdue:
-            self.charge.reserve(len(overdue))
+            elif message._received_at + slow_after <= now and message not in self._slow:
+                slow.append(message)
+        if overdue or slow:
+            were_slow = self._slow.intersection(overdue)
+            self._slow.difference_update(were_slow)
+            self._slow.update(slow)
+            grown = len(slow) - len(were_slow)
+            self.charge.reserve(len(overdue) + grown, now, slow=grown)
         return overdue
 
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of the messages that are not overdue, or None."""
+    def unreserve(self, messages: list[Message]) -> tuple[int, int]:
+        """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""
+        if not self.charge.reserved:
+            return 0, 0
+        slow = self._slow.intersection(messages)
+        self._slow -= slow
+        return len(slow) + sum(message._is_overdue for message in messages), len(slow)
+
+    def next_due(self, margin: float, slow_after: float) -> float | None:
+        """When :meth:`reserve` may find the next message, or None."""
         due: float | None = None
         for message in self.in_flight:
-            if not message._is_overdue:
-                due = message.timeout_at if due is None else min(due, message.timeout_at)
-                if message._touched_at == message._received_at:
-                    break  # the others arrived later
+            if message._is_overdue:
+                continue
+            at = message.timeout_at - margin
+            if message not in self._slow:
+                at = min(at, message._received_at + slow_after)
+            due = at if due is None else min(due, at)
+            if message._touched_at == message._received_at and message not in self._slow:
+                break  # the others arrived later
         return due
 
     # -- answers, from any thread -------------------------------------------------------------------
@@ -361,7 +385,7 @@ class Subscription:
             message._touched_at = now
             if message._is_overdue:
                 message._is_overdue = False
-                self.charge.reserve(-1)
+                self.charge.reserve(-1, now)
                 self._flow.plan_soon()
 
     def drop(self, message: Message) -> None:

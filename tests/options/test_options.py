@@ -150,7 +150,7 @@ def test_every_option_of_a_reader_by_name():
         "lookupd_poll_interval": 60.0,
         "lookupd_poll_jitter": 0.3,
         "low_rdy_idle_timeout": 10.0,
-        "low_rdy_timeout": 30.0,
+        "low_rdy_timeout": 1.0,
         "low_rdy_probe_timeout": 0.25,
         "adaptive_rdy": True,
         "max_backoff_duration": 120.0,

@@ -33,7 +33,7 @@ def test_the_cost_after_a_change_is_known_before_it() -> None:
     charge = made()
     charge.sent(5, 0.0)
     charge.received(1, 0.1)
-    charge.reserve()
+    charge.reserve(1, 0.0)
     for rdy in (7, 3):
         expected = charge.after(rdy, 1.0)
         charge.sent(rdy, 1.0)
@@ -71,11 +71,46 @@ def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its
     charge = made()
     charge.sent(2, 0.0)
     charge.received(2, 0.1)
-    charge.reserve(1)
-    assert (charge.in_time, charge.at(0.2)) == (1, 3)
+    charge.reserve(1, 0.1)
+    assert (charge.in_time, charge.rdy, charge.at(0.1)) == (1, 1, 2), "it leaves the share"
+    charge.sent(2, 0.2)
+    assert charge.at(0.2) == 3
     assert not charge.answered(1, 0.3), "nsqd sends another one in its place"
     assert charge.answered(1, 0.3, reserved=1), "that frees something"
     assert (charge.reserved, charge.at(0.3)) == (0, 2)
+
+
+def test_a_slow_message_leaves_the_share_and_the_rdy_sent_counts_it_until_its_deadline_or_answer() -> None:
+    charge = made()
+    charge.sent(5, 0.0)
+    charge.received(3, 0.1)
+    charge.reserve(2, 2.1, slow=2)
+    assert (charge.rdy, charge.sent_rdy, charge.in_time) == (3, 5, 1), "nothing to send"
+    assert charge.at(2.2) == 5
+    charge.reserve(0, 59.0, slow=-1)
+    assert charge.sent_rdy == 4, "nsqd will not count one of them any more"
+    charge.answered(1, 60.0, reserved=1, slow=1)
+    assert (charge.sent_rdy, charge.reserved) == (3, 1)
+
+
+def test_the_rdy_sent_is_within_what_nsqd_allows_and_0_without_a_share() -> None:
+    charge = Charge("a", 0.0, SETTINGS, max_rdy=5)
+    charge.sent(5, 0.0)
+    charge.received(5, 0.1)
+    charge.reserve(2, 2.1, slow=2)
+    charge.sent(5, 3.0)
+    assert charge.sent_rdy == 5
+    charge.reserve(3, 4.0, slow=3)
+    charge.sent(0, 4.0)
+    assert charge.sent_rdy == 0
+
+
+def test_the_only_place_is_given_up_with_a_slow_message() -> None:
+    charge = made()
+    charge.sent(1, 0.0)
+    charge.received(1, 0.1)
+    charge.reserve(1, 2.1, slow=1)
+    assert (charge.rdy, charge.sent_rdy, charge.waiting_since, charge.at(2.1)) == (0, 0, 2.1, 1)
 
 
 def test_what_asks_for_another_plan() -> None:
@@ -83,7 +118,8 @@ def test_what_asks_for_another_plan() -> None:
     charge.sent(3, 0.0)
     assert charge.received(1, 0.1), "the first of a turn"
     assert not charge.received(1, 0.2)
-    charge.reserve()
+    charge.reserve(1, 0.2)
+    charge.sent(3, 0.2)
     assert not charge.received(1, 0.3), "nsqd no longer counts one of them"
     assert charge.received(1, 0.3), "all of its RDY is in flight"
     charge.answered(1, 0.3, reserved=1)
@@ -129,16 +165,16 @@ def test_the_times_grow_with_the_round_trip(round_trip: float) -> None:
     assert SETTINGS.settling(round_trip) >= max(SETTINGS.settle_minimum, round_trip)
     assert SETTINGS.quick(round_trip) >= max(SETTINGS.low_rdy_probe_timeout, round_trip)
     for crowd in (1, 10, 1000):
-        assert SETTINGS.slow(round_trip, crowd) >= SETTINGS.quick(round_trip)
-    # However many there are, everybody has a turn within half of it where the network allows.
-    assert SETTINGS.slow(0.0, 10) * 10 <= SETTINGS.low_rdy_idle_timeout / 2
+        assert SETTINGS.slice(round_trip, crowd) >= max(0.1, 10 * round_trip)
 
 
 def test_the_times() -> None:
     assert [SETTINGS.settling(each) for each in (0.0, 0.0025, 1.0)] == [0.005, 0.005, 2.0]
     assert [SETTINGS.quick(each) for each in (0.0, 0.0625, 1.0)] == [0.25, 0.25, 4.0]
     assert Settings(low_rdy_idle_timeout=0.125).quick(0.0) == 0.125
-    assert [SETTINGS.slow(0.0, crowd) for crowd in (1, 2, 10, 100)] == [5.0, 2.5, 0.5, 0.25]
+    assert [SETTINGS.slice(0.0, crowd) for crowd in (1, 10, 20, 1000)] == [1.0, 1.0, 0.5, 0.1]
+    assert [SETTINGS.slice(each, 20) for each in (0.01, 0.0625, 1.0)] == [0.5, 0.625, 10.0]
+    assert Settings(low_rdy_timeout=0.25).slice(0.0, 2) == 0.25
     assert [SETTINGS.silent(each) for each in (0.0, 0.016, 1.0)] == [0.025, 0.025, 1.5]
 
 
@@ -175,10 +211,10 @@ def test_how_it_is_shown() -> None:
     charge = made()
     charge.sent(5, 0.0)
     charge.received(2, 0.0)
-    charge.reserve()
-    assert repr(charge) == "<Charge 'a' rdy=5 in_flight=2 coming=0 reserved=1>"
+    charge.reserve(1, 0.0)
+    assert repr(charge) == "<Charge 'a' rdy=4 in_flight=2 coming=3 reserved=1>"
     charge.close(0.0)
-    assert repr(charge) == "<Charge 'a' rdy=0 in_flight=2 coming=4 reserved=1 closing>"
+    assert repr(charge) == "<Charge 'a' rdy=0 in_flight=2 coming=3 reserved=1 closing>"
 
 
 steps = st.lists(
@@ -208,8 +244,8 @@ def test_it_is_never_charged_less_than_it_holds(steps: list[tuple[str, int, floa
             charge.answered(number, now)
             assert charge.at(now) <= before
         else:
-            charge.reserve(min(number, charge.in_time))
-            assert charge.at(now) >= before
+            charge.reserve(min(number, charge.in_time), now, slow=min(number, charge.in_time))
+            assert charge.at(now) <= before, "nothing is sent for it"
         assert charge.at(now) >= charge.in_flight
         assert charge.at(now) >= charge.firm(charge.rdy)
         assert 0 <= charge.reserved <= charge.in_flight

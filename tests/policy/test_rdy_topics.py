@@ -240,7 +240,7 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, dict[str, Mode], floa
             made.sent(rdy, now - draw(st.sampled_from([0.001, 0.5, 20])))
             made.in_flight = 0 if seen is None else draw(st.integers(0, rdy))
             if made.in_flight and draw(st.booleans()):
-                made.reserve(1)
+                made.reserve(1, 0.0)
                 rdy += 1
         if draw(st.integers(0, 9)) == 0:
             made.close(now - 0.002)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnsq_like.policy.rdy import Mode, Settings
 from tests.support.scale import examples, scaled, share_of
 from tests.support.scenes import SOON, Scene
-from tests.support.virtual_nsqd import Nsqd
+from tests.support.virtual_nsqd import Message, Nsqd
 
 # --- lowering, raising, moving
 
@@ -255,7 +255,7 @@ def test_ten_connections_one_slot_the_others_messages_come_in_time() -> None:
     scene.clock.run(60.0)
     for nsqd in scene.cluster.nsqds[1:]:
         nsqd.publish()
-        scene.clock.run(33.0)
+        scene.clock.run(4.5)
         assert nsqd.finished_count == 1
 
 
@@ -268,6 +268,86 @@ def test_the_first_message_after_a_long_silence_comes_in_time(seed: int) -> None
     scene.clock.run(10.0)
     [(handled, _, _)] = scene.reader.log
     assert handled - published < 5.5
+
+
+# --- more busy connections than places
+
+
+@pytest.mark.parametrize(
+    ("nsqds", "places", "hung", "seconds", "longest"),
+    [
+        (3, 2, 0, 0.02, 2.0),
+        (30, 6, 0, 0.05, 5.0),
+        (100, 20, 0, 0.1, 5.1),
+        (100, 1, 0, 0.02, 10.1),
+        (3, 10, 8, 0.02, 2.0),
+        (3, 10, 9, 0.02, 3.0),
+        (10, 4, 0, 3.0, 9.1),
+        (3, 2, 0, 5.0, 10.1),
+        (3, 12, 0, 10.0, 10.1),
+    ],
+)
+def test_busy_nsqds_have_equally_many_messages_and_none_waits_for_long(
+    nsqds: int, places: int, hung: int, seconds: float, longest: float
+) -> None:
+    """Also with hung handlers, and with slow ones, for which 13 of 12 messages were in flight when the first ended."""
+    scene = Scene(nsqds, places, adaptive=nsqds < 20)
+    scene.reader.checked = nsqds < 20  # checked plans of many connections take long
+    stuck: set[int] = set()
+
+    def handle(message: Message) -> tuple[float, str]:
+        if len(stuck) < hung:
+            stuck.add(id(message))
+            return 1e6, "finish"
+        return seconds, "finish"
+
+    scene.reader.handle = handle
+    for nsqd in scene.cluster.nsqds:
+        keep_busy(scene, nsqd)
+    scene.clock.run(15.0)
+    began, first = scene.clock.now, len(scene.reader.log)
+    lasts = 240.0 if seconds > 1 else 60.0
+    scene.clock.run(lasts)
+    times: dict[Nsqd, list[float]] = {nsqd: [began] for nsqd in scene.cluster.nsqds}
+    for when, connection, _ in scene.reader.log[first:]:
+        times[connection.nsqd].append(when)
+    counts = [len(each) - 1 for each in times.values()]
+    assert max(counts) <= 1.5 * min(counts) + 1
+    assert max(later - earlier for each in times.values() for earlier, later in pairwise(each)) <= longest
+    assert sum(counts) * seconds / lasts >= 0.95 * (places - hung)
+    assert scene.cluster.most_in_flight == places
+
+
+def test_silent_nsqds_take_little_of_a_single_place_from_the_busy_ones() -> None:
+    for busy in (1, 3):
+        scene = Scene(9 + busy, 1, seconds=0.05)
+        for nsqd in scene.cluster.nsqds[:busy]:
+            keep_busy(scene, nsqd)
+        scene.clock.run(5.0)
+        before = [nsqd.finished_count for nsqd in scene.cluster.nsqds[:busy]]
+        scene.clock.run(60.0)
+        counts = [nsqd.finished_count - n for nsqd, n in zip(scene.cluster.nsqds, before, strict=False)]
+        assert sum(counts) * 0.05 / 60.0 >= 0.89
+        assert max(counts) <= 1.2 * min(counts)
+        for nsqd in scene.cluster.nsqds[busy:]:
+            nsqd.publish()
+        scene.clock.run(4.5)
+        assert all(nsqd.finished_count for nsqd in scene.cluster.nsqds)
+
+
+@pytest.mark.parametrize(("connections", "places", "held"), [(1, 10, 8.5), (3, 10, 8.5), (1, 1, 0.85)])
+def test_one_busy_topic_of_fifty_has_most_of_the_places(connections: int, places: int, held: float) -> None:
+    scene = Scene(0, places, seconds=0.05)
+    scene.reader.checked = False
+    nsqds = [Nsqd(scene.clock, f"n{n}") for n in range(50 * connections)]
+    for n, nsqd in enumerate(nsqds):
+        scene.reader.connect(nsqd, topic=n // connections)
+    for nsqd in nsqds[:connections]:
+        keep_busy(scene, nsqd)
+    scene.clock.run(12.0)
+    before = scene.handled
+    scene.clock.run(20.0)
+    assert (scene.handled - before) * 0.05 / 20.0 >= held
 
 
 # --- one busy, the others silent

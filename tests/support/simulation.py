@@ -21,6 +21,8 @@ from tests.support.virtual_nsqd import Clock, Link, Message, Nsqd
 
 #: How long before a message's deadline the Reader takes its slot out of RDY.
 OVERDUE_MARGIN = 0.1
+#: How long a message is in flight before it leaves the shares.
+SLOW = 2.0
 
 
 class Connection:
@@ -38,6 +40,8 @@ class Connection:
         self.unanswered: set[Message] = set()
         #: of these, past their deadline or nearly so
         self.overdue: set[Message] = set()
+        #: and those in flight for long, before that
+        self.slow: set[Message] = set()
         self.alive = True
         nsqd.deliver = lambda batch: self.down.send(lambda: reader.arrive(self, batch))
 
@@ -170,6 +174,7 @@ class Reader:
             self.log.append((now, connection, message))
             self.running += 1
             self.most_running = max(self.most_running, self.running)
+            self.clock.at(now + SLOW, lambda m=message: self.slow(connection, m, now))  # type: ignore[misc]
             if connection.nsqd.msg_timeout is not None:
                 deadline = now + connection.nsqd.msg_timeout - OVERDUE_MARGIN
                 self.clock.at(deadline, lambda m=message: self.overdue(connection, m, now))  # type: ignore[misc]
@@ -185,12 +190,22 @@ class Reader:
         else:
             self.adjust(connection)
 
+    def slow(self, connection: Connection, message: Message, received_at: float) -> None:
+        """What came at `received_at` may still be with its handler."""
+        same = message in connection.unanswered and message.received_at == received_at
+        if same and message not in connection.overdue and len(self.connections) > 1:
+            connection.slow.add(message)
+            connection.charge.reserve(1, self.clock.now, slow=1)
+            self.replan()
+
     def overdue(self, connection: Connection, message: Message, received_at: float) -> None:
         """The deadline of what came at `received_at` is near; perhaps its handler still runs."""
         same = message in connection.unanswered and message.received_at == received_at
         if same and connection.alive:
             connection.overdue.add(message)
-            connection.charge.reserve()
+            was_slow = message in connection.slow
+            connection.slow.discard(message)
+            connection.charge.reserve(1 - was_slow, self.clock.now, slow=-was_slow)
             self.backoff.inconclusive(message.stamp, self.clock.now)
             self.replan()
 
@@ -202,9 +217,12 @@ class Reader:
         self.running -= len(messages)
         connection.unanswered.difference_update(messages)
         late = connection.overdue.intersection(messages)
+        slow = connection.slow.intersection(messages)
         connection.overdue -= late
-        is_short = self.limit is not None and self._spare_tokens(self.limit, connection, len(messages) - len(late))
-        freed = charge.answered(len(messages), now, reserved=len(late))
+        connection.slow -= slow
+        reserved = len(late) + len(slow)
+        is_short = self.limit is not None and self._spare_tokens(self.limit, connection, len(messages) - reserved)
+        freed = charge.answered(len(messages), now, reserved=reserved, slow=len(slow))
         verdict = {"finish": self.backoff.success, "requeue": self.backoff.failure, "quiet": self.backoff.inconclusive}
         changed = False
         for message in messages:
@@ -272,7 +290,7 @@ class Reader:
     def adjust(self, connection: Connection) -> None:
         """Send RDY if it is not what it should be."""
         now, charge, level = self.clock.now, connection.charge, connection.level
-        rdy = level.target(charge.in_flight, charge.rdy, now) if self.adaptive else charge.rdy
+        rdy = level.target(charge.in_flight, charge.sent_rdy, now) if self.adaptive else charge.sent_rdy
         if rdy != level.rdy and connection.alive and not charge.closing:
             level.sent(rdy, now)
             self.rdys_sent += 1
@@ -422,8 +440,9 @@ def _check_shares(
         unused = min(limit // 2, limit - 2 * len(busy))
         if any(charge.is_hungry(now) or charge.in_time >= (limit - unused) // len(busy) for charge in busy):
             unused = 0
+        slow = sum(charge.slow for charge in open_slots)
         room, limit = _check_silent(
-            [charge for charge in open_slots if charge.key in silent], unused, limit, room, settling, made
+            [charge for charge in open_slots if charge.key in silent], unused, limit, slow, room, settling, made
         )
         open_slots = busy
     at_zero = [charge for charge in open_slots if not (charge.rdy or charge.in_time)]
@@ -443,10 +462,10 @@ def _check_shares(
 
 
 def _check_silent(
-    silent: list[Charge], unused: int, limit: int, room: int, settling: set[Hashable], made: Plan
+    silent: list[Charge], unused: int, limit: int, slow: int, room: int, settling: set[Hashable], made: Plan
 ) -> tuple[int, int]:
     """Silent connections beside busy ones. Returns the room and the limit for the busy."""
-    most = max(1, int(silent[0].settings.silent_part * limit), min(unused, len(silent)))
+    most = max(1, min(limit, int(silent[0].settings.silent_part * (limit + slow))), min(unused, len(silent)))
     assert all(charge.rdy <= 1 for charge in silent)
     holding = sum(charge.rdy for charge in silent)
     assert holding <= most, "the silent leave the rest to the busy"
