@@ -1,12 +1,11 @@
-"""Polls the nsqlookupds for the nsqds that have a topic.
+"""Polls the nsqlookupds for all nsqds; ``topics`` does so for those that have certain topics.
 
-Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped; one
-that does not know the topic counts as an answer without nsqds. Regular rounds are one interval apart, with new random
-jitter each time, and the second one follows the first at any time within the interval, so that a fleet of Readers does
-not poll in step. After a lost connection an extra round begins at once (:meth:`LookupdPoller.hurry`), and others follow
-closely while an nsqd is missing, or nothing is found; the longer that lasts, the less closely. Regular rounds keep
-their times: if they followed the extra ones, all Readers that lost connections together would poll together from then
-on.
+Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped.
+Regular rounds are one interval apart, with new random jitter each time, and the second one follows the first at any
+time within the interval, so that a fleet of Readers does not poll in step. After a lost connection an extra round
+begins at once (:meth:`LookupdPoller.hurry`), and others follow closely while an nsqd is missing, or nothing is found;
+the longer that lasts, the less closely. Regular rounds keep their times: if they followed the extra ones, all Readers
+that lost connections together would poll together from then on.
 
 Only what a round lists is dialled again. When no nsqlookupd has answered for a while, a round repeats the last answer.
 """
@@ -39,10 +38,9 @@ _SILENT = 3.0
 
 
 class LookupdPoller:
-    """Polls nsqlookupds, for the nsqds of one topic or for all; :meth:`start` begins with a first round.
+    """Polls nsqlookupds for all nsqds; :meth:`start` begins with a first round.
 
     :param clients: one per nsqlookupd
-    :param topic: the topic to look up; None for all nsqds
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
     :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
         so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer;
@@ -56,7 +54,6 @@ class LookupdPoller:
     def __init__(
         self,
         clients: Sequence[LookupdClient],
-        topic: str | None,
         options: DiscoveryOptions,
         on_found: Callable[[list[Address], bool], float | None],
         on_error: Callable[[str, NSQError], object],
@@ -65,7 +62,6 @@ class LookupdPoller:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._clients = clients
-        self._topic = topic
         self._options = options
         self._on_found = on_found
         self._on_error = on_error
@@ -125,7 +121,7 @@ class LookupdPoller:
                 raise
             except BaseException:
                 # A bug; discovery must go on.
-                logger.exception("a round of discovery for %s failed", self._topic or "all nsqds")
+                logger.exception("a round of discovery failed")
             due = self._next_at()
             if self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
                 due = min(due, self.began + delays.ROUND_SPACING)
@@ -237,20 +233,17 @@ class LookupdPoller:
 
     def _query(self, client: LookupdClient) -> list[NsqdNode]:
         """Ask one nsqlookupd; raises HTTPError. May switch."""
-        if self._topic is None:
-            return client.nodes()
-        return list(client.lookup(self._topic, missing_ok=True).producers)
+        return client.nodes()
 
 
 def make_poller(
     lookupds: Iterable[str],
-    topic: str | None,
     options: DiscoveryOptions,
     on_found: Callable[[list[Address], bool], float | None],
     on_error: Callable[[str, NSQError], object],
 ) -> LookupdPoller:
     """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""
-    return LookupdPoller(make_clients(lookupds, options), topic, options, on_found, on_error)
+    return LookupdPoller(make_clients(lookupds, options), options, on_found, on_error)
 
 
 def make_clients(lookupds: Iterable[str], options: DiscoveryOptions) -> list[LookupdClient]:

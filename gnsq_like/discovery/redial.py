@@ -39,8 +39,6 @@ _A = TypeVar("_A", bound=Hashable)
 #: Seconds a connection must last after SUB to clear earlier failures. If nsqd refuses it, it ends within milliseconds;
 #: connections that last this long cost little, however often they are made.
 LASTING = 5.0
-#: Seconds for which a lost nsqd is looked for in extra rounds, at most; they are a quarter of it apart by then.
-_SOUGHT = 3600.0
 
 
 class Target(NamedTuple):
@@ -114,8 +112,6 @@ class Lost(Generic[_A]):
 
         :returns: when the last of those was lost that were not found again; None if there is none
         """
-        for address in [each for each in self._at if self.seconds(each) > _SOUGHT]:
-            del self._at[address]
         self._found_again = {
             address
             for address, at in self._at.items()
@@ -218,12 +214,18 @@ class Redialer(Generic[_A]):
             self._tries.pop(address, None)
         else:
             self._tries[address].count += 1
-        self._delay(address, self._max_redial_delay)
         if address in self._fixed:
+            self._delay(address, self._max_redial_delay)
             self._try(address)
             return False
+        if self._tries[address].count > 1:
+            self._delay(address, self._max_redial_delay)
         self._lost.add(address)
         return True
+
+    def is_lost(self, address: _A) -> bool:
+        """Whether it was lost, and was not found since."""
+        return address in self._lost
 
     def forget(self, addresses: Iterable[_A]) -> None:
         """These are gone: leave them alone until they are found again. Never switches."""

@@ -350,7 +350,7 @@ class Pool:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
         from gnsq_like.discovery.lookupd_poller import make_poller
 
-        self._discovery = make_poller(self._lookupds, None, self.options, self._found, self._lookup_failed)
+        self._discovery = make_poller(self._lookupds, self.options, self._found, self._lookup_failed)
         self._discovery.start()
 
     def _found(self, addresses: list[Address], complete: bool) -> float | None:

@@ -181,13 +181,18 @@ class Reader(Steering, KnownAttributes):
         # Steps that can fail come first, so that a failed start leaves nothing behind.
         poller = None
         if self._lookupds:
-            poller = self._topics.make_poller(
+            # Imported at first use: an application may have to patch before the HTTP client is loaded.
+            from gnsq_like.discovery.topics import make_topics_poller
+
+            poller = make_topics_poller(
                 self._lookupds,
+                self._topics.pattern or self._topics.names,
                 options,
                 self._found,
                 self._report,
                 on_gone=self._gone,
                 connected=lambda: self._subscriptions.targets,
+                is_lost=lambda target: redialer.is_lost(target),
             )
         hooks = MessageHooks(self._hooks)
         flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from gnsq_like.addresses import Address
-from gnsq_like.discovery.redial import Target
-from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.options import DiscoveryOptions
+from gnsq_like.errors import InvalidOption
 from gnsq_like.wire.names import encode_topic
-
-if TYPE_CHECKING:
-    from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 
 class Topics:
@@ -39,34 +32,6 @@ class Topics:
                 encode_topic(name)
             if not self.names:
                 raise InvalidOption("topic", given, "it must be a name, several names, or a compiled pattern")
-
-    def make_poller(
-        self,
-        lookupds: Iterable[str],
-        options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool], float | None],
-        on_error: Callable[[str, NSQError], object],
-        *,
-        on_gone: Callable[[list[Target]], object],
-        connected: Callable[[], Iterable[Target]],
-    ) -> LookupdPoller:
-        """What finds the nsqds; for the parameters see ``TopicsPoller``. Opens no connection."""
-        # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        if self.are_several:
-            from gnsq_like.discovery.topics import make_topics_poller
-
-            topics = self.pattern or self.names
-            return make_topics_poller(
-                lookupds, topics, options, on_found, on_error, on_gone=on_gone, connected=connected
-            )
-        from gnsq_like.discovery.lookupd_poller import make_poller
-
-        (topic,) = self.names
-
-        def found(addresses: list[Address], complete: bool) -> float | None:
-            return on_found([Target(address, topic) for address in addresses], complete)
-
-        return make_poller(lookupds, topic, options, found, on_error)
 
     @property
     def are_several(self) -> bool:

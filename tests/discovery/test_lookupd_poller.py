@@ -16,7 +16,6 @@ from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.lookupd_poller import LookupdPoller
 from gnsq_like.discovery.redial import Lost
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
-from gnsq_like.http.nsqlookupd import LookupResult
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy.delays import RELIST_AFTER
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
@@ -256,7 +255,6 @@ def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
 
     poller = LookupdPoller(
         [LookupdClient(lookupd.address)],
-        "t",
         DiscoveryOptions(lookupd_poll_interval=0.05, lookupd_poll_jitter=1.0),
         on_found=lambda *_: None,
         on_error=lambda *_: None,
@@ -289,12 +287,12 @@ class Searched:
         class Listing:
             url = "http://lookupd:4161"
 
-            def lookup(listing, topic: str, missing_ok: bool) -> LookupResult:
+            def nodes(listing) -> list[NsqdNode]:
                 self.rounds.append(round(clock.now, 1))
                 ports = listed(clock.now)
                 if ports is None:
                     raise HTTPRequestFailed(listing.url, "Connection refused")
-                return LookupResult(producers=tuple(NsqdNode("10.0.0.1", int(port), 4151) for port in ports.split()))
+                return [NsqdNode("10.0.0.1", int(port), 4151) for port in ports.split()]
 
             def close(listing) -> None:
                 pass
@@ -307,7 +305,6 @@ class Searched:
 
         poller = LookupdPoller(
             [cast(LookupdClient, Listing())],
-            "t",
             DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
             on_found=found,
             on_error=lambda *_: None,
