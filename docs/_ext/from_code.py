@@ -2,6 +2,7 @@
 
 ``.. options:: module:Class``  the options of a class: name, type, default, bounds, text
 ``.. metrics::``               the metrics of Readers, Producers, the supervisor, and pipelines
+``.. json-values::``   the values that each type of a pipeline's schema takes
 ``.. client-flags::``          the flags that the tools share, which their ``--help`` does not list
 
 An option becomes a ``setting``, a metric a ``metric``: objects of Sphinx, with an anchor, in the index and the search.
@@ -181,6 +182,15 @@ class MetricsTable(_Generated):
             yield from (f".. metric:: {name}", "", f"   {kind}{', by ' + labels if labels else ''}. {text}", "")
 
 
+class JsonValues(_Generated):
+    def lines(self) -> Iterator[str]:
+        from gnsq_like.spark.pipeline.values import RULES
+
+        yield from (".. list-table::", "   :header-rows: 1", "", "   * - Type", "     - Values")
+        for rule in RULES:
+            yield from (f"   * - {rule.name}", f"     - {rule.values}")
+
+
 class ClientFlags(_Generated):
     def lines(self) -> Iterator[str]:
         from gnsq_like.cli.client_flags import all_flags
@@ -200,6 +210,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_object_type("metric", "metric", "single: %s (metric)", objname="metric")
     app.add_directive("options", Options)
     app.add_directive("metrics", MetricsTable)
+    app.add_directive("json-values", JsonValues)
     app.add_directive("client-flags", ClientFlags)
     # sphinx-click 6 declares "envvars" and sends "envars".
     app.add_event("sphinx-click-process-envars")

@@ -74,6 +74,11 @@ _CONFIG = click.option(
     metavar="ADDRESS",
     help="Serve a live page, /metrics, /healthz and /status here, as 127.0.0.1:9160; instead of [watch] http_address.",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Take over tables and staged messages of a pipeline that has ended for good, or whose checkpoint is lost.",
+)
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def run(
     path: str,
@@ -82,6 +87,7 @@ def run(
     report: str | None,
     spark_log: str,
     http_address: str | None,
+    adopt: bool,
     quiet: bool,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM, or, with --available-now, until all is written.
@@ -126,6 +132,7 @@ def run(
                 watch=update,
                 stop=lambda: bool(stopped),
                 log_level=spark_log,
+                adopt=adopt,
             )
         click.echo(summary(last))
         if report is not None:

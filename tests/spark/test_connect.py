@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -19,7 +21,7 @@ from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_killing import running
 from tests.support.spark_connect import connect_environment, connect_python, connect_server
 from tests.support.spark_engine import PATIENT, publish, source_options
-from tests.support.spark_sessions import ROOT
+from tests.support.spark_sessions import CONF, ROOT
 
 pytestmark = [pytest.mark.spark_long, pytest.mark.timeout(900), pytest.mark.usefixtures("java")]
 
@@ -85,8 +87,9 @@ def nsqd() -> Iterator[Running]:
         yield nsqd
 
 
-def run(*command: str, cwd: Path, python: str, status: int = 0) -> str:
-    with running(*command, cwd=cwd, stderr=subprocess.STDOUT, **connect_environment(python)) as process:
+def run(*command: str, cwd: Path, python: str, python_path: str = str(ROOT), status: int = 0) -> str:
+    environ = connect_environment(python, python_path)
+    with running(*command, cwd=cwd, stderr=subprocess.STDOUT, **environ) as process:
         output, _ = process.communicate()
     assert process.returncode == status, output[-10_000:]
     return output
@@ -118,11 +121,10 @@ def test_streams_and_batches_on_connect(tmp_path: Path, nsqd: Running, python: s
     assert report["refused"].startswith("a session of Spark Connect cannot run a pipeline")
 
 
-def test_the_declarative_example(tmp_path: Path, nsqd: Running, python: str, server: tuple[str, Path]) -> None:
+def test_the_declarative_example_runs_again_and_again(tmp_path: Path, nsqd: Running, python: str) -> None:
     import pyspark
     from pyarrow import dataset
 
-    remote, directory = server
     client = NsqdHTTPClient(nsqd.http_address)
     for topic in ("clicks", "checkouts"):
         client.create_topic(topic)
@@ -136,15 +138,21 @@ def test_the_declarative_example(tmp_path: Path, nsqd: Running, python: str, ser
         json.dumps({"number": number, "page": ("/", "/cart", "/checkout")[number % 3]}).encode()
         for number in range(COUNT)
     ]
-    command = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
+    [told] = re.findall(r"^    \$ spark-pipelines (.*)$", (place / "README.rst").read_text(), re.MULTILINE)
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines"), *told.split()]
+    command += [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    shutil.copy(ROOT / "gnsq_like" / "spark" / "pyspark_nsq.py", installed)
+    python_path = f"{ROOT}{os.pathsep}{installed}"
     for half in (bodies[: COUNT // 2], bodies[COUNT // 2 :]):
         client.multi_publish("clicks", half)
         # A run may leave messages to the next one, if the machine is busy.
         while not is_empty(client, "clicks"):
-            run(command, "run", "--remote", remote, cwd=place, python=python)
-    refused = run(command, "run", "--remote", remote, "--full-refresh", "clicks", cwd=place, python=python, status=1)
+            run(*command, cwd=place, python=python, python_path=python_path)
+    refused = run(*command, "--full-refresh", "clicks", cwd=place, python=python, python_path=python_path, status=1)
     assert "TABLE_NOT_RESETTABLE" in refused
-    tables = directory / "spark-warehouse"
+    tables = place / "spark-warehouse"
     clicks = dataset.dataset(tables / "clicks", format="parquet").to_table(columns=["number", "page"])
     assert sorted(clicks["number"].to_pylist()) == list(range(COUNT))
     pages = dataset.dataset(tables / "pages", format="parquet").to_table().to_pylist()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -24,11 +24,12 @@ from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
-from gnsq_like.spark.pipeline.parse import FITS
+from gnsq_like.spark.pipeline.owners import Owner
+from gnsq_like.spark.pipeline.parse import WHY
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.table_writer import TableWriter
 from gnsq_like.spark.pipeline.targets import Reading, Target, Targets
-from gnsq_like.spark.pipeline.transform import PART, Transform
+from gnsq_like.spark.pipeline.transform import PART, Transform, is_of_data, key_of
 from gnsq_like.spark.pipeline.window_writer import WindowWriter
 from gnsq_like.spark.pipeline.windows import WindowSums, WindowTable
 
@@ -73,12 +74,23 @@ class WrittenBatch:
         return sum(row.bytes for row in self.rows)
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What a transformation has made of the messages of a table."""
+
+    #: The messages that have rows, by topic and minute.
+    left: Counter[tuple[str, int]] = field(default_factory=Counter)
+    #: Those for which it fails (``transform.key_of``), with the reason of each.
+    refused: dict[str, str] = field(default_factory=dict)
+
+
 class BatchWriter:
     """A function for ``foreachBatch``.
 
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
     :param on_written: called after each batch, in a thread of Spark
     :param clock: returns the time of day, as Spark sees it
+    :param owner: whose tables must be; None for anybody's
     """
 
     def __init__(
@@ -87,7 +99,9 @@ class BatchWriter:
         depth: Callable[[], int | None],
         on_written: Callable[[WrittenBatch], None],
         clock: Callable[[], float] = time.time,
+        owner: Owner | None = None,
     ) -> None:
+        self._owner = owner
         self._pipeline = pipeline
         self._targets = Targets(pipeline)
         #: By the topic; None for all.
@@ -147,7 +161,8 @@ class BatchWriter:
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession
-        batch = self._targets.parse(rows).persist(StorageLevel.MEMORY_AND_DISK)
+        paths.settle(spark)
+        parsed = batch = self._targets.parse(rows).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             seen_at, groups = count(batch)
             if seen_at is None:
@@ -157,22 +172,29 @@ class BatchWriter:
                 self._judge(batch, target, messages, rejected)
             if self._pipeline.archive:
                 paths.write_parquet(batch.select("body", *KEPT), self._path("archive", seen_at, number))
-            filtered: dict[tuple[str, int], int] = {}
+            left: Counter[tuple[str, int]] = Counter()
+            refused: dict[str, str] = {}
             for target, (messages, rejected) in shares:
-                filtered |= self._write_table(batch, target, groups, number, seen_at, messages - rejected)
-            self._write_rejected(batch, number, seen_at, sum(rejected for _, (_, rejected) in shares))
+                found = self._write_table(batch, target, number, seen_at, messages - rejected)
+                left += found.left
+                refused |= found.refused
+            if refused:
+                reasons = F.create_map(*[F.lit(each) for item in refused.items() for each in item])
+                batch = batch.withColumn(WHY, F.coalesce(WHY, reasons[key_of()]))
+                _, groups = count(batch)
+            self._write_rejected(batch, number, seen_at, sum(each.messages for each in groups if not each.fits))
             made = metrics.fold(
                 groups,
                 batch_number=number,
                 seen_at=seen_at,
                 written_at=datetime.now(UTC),
                 depth=self._depth(),
-                filtered=filtered,
+                filtered=self._filtered(groups, left),
             )
             table = spark.createDataFrame([metrics.row_of(row) for row in made], metrics.DDL)
             paths.write_parquet(table.coalesce(1), self._path("metrics", seen_at, number))
         finally:
-            batch.unpersist()
+            parsed.unpersist()
         self._on_written(WrittenBatch(number, made))
 
     def _path(self, table: str, seen_at: datetime, number: int) -> str:
@@ -184,36 +206,57 @@ class BatchWriter:
             schema = target.reading.schema
             if target.transform is not None:
                 schema = target.transform.check(spark, schema, KEPT)
-            self._tables[target.topic] = TableWriter(target.pipeline, schema)
+            self._tables[target.topic] = TableWriter(target.pipeline, schema, self._owner)
             self._windows[target.topic] = [
                 WindowWriter(target.pipeline, name, schema, KEPT) for name in target.pipeline.windows
             ]
         return self._tables[target.topic]
 
-    def _write_table(
-        self, batch: DataFrame, target: Target, groups: list[Group], number: int, seen_at: datetime, count: int
-    ) -> dict[tuple[str, int], int]:
-        """Write what fits; returns the messages of which the transformation left nothing, by topic and minute."""
+    def _write_table(self, batch: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> _Written:
+        """Write what fits."""
         writer = self._table(target, batch.sparkSession)
-        rows = batch.where(F.col(FITS) & target.rows).select(F.col(target.reading.column).alias("body"), *KEPT)
+        fitting = batch.where(F.col(WHY).isNull() & target.rows)
+        rows = fitting.select(F.col(target.reading.column).alias("body"), *KEPT)
         if target.transform is None:
             writer.write(rows, self._query_id, number, seen_at, count)
             self._write_windows(rows, target, number, seen_at, count)
-            return {}
-        rows = target.transform.apply(rows, target.reading.schema, KEPT).persist(StorageLevel.MEMORY_AND_DISK)
+            return _Written()
+        made, done = self._transformed(rows, target, target.transform)
         try:
-            of_messages = rows.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
-            left = {(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()}
-            count = sum(left.values())
-            writer.write(rows, self._query_id, number, seen_at, count)
-            self._write_windows(rows, target, number, seen_at, count)
+            writer.write(made, self._query_id, number, seen_at, done.left.total())
+            self._write_windows(made, target, number, seen_at, done.left.total())
         finally:
-            rows.unpersist()
+            made.unpersist()
+        return done
+
+    def _transformed(self, rows: DataFrame, target: Target, transform: Transform) -> tuple[DataFrame, _Written]:
+        """The rows that the transformation makes, kept by Spark, without the messages for which it fails."""
+
+        def made_of(rows: DataFrame) -> DataFrame:
+            return transform.apply(rows, target.reading.schema, KEPT)
+
+        refused: dict[str, str] = {}
+        while True:
+            made = made_of(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                of_messages = made.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
+                left = Counter({(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()})
+            except Exception as exc:
+                made.unpersist()
+                if refused or not is_of_data(exc):
+                    raise
+                refused = transform.refused(rows, made_of, exc)
+                rows = rows.where(~key_of().isin(*refused))
+            else:
+                return made, _Written(left, refused)
+
+    def _filtered(self, groups: list[Group], left: Counter[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The messages of which a transformation left nothing, by topic and minute."""
         filtered: Counter[tuple[str, int]] = Counter()
         for group in groups:
-            if group.fits and target.topic in (None, group.topic):
+            if group.fits and self._targets.of(group.topic).transform is not None:
                 filtered[group.topic, group.minute] += group.messages
-        return {key: messages - left.get(key, 0) for key, messages in filtered.items()}
+        return {key: messages - left[key] for key, messages in filtered.items()}
 
     def _write_windows(self, rows: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> None:
         for window in self._windows[target.topic]:
@@ -236,7 +279,7 @@ class BatchWriter:
         """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
         if messages < LEAST_TO_JUDGE or rejected <= target.pipeline.stop_above * messages:
             return
-        described = self._described(batch.where(~F.col(FITS) & target.rows).limit(1000), target.reading)
+        described = self._described(batch.where(F.col(WHY).isNotNull() & target.rows).limit(1000), target.reading)
         why, _ = max(
             ((row["reason"], row["count"]) for row in described.groupBy("reason").count().collect()),
             key=lambda each: each[1],
@@ -257,9 +300,7 @@ class BatchWriter:
             paths.remove(batch.sparkSession, path)
             return
         rejected = [
-            self._described(batch.where(~F.col(FITS) & each.rows), each)
-            for each in self._targets.readings
-            if each.schema is not None  # without one everything fits
+            self._described(batch.where(F.col(WHY).isNotNull() & each.rows), each) for each in self._targets.readings
         ]
         described = reduce(lambda one, other: one.unionByName(other), rejected)
         paths.write_parquet(described.drop("letter"), path)
@@ -271,10 +312,9 @@ class BatchWriter:
 
     def _described(self, rows: DataFrame, reading: Reading) -> DataFrame:
         """Rejected rows with the reason and the dead letter of each."""
-        assert reading.schema is not None  # without one everything fits
         options = self._pipeline.sink_options
         most = options.longest_body if options is not None else 2**31
-        describing = DescribeRejected(reading.schema, most, self._pipeline.place("rejected"), reading.unit)
+        describing = DescribeRejected(reading.schema, most, self._pipeline.place("rejected"))
         describe = F.udf(describing, DDL, useArrow=False)
         described = describe(
             "id",
@@ -285,6 +325,7 @@ class BatchWriter:
             "channel",
             "nsqd_address",
             F.unix_micros("seen_at"),
+            WHY,
         )
         return rows.select("body", *KEPT, described.alias("described")).select("body", *KEPT, "described.*")
 
@@ -298,7 +339,7 @@ def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
         "minute": _minute(),
         "attempts": F.least(F.col("attempts"), F.lit(MOST_ATTEMPTS)),
         "latency_class": _class_of(latency),
-        "fits": F.col(FITS),
+        "fits": F.col(WHY).isNull(),
         "topic": F.col("topic"),
     }
     counted = (

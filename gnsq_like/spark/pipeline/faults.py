@@ -24,6 +24,7 @@ class NotBegun(NSQError):
 _KNOWN = (
     (r"No space left on device", "a disk is full: make room where the pipeline writes ({places}), or where Spark keeps "
      "temporary files (spark.local.dir)"),
+    (r"File too large", "a file is larger than the system allows, where the pipeline writes ({places})"),
     (r"Disk quota exceeded", "a disk quota is used up where the pipeline writes ({places})"),
     (r"AccessControlException|Permission denied: ?(?P<what>\S+)?|Mkdirs failed to create (?P<made>\S+)",
      "permission denied {what}{made}: the pipeline must be allowed to write to {places}"),
@@ -50,6 +51,7 @@ _PYTHON = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): (?P<text>.+)$"
 
 #: The class name in front of a Java exception's text, and lines that say nothing.
 _JAVA = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
+_MEANWHILE = "During handling of the above exception, another exception occurred"
 _NOISE = re.compile(r"An error occurred while calling |\s+at ")
 
 _KEPT = "Nothing is lost: messages that were not written come again when the pipeline is started again."
@@ -82,7 +84,8 @@ def sentence(exc: BaseException, places: str) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).rstrip(".")
-    python = _PYTHON.findall(text)
+    # What came while an error was handled, such as one of closing what a full disk has stopped, is not the cause.
+    python = _PYTHON.findall(text.partition(_MEANWHILE)[0])
     if python:
         return str(python[-1]).rstrip(".")
     lines = [_JAVA.sub("", line).strip() for line in text.splitlines() if not _NOISE.match(line)]

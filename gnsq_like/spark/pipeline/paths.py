@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Spark's setting for how times are written.
-TIMES = "spark.sql.parquet.outputTimestampType"
+#: How times are written: by default as INT96, which other readers take without the time zone, or not at all.
+_TIMES = "spark.sql.parquet.outputTimestampType"
+#: Of a key that a map has twice, the last one counts: by default, it is an error, and would end the run.
+_KEYS = "spark.sql.mapKeyDedupPolicy"
 
 #: How many characters of the query's id are in a batch's name.
 _ID_LENGTH = 12
@@ -37,15 +39,16 @@ def batch_path(table: str, seen_at: datetime, batch: str) -> str:
     return f"{table}/date={at:%Y-%m-%d}/hour={at.hour}/batch={batch}"
 
 
-def write_parquet(rows: DataFrame, directory: str) -> None:
-    """Replace the content of a directory by these rows.
+def settle(spark: SparkSession) -> None:
+    """Change the settings of the session of a query, which is a copy of its user's, to what batches need."""
+    if spark.conf.get(_TIMES) == "INT96":
+        spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
+    spark.conf.set(_KEYS, "LAST_WIN")
 
-    In the session of a query, which is a copy of its user's, this may change how times are written: by default as
-    INT96, which other readers take without the time zone, or not at all.
-    """
-    session = rows.sparkSession
-    if session.conf.get(TIMES) == "INT96":
-        session.conf.set(TIMES, "TIMESTAMP_MICROS")
+
+def write_parquet(rows: DataFrame, directory: str) -> None:
+    """Replace the content of a directory by these rows."""
+    settle(rows.sparkSession)
     rows.write.mode("overwrite").option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(directory)
 
 

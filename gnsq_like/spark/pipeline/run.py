@@ -84,6 +84,7 @@ def run_pipeline(
     watch: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
     log_level: str = "OFF",
+    adopt: bool = False,
 ) -> Snapshot:
     """Run a pipeline until it ends or is stopped, and return its last snapshot. May switch, and blocks.
 
@@ -93,15 +94,18 @@ def run_pipeline(
     :param watch: called with a snapshot a few times a second
     :param stop: called as often; the run ends when it returns True, and an unfinished batch is repeated next time
     :param log_level: the level of Spark's own log, for a new session
+    :param adopt: take over tables and staged messages of a pipeline that has ended for good or lost its checkpoint
     :raises InvalidOption: the schema or a place is wrong
     :raises HTTPError: no daemon of the source answers
     :raises NoDeadLetterNsqd: none takes dead letters
     :raises JavaNotFound: there is no Java for Spark
-    :raises NotBegun: Spark does not start, or another run uses the checkpoint
+    :raises NotBegun: Spark does not start, another run uses the checkpoint, or a table is another pipeline's or gone
     :raises PipelineFailed: the run ended by itself
     """
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
+    if adopt:
+        pipeline = replace(pipeline, source={**pipeline.source, "unfinishedLog": "adopt"})
     # All of this before Spark is started, which takes a while.
     check_settings(pipeline)
     maintain_options(pipeline)
@@ -116,7 +120,7 @@ def run_pipeline(
             if stop():
                 return Snapshot(is_over=True)
             run = _Run(pipeline, session, daemons, watching)
-            run.start(pipeline.available_now if available_now is None else available_now)
+            run.start(pipeline.available_now if available_now is None else available_now, adopt)
             try:
                 return run.follow(watch, stop)
             finally:
@@ -201,14 +205,16 @@ class _Run:
         self._reported = -1
         self._too_late = 0
 
-    def start(self, available_now: bool) -> None:
+    def start(self, available_now: bool, adopt: bool) -> None:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter
+        from gnsq_like.spark.pipeline.owners import Owner
 
-        writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append)
+        checkpoint = self._pipeline.place("checkpoint")
+        owner = Owner(checkpoint, adopt=adopt)
+        writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append, owner=owner)
         writer.check(self._spark)
         register(self._spark)
-        checkpoint = self._pipeline.place("checkpoint")
         self._writer = writer
         trigger = (
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}

@@ -6,13 +6,15 @@ import atexit
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark import py_files, register
@@ -90,7 +92,7 @@ def open_session(pipeline: Pipeline, master: str | None, log_level: str) -> Spar
         settings["spark.master"] = chosen
     is_usual = not submitted and _is_local(chosen) and not any(each.startswith("spark.pyspark.") for each in settings)
     with _spark_home(directory / "spark") if is_usual and can_replace(os.environ) else nullcontext():
-        spark = _create(pipeline.title, settings)
+        spark = _create(pipeline.title, settings, quiet=log_level == "OFF" and not submitted)
     context = spark.sparkContext
     context.setLogLevel(log_level)
     known = context.getConf()
@@ -129,12 +131,53 @@ def _spark_home(directory: Path) -> Iterator[None]:
         os.environ.pop("SPARK_HOME", None)
 
 
-def _create(title: str, settings: Mapping[str, str]) -> SparkSession:
-    """Create the session in another thread: in the main one, pyspark would handle SIGINT itself."""
+def _create(title: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
+    """Create the session in another thread: in the main one, pyspark would handle SIGINT itself.
+
+    :param quiet: whether to leave out what Spark's Pythons say of the end of their Java
+    """
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(title)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(builder.getOrCreate).result()
+    with ThreadPoolExecutor(1) as thread, _Relay() if quiet else nullcontext() as relay:
+        spark = thread.submit(builder.getOrCreate).result()
+        if relay is not None:
+            context: Any = spark.sparkContext
+            relay.java = context._gateway.proc
+        return spark
+
+
+class _Relay:
+    """Passes on what processes write to stderr that are started in the block.
+
+    If Spark's Java is killed, each of its Pythons writes a traceback about that. The error of the run says it once.
+    """
+
+    def __init__(self) -> None:
+        #: Spark's Java, once it is known.
+        self.java: subprocess.Popen[bytes] | None = None
+        self._stderr = -1
+
+    def __enter__(self) -> Self:
+        source, target = os.pipe()
+        self._stderr = os.dup(2)
+        os.dup2(target, 2)
+        os.close(target)
+        threading.Thread(target=self._pass, args=(source, os.dup(self._stderr)), name="stderr", daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.dup2(self._stderr, 2)
+        os.close(self._stderr)
+
+    def _pass(self, source: int, stderr: int) -> None:
+        is_over = False
+        with open(source, "rb") as lines:
+            for line in lines:
+                is_over = is_over or (
+                    line.startswith(b"Traceback ") and self.java is not None and self.java.poll() is not None
+                )
+                if not is_over:
+                    os.write(stderr, line)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gnsq_like.spark.pipeline import kept_schema, paths
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
+from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.tables import parquet_files
 from gnsq_like.spark.tables.committed_table import append
 
@@ -24,9 +25,11 @@ class TableWriter:
     """Writes into the table of a pipeline of one table.
 
     :param schema: of the column ``body``; None for bodies as they are
+    :param owner: None for tables that take what is written once
     """
 
-    def __init__(self, pipeline: Pipeline, schema: StructType | None) -> None:
+    def __init__(self, pipeline: Pipeline, schema: StructType | None, owner: Owner | None = None) -> None:
+        self._owner = owner
         self._pipeline = pipeline
         self._schema = schema
         self._place = pipeline.place("data")
@@ -35,7 +38,7 @@ class TableWriter:
         self._is_checked = self._is_schema_kept = False
 
     def check(self, spark: SparkSession) -> None:
-        """Raise InvalidOption if readers could not read the table once it has these rows."""
+        """Raise InvalidOption if readers could not read the table with these rows, NotBegun if it is not ours."""
         if self._is_checked:
             return
         if self._table is None:
@@ -43,7 +46,14 @@ class TableWriter:
         else:
             check_table(self._pipeline, self._schema)
             parquet_files.prepare(spark)
+        if self._owner is not None:
+            self._owner.check(spark, self._place, exists=self._exists(spark))
         self._is_checked = True
+
+    def _exists(self, spark: SparkSession) -> bool:
+        if self._table is not None:
+            return self._table.columns() is not None
+        return any(name.startswith("date=") for name in paths.list_names(spark, self._place))
 
     def write(self, rows: DataFrame, query_id: str, number: int, seen_at: datetime, count: int) -> None:
         """Write a batch, in place of what an earlier attempt has written of it, or not again if it is committed.
@@ -53,6 +63,8 @@ class TableWriter:
         """
         if count:
             self.check(rows.sparkSession)
+            if self._owner is not None:
+                self._owner.take(rows.sparkSession, self._place, query_id)
         if self._table is not None:
             if count:
                 # The columns that readers look for come first: only so many have statistics.

@@ -8,15 +8,13 @@ while the tables are written one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.ddl import schema_of
-from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
+from gnsq_like.spark.pipeline.parse import PARSED, WHY, parse
 from gnsq_like.spark.pipeline.transform import Transform
 
 if TYPE_CHECKING:
@@ -95,14 +93,14 @@ class Targets:
         return Transform(own.transform, f"topics.{topic}.transform" if is_own else "transform")
 
     def parse(self, rows: DataFrame) -> DataFrame:
-        """Add a column of parsed bodies for each reading, and ``fits``."""
+        """Add a column of parsed bodies for each reading, and ``why`` a message does not fit."""
         if len(self.readings) == 1:
             [only] = self.readings
             return parse(rows, only.schema, only.unit)
         for each in self.readings:
-            rows = parse(rows, each.schema, each.unit, only=each.rows, parsed=each.column, fits=f"{FITS}_{each.column}")
-        flags = [f"{FITS}_{each.column}" for each in self.readings]
-        return rows.withColumn(FITS, reduce(or_, map(F.col, flags))).drop(*flags)
+            rows = parse(rows, each.schema, each.unit, only=each.rows, parsed=each.column, why=f"{WHY}_{each.column}")
+        found = [f"{WHY}_{each.column}" for each in self.readings]
+        return rows.withColumn(WHY, F.coalesce(*map(F.col, found))).drop(*found)
 
 
 def _readings(pipeline: Pipeline) -> list[Reading]:

@@ -15,15 +15,17 @@ The plan is Catalyst's, through py4j; this module is the only one that touches i
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption, did_you_mean
+from gnsq_like.spark.pipeline import paths
+from gnsq_like.spark.pipeline.faults import PipelineFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 #: The keys of [transform].
@@ -52,6 +54,10 @@ _MEANINGS = {
     "Sample": "takes a sample",
     "WithCTE": "has a WITH, instead of a query in FROM,",
 }
+#: For more messages of a batch than these, a transformation does not fail: it is wrong.
+MOST_REFUSED = 20
+#: Of Spark's errors, those of data; of Python's, all are.
+_OF_DATA = re.compile(r"SQLSTATE: (?:2[123]|3[89]|P0)")
 _SUBQUERIES = {"ScalarSubquery", "ListQuery", "Exists", "LateralSubquery", "InSubquery"}
 _TIMES = re.compile(r"(Now|Local\w+|Current(?!Row)\w+?)\$?")
 #: Types of Spark that tables cannot have, beside intervals.
@@ -154,11 +160,54 @@ class Transform:
         window = Window.partitionBy("nsqd_address", "topic", "id").orderBy(_ORDER)
         return ordered.withColumn(PART, F.row_number().over(window) - 1).drop(_ORDER)
 
+    def refused(self, rows: DataFrame, made_of: Callable[[DataFrame], DataFrame], exc: Exception) -> dict[str, str]:
+        """The messages for which the transformation fails, by ``key_of``, with the reason of each.
+
+        They are found by halving the batch, which takes a job of Spark for each half.
+
+        :param made_of: applies the transformation to some of the rows
+        :param exc: the error for all of them
+        :raises PipelineFailed: there are more than ``MOST_REFUSED``
+        """
+        from pyspark.sql import functions as F
+
+        hashed = F.xxhash64(key_of())
+        hashes = sorted(rows.select(hashed.alias("hash")).toArrow()["hash"].to_pylist())
+        found: dict[str, str] = {}
+        failing = deque([(0, len(hashes), exc)])
+        while failing:
+            if len(found) + len(failing) > MOST_REFUSED:
+                raise PipelineFailed(
+                    f"{self._name} must be wrong: it fails for more than {MOST_REFUSED} messages of a batch, one time "
+                    f"because of this: {first_line(exc)}. Nothing of the batch was written"
+                )
+            start, end, error = failing.popleft()
+            if hashes[start] == hashes[end - 1]:
+                keys = rows.where(hashed == hashes[start]).select(key_of().alias("key")).distinct().collect()
+                found |= {row["key"]: f"{self._name} fails: {_condition(error)}" for row in keys}
+                continue
+            middle = (start + end) // 2
+            while middle < end and hashes[middle] == hashes[middle - 1]:
+                middle += 1
+            for first, last in ((start, middle), (middle, end)):
+                if first == last:
+                    continue
+                half = rows.where(hashed.between(hashes[first], hashes[last - 1]))
+                try:
+                    # Not a count, which would leave out what does not change it.
+                    made_of(half).write.format("noop").mode("append").save()
+                except Exception as raised:
+                    if not is_of_data(raised):
+                        raise
+                    failing.append((first, last, raised))
+        return found
+
     def _copy_of(self, spark: SparkSession) -> SparkSession:
         # Our view must not replace one of the user's.
         if self._session is None:
             classic: Any = spark
             self._session = type(spark)(spark.sparkContext, classic._jsparkSession.cloneSession())
+            paths.settle(self._session)
         return self._session
 
     def _plan_of(self, messages: DataFrame, session: SparkSession) -> Any:
@@ -299,3 +348,30 @@ def first_line(exc: BaseException) -> str:
     """Spark's own sentence, without its codes."""
     line = str(exc).strip().partition("\n")[0]
     return re.sub(r"^\[[A-Z_0-9.]+\] ?|\s*SQLSTATE: \w+.*$", "", line).rstrip(". ")
+
+
+def key_of() -> Column:
+    """What identifies a message, as one text."""
+    from pyspark.sql import functions as F
+
+    return F.concat_ws("/", "nsqd_address", "topic", "id")
+
+
+def is_of_data(exc: Exception) -> bool:
+    """Whether an error of Spark is one of the rows: repeated, it would come again."""
+    from pyspark.errors import PythonException
+
+    text = str(exc)
+    if isinstance(exc, PythonException):
+        # Not those of our own source, and not those of the machine.
+        return re.search(r"gnsq_like[\w.]*: |^(OS|Memory|IO|Permission)\w*Error", text, re.MULTILINE) is None
+    return _OF_DATA.search(text) is not None
+
+
+def _condition(exc: Exception) -> str:
+    """The kind of an error of data, without the data."""
+    named = re.findall(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception))\b", str(exc), re.MULTILINE)
+    found = re.search(r"\[([A-Z_]+)[A-Z_.]*\]", str(exc))
+    if "Traceback (most recent call last)" in str(exc) and named:
+        return str(named[-1])
+    return found[1].replace("_", " ").lower() if found else type(exc).__name__

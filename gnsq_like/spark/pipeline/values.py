@@ -1,25 +1,31 @@
-"""Values of JSON as values of a schema: kept exactly, or the message is rejected.
+"""Values of JSON as values of a schema, in Spark's expressions: kept exactly, or the message is rejected.
 
-This is the rule in Python, without Spark. ``exact`` builds the same rule from Spark's expressions, and a test compares
-the two; ``rejected`` uses this one to find the field that does not fit. Both use the patterns of this module.
+``RULES`` states the rule of each type, once; the table in docs/pipeline.rst is made from it. What is exact: a number's
+text, a DECIMAL without digits beyond its scale, an integer in the range of its type. A DOUBLE and a FLOAT are the
+nearest ones to the number, and a TIMESTAMP has microseconds: that is what these types are. But a number does not become
+infinite or 0 that was not.
 
-What is exact: a number's text, a DECIMAL without digits beyond its scale, an integer in the range of its type. A DOUBLE
-and a FLOAT are the nearest ones to the number, and a TIMESTAMP has microseconds: that is what these types are. But a
-number does not become infinite or 0 that was not.
+``from_json`` changes values silently: it reads numbers as DOUBLE before it makes text of them, rounds to the scale of a
+DECIMAL, and replaces halves of surrogate pairs by question marks. So it only gets texts to read: :func:`marked` puts
+each number, ``true`` and ``false`` into quotes, behind a mark that no publisher can know, and each lone half of a pair
+becomes another mark. :func:`plain` is the schema for that; :func:`value_of` and :func:`misfit` read these texts.
+
+Each match of the two patterns for marks begins where the last one ended (``\\G``). Patterns are for Java; a test also
+applies those for marks in Python.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import re
-import struct
-from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
@@ -27,195 +33,246 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegralType,
+    MapType,
     StringType,
+    StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_BARE, _HALF = f"#n{uuid4().hex[:10]}#", f"#h{uuid4().hex[:10]}#"
+
 #: Microseconds of each unit that a TIMESTAMP can have as a number; nanoseconds are the exception.
 UNITS: Mapping[str, int] = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}
-#: How many nanoseconds a microsecond has.
-_NS = 1000
 #: Times of other years are mistakes, such as milliseconds that are read as seconds, and few programs can read them.
-FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
-# Patterns for Java and Python alike. The end is one that no line break is before.
+# The end is one that no line break is before.
 _END = r"(?![\s\S])"
 #: Text that is a DECIMAL; a JSON number always matches.
-DECIMAL = rf"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{{1,9}})?{_END}"
-INTEGER = rf"^-?[0-9]{{1,19}}{_END}"
-DATE = rf"^(?!0000)[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}{_END}"
-_LOCAL = r"^(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]{1,9})?)?"
+_DECIMAL = rf"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{{1,9}})?{_END}"
+_INTEGER = rf"^-?[0-9]{{1,19}}{_END}"
+_DAY = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DATE = _DAY + _END
+_CLOCK = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]{{1,9}})?)?"
 #: A time without a time zone, and one with it.
-LOCAL = _LOCAL + _END
-ZONED = rf"{_LOCAL} ?(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?){_END}"
+_LOCAL = _CLOCK + _END
+_ZONED = rf"{_CLOCK} ?(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?){_END}"
+_BASE64 = rf"^(?:[A-Za-z0-9+/]{{4}})*+(?:[A-Za-z0-9+/]{{2}}==|[A-Za-z0-9+/]{{3}}=)?{_END}"
 #: Texts that are a DOUBLE without being numbers.
-NOT_FINITE = ("NaN", "Infinity", "-Infinity", "+Infinity", "INF", "-INF", "+INF")
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity", "+Infinity", "INF", "-INF", "+INF")
 
 # Groups are repeated possessively: otherwise a long body overflows the stack of Java.
-_BETWEEN = r'((?:[^"0-9NI-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)'
-_NUMERAL = r"(-?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|Infinity)|NaN)"
-#: In JSON, all from the last number to the next one, and that. It is neither the name of a field nor a part of
-#: something longer: that is not JSON, and must not become it.
-NUMBER = rf"{_BETWEEN}{_NUMERAL}(?=[ \t\r\n]*+[,\]}}])"
+_BETWEEN = r'((?:[^"0-9NItf-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)'
+_WORD = r"(-?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|Infinity)|NaN|true|false)"
+#: In JSON, all from the last number, true or false to the next one, and that. It is neither the name of a field nor a
+#: part of something longer: that is not JSON, and must not become it.
+BARE = rf"{_BETWEEN}{_WORD}(?=[ \t\r\n]*+[,\]}}])"
 _PAIRED = r"((?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)*+)"
 #: All from the last half of a surrogate pair that is alone to the next one, and that.
 HALF = rf"{_PAIRED}\\u[dD][89a-fA-F][0-9a-fA-F]{{2}}"
 
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_EPOCH = datetime(1970, 1, 1)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
+class Text:
+    """What ``from_json`` has read of one value.
 
-class Numeral(str):
-    """A number of JSON as the text that came; also NaN and Infinity, which Python writes."""
-
-    __slots__ = ()
-
-
-class Misfit(ValueError):
-    """A value is not one of the type."""
-
-
-def loads(text: str) -> Any:
-    """Read JSON; numbers are Numerals. Raises JSONDecodeError and RecursionError."""
-    return json.loads(text, parse_float=Numeral, parse_int=Numeral, parse_constant=Numeral)
-
-
-def kept(value: Any, kind: DataType, unit: str = "s") -> Any:
-    """The value that is stored for a JSON value that is not null; raises Misfit.
-
-    :param kind: a type without parts
     :param unit: the unit of a TIMESTAMP that is a number
     """
-    if isinstance(kind, StringType):
-        return _string(value)
-    if isinstance(kind, BooleanType):
-        if not isinstance(value, bool):
-            raise Misfit
-        return value
-    if not isinstance(value, str):
-        raise Misfit
-    if isinstance(kind, IntegralType):
-        return _integer(value, kind)
-    if isinstance(kind, DoubleType | FloatType):
-        return _floating(value, kind)
-    if isinstance(kind, DecimalType):
-        return _decimal(value, kind)
-    if isinstance(kind, TimestampType) and isinstance(value, Numeral):
-        return _from_number(value, unit)
-    if isinstance(value, Numeral):
-        raise Misfit
-    if isinstance(kind, TimestampType | TimestampNTZType):
-        return _time(value, kind)
-    if isinstance(kind, DateType):
-        return _date(value)
-    return value
+
+    def __init__(self, read: Column, unit: str) -> None:
+        self.read, self.unit = read, unit
+        #: Whether it was not in quotes: a number, true or false.
+        self.is_bare = read.startswith(_BARE)
+        #: Without the mark.
+        self.text = F.when(self.is_bare, F.substring(read, len(_BARE) + 1, 2**31 - 1)).otherwise(read)
 
 
-def is_text(value: str) -> bool:
-    """Whether a string is Unicode text: JSON can escape half of a surrogate pair, which is none."""
-    return not _SURROGATE.search(value)
+@dataclass(frozen=True)
+class Rule:
+    """The rule of a type, or of types that are alike."""
+
+    #: The types as the page names them, and the values that they have there.
+    name: str
+    values: str
+    kinds: tuple[type[DataType], ...]
+    #: The value that is stored; null if there is none. None for types with parts, which have the rules of these.
+    read: Callable[[Text, Any], Column] | None = None
 
 
-def _string(value: Any) -> Any:
-    if isinstance(value, str):
-        if not is_text(value):
-            raise Misfit
-        return str(value)
-    for part in _strings(value):
-        if not is_text(part):
-            raise Misfit
-    return value
+def marked(text: Column) -> Column:
+    """JSON whose numbers, true and false are marked texts, and whose lone halves of surrogate pairs are marks."""
+    halves = F.regexp_replace(text, rf"\G{HALF}", f"$1{_HALF}")
+    paired = F.when(text.contains("\\ud") | text.contains("\\uD"), halves).otherwise(text)
+    return F.regexp_replace(paired, rf"\G{BARE}", f'$1"{_BARE}$2"')
 
 
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        return [*value, *(part for each in value.values() for part in _strings(each))]
-    if isinstance(value, list):
-        return [part for each in value for part in _strings(each)]
-    return [value] if isinstance(value, str) else []
+def plain(kind: DataType) -> DataType:
+    """The type by which ``from_json`` reads marked JSON."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, plain(each.dataType)) for each in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(plain(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, plain(kind.valueType))
+    return StringType()
 
 
-def _integer(value: str, kind: IntegralType) -> int:
-    if not isinstance(value, Numeral) or not re.match(INTEGER, value):
-        raise Misfit
-    limit = 1 << (_BITS[kind.simpleString()] - 1)
-    if not -limit <= int(value) < limit:
-        raise Misfit
-    return int(value)
+def value_of(read: Column, kind: DataType, unit: str) -> Column:
+    """The value of what ``from_json`` has read; null where it does not fit."""
+    if isinstance(kind, StructType):
+        fields = [value_of(read.getField(each.name), each.dataType, unit).alias(each.name) for each in kind.fields]
+        return F.when(read.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ArrayType):
+        return F.transform(read, lambda each: value_of(each, kind.elementType, unit))
+    if isinstance(kind, MapType):
+        return F.transform_values(_once(read), lambda _, each: value_of(each, kind.valueType, unit))
+    return _read(kind)(Text(read, unit), kind)
 
 
-def _floating(value: str, kind: DataType) -> float:
-    if value in NOT_FINITE:
-        return float(value)
-    if not isinstance(value, Numeral):
-        raise Misfit
-    result = float(value)
-    if isinstance(kind, FloatType):
-        try:
-            result = struct.unpack("f", struct.pack("f", result))[0]
-        except OverflowError:
-            raise Misfit from None
-    if math.isinf(result) or (result == 0 and re.search(r"[1-9]", re.sub(r"[eE].*", "", value))):
-        raise Misfit
-    return result
+def misfit(read: Column, kind: DataType, unit: str, name: str = "") -> Column:
+    """Why a value, or one in it, does not fit; null if all do. Says nothing of what ``from_json`` could not read.
+
+    :param name: the field's, of which ``kind`` is the type
+    """
+    if isinstance(kind, StructType):
+        prefix = f"{name}." if name else ""
+        return F.coalesce(
+            F.lit(None).cast("string"),
+            *[misfit(read.getField(each.name), each.dataType, unit, prefix + each.name) for each in kind.fields],
+        )
+    if isinstance(kind, ArrayType):
+        return _first(F.transform(read, lambda each: misfit(each, kind.elementType, unit, f"{name}[]")))
+    if isinstance(kind, MapType):
+        is_text = F.forall(F.map_keys(read), lambda key: ~key.contains(_HALF))
+        values = F.transform(F.map_values(_once(read)), lambda each: misfit(each, kind.valueType, unit, f"{name}{{}}"))
+        return F.when(~is_text, F.lit(f"field {name} has a key that is not Unicode")).otherwise(_first(values))
+    what = "Unicode" if isinstance(kind, StringType) else f"a valid {kind.simpleString().upper()}"
+    is_wrong = read.isNotNull() & _read(kind)(Text(read, unit), kind).isNull()
+    return F.when(is_wrong, F.lit(f"field {name} is not {what}"))
 
 
-def _decimal(value: str, kind: DecimalType) -> Decimal:
-    if not re.match(DECIMAL, value):
-        raise Misfit
-    result = Decimal(value)
-    _, digits, exponent = result.as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits))
-    stripped = text.rstrip("0")
-    if not stripped:
-        return Decimal(0)
-    exponent += len(text) - len(stripped)
-    if -exponent > kind.scale or len(stripped.lstrip("0")) + exponent > kind.precision - kind.scale:
-        raise Misfit
-    return result
+def _once(read: Column) -> Column:
+    """``from_json`` keeps a key as often as it comes; a map that is made anew, the last one (``paths.settle``)."""
+    return F.map_from_entries(F.map_entries(read))
 
 
-def _from_number(value: Numeral, unit: str) -> datetime:
-    if not re.match(INTEGER, value) or not -(1 << 63) <= int(value) < 1 << 63:
-        raise Misfit
-    us = int(value) * UNITS[unit] if UNITS[unit] else int(value) // _NS
-    return _at(us).replace(tzinfo=UTC)
+def _first(texts: Column) -> Column:
+    return F.get(F.filter(texts, lambda each: each.isNotNull()), F.lit(0))
 
 
-def _at(us: int) -> datetime:
-    if not FIRST_US <= us <= LAST_US:
-        raise Misfit
-    return _EPOCH + timedelta(microseconds=us)
+def _read(kind: DataType) -> Callable[[Text, Any], Column]:
+    return next(rule.read for rule in RULES if rule.read is not None and isinstance(kind, rule.kinds))
 
 
-def _time(value: str, kind: DataType) -> datetime:
-    zoned = isinstance(kind, TimestampType)
-    if re.match(DATE, value):
-        day = _date(value)
-        return datetime(day.year, day.month, day.day, tzinfo=UTC if zoned else None)
-    if not re.match(LOCAL, value) and not (zoned and re.match(ZONED, value)):
-        raise Misfit
-    found = re.match(r"(\d+)-(\d+)-(\d+).(\d+):(\d+)(?::(\d+)(?:\.(\d+))?)? ?(?:Z|([+-])(\d\d):?(\d\d)?)?", value)
-    assert found is not None
-    *clock, fraction, sign, hours, minutes = found.groups(default="0")
-    try:
-        year, month, when, hour, minute, second = map(int, clock)
-        local = datetime(year, month, when, hour, minute, second, int(f"{fraction:0<6}"[:6]))
-    except ValueError:
-        raise Misfit from None
-    if not zoned:
-        return local
-    offset = timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
-    return _at((local - _EPOCH - offset) // timedelta(microseconds=1)).replace(tzinfo=UTC)
+def _string(value: Text, kind: DataType) -> Column:
+    inner = F.regexp_replace(value.read, f'"{_BARE}([^"]*+)"', "$1")
+    has_inner = ~value.is_bare & value.read.contains(f'"{_BARE}')
+    return F.when(~value.read.contains(_HALF), F.when(has_inner, inner).otherwise(value.text))
 
 
-def _date(value: str) -> date:
-    if not re.match(DATE, value):
-        raise Misfit
-    try:
-        return date(*map(int, value.split("-")))
-    except ValueError:
-        raise Misfit from None
+def _integer(value: Text, kind: DataType) -> Column:
+    return F.when(value.is_bare & value.text.rlike(_INTEGER), value.text.try_cast(kind))
+
+
+def _decimal(value: Text, kind: DecimalType) -> Column:
+    text = value.text
+    mantissa = F.regexp_replace(text, "[eE].*", "")
+    digits = F.regexp_replace(mantissa, "[^0-9]", "")
+    # The length of a mantissa without a point is that of an empty text behind it.
+    behind = F.length(F.regexp_replace(mantissa, r"^[^.]*\.?", ""))
+    exponent = F.coalesce(F.regexp_extract(text, "[eE](.+)", 1).try_cast("int"), F.lit(0))
+    zeros = F.length(digits) - F.length(F.rtrim(digits, F.lit("0")))
+    has_scale = (behind - exponent - zeros <= kind.scale) | ~digits.rlike("[1-9]")
+    return F.when(text.rlike(_DECIMAL) & has_scale, text.try_cast(kind))
+
+
+def _floating(value: Text, kind: DataType) -> Column:
+    number = value.text.try_cast(kind)
+    # Infinity of something else, or 0 of something else.
+    changed = (F.abs(number) == F.lit("Infinity").cast(kind)) | ((number == 0) & value.text.rlike("^[^eE]*[1-9]"))
+    return F.when(value.text.isin(*_NOT_FINITE), number).when(value.is_bare & ~changed, number)
+
+
+def _timestamp(value: Text, kind: DataType) -> Column:
+    text = value.text
+    whole = F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+    factor = UNITS[value.unit]
+    # As a DECIMAL, since a division of integers is one of doubles.
+    thousandth = F.floor(whole.cast("decimal(19,0)") * F.lit(Decimal("0.001"))).cast("bigint")
+    number = F.timestamp_micros(F.try_multiply(whole, F.lit(factor)) if factor else thousandth)
+    # A time zone in the text makes it independent of that of the session.
+    zoned = (
+        F.when(text.rlike(_ZONED), _with_seconds(text))
+        .when(text.rlike(_LOCAL), F.concat(_with_seconds(text), F.lit("Z")))
+        .when(text.rlike(_DATE), F.concat(text, F.lit("T00:00:00Z")))
+    )
+    time = F.when(value.is_bare, number).otherwise(zoned.try_cast(kind))
+    return F.when(F.unix_micros(time).between(_FIRST_US, _LAST_US), time)
+
+
+def _local_time(value: Text, kind: DataType) -> Column:
+    return F.when(value.read.rlike(_LOCAL) | value.read.rlike(_DATE), _with_seconds(value.read).try_cast(kind))
+
+
+def _with_seconds(text: Column) -> Column:
+    """Spark reads a time zone only behind seconds."""
+    return F.regexp_replace(text, "^([0-9-]+[T ][0-9]+:[0-9]+)(?![0-9:])", "$1:00")
+
+
+def _date(value: Text, kind: DataType) -> Column:
+    return F.when(value.read.rlike(_DATE), value.read.try_cast(kind))
+
+
+def _boolean(value: Text, kind: DataType) -> Column:
+    return F.when(value.is_bare & value.text.isin("true", "false"), value.text == "true")
+
+
+def _binary(value: Text, kind: DataType) -> Column:
+    return F.when(value.read.rlike(_BASE64), F.unbase64(value.read))
+
+
+RULES = (
+    Rule(
+        "``STRING``",
+        "text; a number, ``true``, an object or an array as its text, with each number unchanged: ``1.10`` stays "
+        '``1.10``. Half of a surrogate pair (``"\\ud800"``) is not text',
+        (StringType,),
+        _string,
+    ),
+    Rule(
+        "``TINYINT`` … ``BIGINT``",
+        "numbers without decimal point or exponent, in the range of the type",
+        (IntegralType,),
+        _integer,
+    ),
+    Rule(
+        "``DECIMAL(p, s)``",
+        "numbers, or numbers as text, with at most ``s`` decimal places, without trailing zeros",
+        (DecimalType,),
+        _decimal,
+    ),
+    Rule(
+        "``DOUBLE``, ``FLOAT``",
+        "numbers, as the nearest ``DOUBLE`` or ``FLOAT``, but no number becomes infinity or zero; also ``NaN``, "
+        "``Infinity`` and ``-Infinity``, which are not JSON, but which Python writes",
+        (DoubleType, FloatType),
+        _floating,
+    ),
+    Rule(
+        "``TIMESTAMP``",
+        "ISO 8601 (``2026-01-02T03:04:05.678+01:00``), in UTC if it has no time zone; or an integer in units of "
+        "``timestamp_unit`` since 1970. Years are 1 to 9999; digits below a microsecond are cut off",
+        (TimestampType,),
+        _timestamp,
+    ),
+    Rule("``TIMESTAMP_NTZ``", "ISO 8601 without a time zone", (TimestampNTZType,), _local_time),
+    Rule("``DATE``", "``2026-01-02``", (DateType,), _date),
+    Rule("``BOOLEAN``", "``true`` and ``false``", (BooleanType,), _boolean),
+    Rule("``BINARY``", "text in base64, with its padding", (BinaryType,), _binary),
+    Rule("``ARRAY``, ``STRUCT``", "arrays and objects", (ArrayType, StructType)),
+    Rule("``MAP``", "objects; the keys are ``STRING``. Of a key that comes twice, the last one counts", (MapType,)),
+)

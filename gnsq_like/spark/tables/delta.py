@@ -50,6 +50,13 @@ class DeltaLakeTable:
         except (DeltaError, OSError) as exc:
             raise TableError(f"the Delta table {self.url} cannot be read: {exc}") from exc
 
+    def loaded(self) -> DeltaTable:
+        """The table's present state; raises TableError also if there is none."""
+        table = self.load()
+        if table is None:
+            raise TableError(f"the Delta table {self.url} is gone: it was deleted while it was in use")
+        return table
+
     def columns(self) -> StructType | None:
         table = self.load()
         if table is None:
@@ -76,8 +83,7 @@ class DeltaLakeTable:
     def _add(self, columns: StructType) -> None:
 
         def add() -> bool:
-            table = self.load()
-            assert table is not None
+            table = self.loaded()
             features = table.protocol().reader_features or []
             if "timestamp_ntz" in columns.json() and "timestampNtz" not in features:
                 table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
@@ -114,8 +120,7 @@ class DeltaLakeTable:
         properties = CommitProperties(app_transactions=[Transaction(application, number, now)])
 
         def attempt() -> bool:
-            table = self.load()
-            assert table is not None
+            table = self.loaded()
             if is_committed(self.url, table.transaction_version(application), number):
                 return False
             table.create_write_transaction(

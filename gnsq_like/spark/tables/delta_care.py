@@ -126,8 +126,8 @@ def fold(table: DeltaLakeTable, folding: Folding, before: datetime, stop: Callab
 
 
 def _fold(table: DeltaLakeTable, unit: Unit, folding: Folding) -> tuple[int, int]:
-    loaded, columns = table.load(), table.columns()
-    assert loaded is not None and columns is not None
+    loaded, columns = table.loaded(), table.columns()
+    assert columns is not None
     system, root = file_system(table.url)
     inside = [each["path"] for each in _files(loaded) if unit.start <= _hour_of(each) < unit.end]
     schema = to_arrow_schema(table.stored(columns), timezone="UTC")

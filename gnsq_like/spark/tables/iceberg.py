@@ -138,6 +138,13 @@ class IcebergTable:
         except Exception as exc:
             raise self._unusable(exc) from exc
 
+    def loaded(self) -> Table:
+        """The table's present state; raises TableError also if there is none."""
+        table = self.load()
+        if table is None:
+            raise TableError(f"the Iceberg table {self.identifier} at {self.url} is gone: it was deleted while in use")
+        return table
+
     def columns(self) -> StructType | None:
         table = self.load()
         if table is None:
@@ -184,8 +191,7 @@ class IcebergTable:
             spec.add_field(PARTITION, HourTransform(), f"{PARTITION}_hour")
 
     def _add(self, schema: pa.Schema, columns: StructType) -> bool:
-        table = self.load()
-        assert table is not None
+        table = self.loaded()
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
                 update.union_by_name(schema)
@@ -200,8 +206,7 @@ class IcebergTable:
         paths = [f"{self.url}/{each.path}" for each in files]
 
         def attempt() -> bool:
-            table = self.load()
-            assert table is not None
+            table = self.loaded()
             if is_committed(self.url, _last_batch(table, application), number):
                 return False
             with table.transaction() as transaction:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from gnsq_like.spark.tables.cleaning import clean
@@ -81,7 +80,7 @@ def fold(table: IcebergTable, folding: Folding, before: datetime, stop: Callable
 
 
 def _fold(table: IcebergTable, unit: Unit, folding: Folding) -> tuple[int, int]:
-    loaded, columns = _load(table), table.columns()
+    loaded, columns = table.loaded(), table.columns()
     assert columns is not None
     inside = f"{PARTITION} >= '{unit.start.isoformat()}' AND {PARTITION} < '{unit.end.isoformat()}'"
     schema = to_arrow_schema(table.stored(columns), timezone="UTC")
@@ -99,20 +98,13 @@ def _is_ours(path: str) -> bool:
     return is_data_file(path) or _MANIFEST.fullmatch(path) is not None
 
 
-def _load(table: IcebergTable) -> Table:
-    found = table.load()
-    if found is None:
-        raise TableError(f"the Iceberg table {table.identifier} is gone")
-    return found
-
-
 def _drop(table: IcebergTable, first: datetime) -> Iterator[str]:
     """Delete earlier rows: whole files, since each has one hour."""
     utc = first.astimezone(UTC)
     earlier = f"{PARTITION} < '{utc.isoformat()}'"
 
     def delete() -> bool:
-        loaded = _load(table)
+        loaded = table.loaded()
         if next(iter(loaded.scan(row_filter=earlier).plan_files()), None) is None:
             return False
         loaded.delete(earlier)
@@ -127,7 +119,7 @@ def _expire(table: IcebergTable, before: datetime) -> Iterator[str]:
 
     def expire() -> bool:
         nonlocal count
-        loaded = _load(table)
+        loaded = table.loaded()
         current = loaded.current_snapshot()
         limit = before.timestamp() * 1000
         old = [
@@ -144,7 +136,7 @@ def _expire(table: IcebergTable, before: datetime) -> Iterator[str]:
 
 def _tracked(table: IcebergTable) -> set[str]:
     """The files of all snapshots: their data, manifests, and lists of manifests."""
-    loaded = _load(table)
+    loaded = table.loaded()
     found: set[str] = set()
     seen: set[str] = set()
     for snapshot in loaded.snapshots():

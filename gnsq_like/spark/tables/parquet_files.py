@@ -109,9 +109,12 @@ def write_file(batches: Iterator[pa.RecordBatch], table: str, at: datetime) -> D
                 for group in groups:
                     writer.write_table(group, row_group_size=_GROUP_ROWS)
             size = stream.tell()
-    except BaseException:
+    except BaseException as exc:
         with suppress(OSError):
             system.delete_file(full)
+        # What a full disk stopped cannot be closed either, and that error hides the first one.
+        if isinstance(exc.__context__, OSError):
+            raise exc.__context__ from None
         raise
     [metadata] = made
     return DataFile(path, size, metadata.num_rows, stats_of(metadata, first.schema))

@@ -28,11 +28,11 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pip
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.ddl import schema_of
+from gnsq_like.spark.pipeline.dead_letters import structure_of
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.kept_schema import check_kept
 from gnsq_like.spark.pipeline.metrics import CLASSES
-from gnsq_like.spark.pipeline.parse import FITS, PARSED, parse
-from gnsq_like.spark.pipeline.rejected import GENERAL, reason_for
+from gnsq_like.spark.pipeline.parse import PARSED, WHY, parse
 from gnsq_like.spark.pipeline.report import read_metrics
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT
@@ -125,7 +125,12 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
     assert (row.hour, str(row.date)) == (row.seen_at.hour, f"{row.seen_at:%Y-%m-%d}")
     rejected = table(spark, pipeline, "rejected")
     why = {bytes(row.body): row.reason for row in rejected}
-    assert why == {body: reason_for(body, struct_type(SCHEMA)) for body in bad}
+    assert why == {
+        b"nope": "it is not JSON: expecting value",
+        b'{"user": "a"}': "field number is missing",
+        b'{"number": 1} {"number": 2}': "it is not JSON: extra data",
+        b"\xff" * 20: "it is not UTF-8",
+    }
     opened = [open_envelope(body) for body in letters(nsqd, "all.dead", 4)]
     assert {letter.body: letter.reason for letter in opened} == why
     assert {letter.id for letter in opened} == {row.id for row in rejected}
@@ -314,15 +319,15 @@ def tricky_bodies() -> list[bytes]:
 def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSession) -> None:
     schema = struct_type(SCHEMA)
     bodies = [body for body in tricky_bodies() if body]
-    rows = parse(batch_of(spark, bodies), schema).select("body", FITS, "parsed").collect()
-    accepted = {bytes(row.body) for row in rows if row.fits}
+    rows = parse(batch_of(spark, bodies), schema).select("body", WHY, "parsed").collect()
+    accepted = {bytes(row.body) for row in rows if row.why is None}
     for body in accepted:
-        assert reason_for(body, schema) == GENERAL, body
-    for body in set(bodies) - accepted:
-        assert reason_for(body, schema) != GENERAL or b"at" in body, body
+        assert structure_of(body, schema) == "", body
+    for row in rows:
+        assert bytes(row.body) in accepted or row.why or structure_of(bytes(row.body), schema), row.body
     assert {b'{"number": 1}', tricky_bodies()[1]} <= accepted
     assert len(accepted) < len(set(bodies))
-    assert all(row.parsed.number is not None for row in rows if row.fits)
+    assert all(row.parsed.number is not None for row in rows if row.why is None)
 
 
 def test_raw_bodies_are_kept_as_they_are(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
@@ -385,17 +390,17 @@ def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
 
 
 def test_fields_may_have_any_names(spark: SparkSession) -> None:
-    ddl = "_corrupt STRING, body INT, id INT, `a.b` INT NOT NULL, `c d` INT, `q``r` INT NOT NULL, parsed INT, fits INT"
-    body = b'{"_corrupt": "x", "body": 1, "id": 2, "a.b": 3, "c d": 4, "q`r": 5, "parsed": 6, "fits": 7}'
-    rows = parse(batch_of(spark, [body, b'{"a": {"b": 1}}']), schema_of(ddl)).select(PARSED, FITS).collect()
-    assert [row.fits for row in rows] == [True, False]
+    ddl = "_corrupt STRING, body INT, id INT, `a.b` INT NOT NULL, `c d` INT, `q``r` INT NOT NULL, parsed INT, why INT"
+    body = b'{"_corrupt": "x", "body": 1, "id": 2, "a.b": 3, "c d": 4, "q`r": 5, "parsed": 6, "why": 7}'
+    rows = parse(batch_of(spark, [body, b'{"a": {"b": 1}}']), schema_of(ddl)).select(PARSED, WHY).collect()
+    assert [row.why is None for row in rows] == [True, False]
     assert list(rows[0].parsed) == ["x", 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_field_that_is_there_twice_is_the_last_one_and_numbers_may_be_none(spark: SparkSession) -> None:
     bodies = [b'{"n": 1, "n": 2}', b'{"n": 1, "n": null}', b'{"N": 1}', b'{"n": 1, "x": NaN}', b'{"n": NaN}']
-    rows = parse(batch_of(spark, bodies), schema_of("n INT NOT NULL, x DOUBLE")).select(PARSED, FITS).collect()
-    assert [row.fits for row in rows] == [True, False, False, True, False]
+    rows = parse(batch_of(spark, bodies), schema_of("n INT NOT NULL, x DOUBLE")).select(PARSED, WHY).collect()
+    assert [row.why is None for row in rows] == [True, False, False, True, False]
     assert rows[0].parsed.n == 2
     assert math.isnan(rows[3].parsed.x)
 

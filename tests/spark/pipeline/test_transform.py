@@ -11,13 +11,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions
+
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.pipeline import Pipeline, run_pipeline
+from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.batches import KEPT
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.report import read_metrics
-from gnsq_like.spark.pipeline.transform import Transform, check_given, load_function
+from gnsq_like.spark.pipeline.transform import MOST_REFUSED, Transform, check_given, load_function
 from tests.support.daemons import Running, running_nsqd
 
 if TYPE_CHECKING:
@@ -208,6 +210,41 @@ def test_a_function_and_bodies_without_a_schema(spark: SparkSession, nsqd: Runni
     )
     assert run_pipeline(raw, spark=spark, available_now=True).filtered == 1
     assert [row.body.size for row in spark.read.parquet(raw.place("data")).collect()] == [3]
+
+
+def broken(messages: DataFrame) -> DataFrame:
+    return messages.select(functions.udf(lambda n: 1 // (n - 7), "int", useArrow=False)("n").alias("n"))
+
+
+def test_a_message_for_which_it_fails_is_rejected(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    bodies = [json.dumps({"n": number, "user": "x" if number in (3, 40) else "1"}).encode() for number in range(60)]
+    sql = "SELECT 1 / (n - 20) AS n, cast(user AS INT) AS user FROM messages WHERE n >= 2"
+    pipeline = pipeline_for(nsqd, tmp_path, "poison", [*bodies, b"nope"], transform={"sql": sql}, dedupe_within=0)
+    last = run_pipeline(pipeline, spark=spark, available_now=True)
+    assert (last.messages, last.rejected, last.filtered) == (61, 4, 2)
+    assert spark.read.parquet(pipeline.place("data")).count() == 55
+    reasons = {json.loads(row.body)["n"]: row.reason for row in spark.read.parquet(pipeline.place("rejected")).collect()
+               if row.body != b"nope"}  # fmt: skip
+    assert reasons == {
+        3: "transform.sql fails: cast invalid input",
+        20: "transform.sql fails: divide by zero",
+        40: "transform.sql fails: cast invalid input",
+    }
+    python = pipeline_for(
+        nsqd, tmp_path / "f", "python", bodies[:20], transform={"function": f"{HERE}:broken"}, dedupe_within=0
+    )
+    assert run_pipeline(python, spark=spark, available_now=True).rejected == 1
+    [row] = spark.read.parquet(python.place("rejected")).collect()
+    assert row.reason == "transform.function fails: ZeroDivisionError"
+
+
+def test_one_that_fails_for_many_messages_is_wrong(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    bodies = [json.dumps({"n": 0, "user": "x"}).encode() for _ in range(MOST_REFUSED + 10)]
+    pipeline = pipeline_for(
+        nsqd, tmp_path, "wrong", bodies, transform={"sql": "SELECT 1 / n AS n FROM messages"}, dedupe_within=0
+    )
+    with pytest.raises(PipelineFailed, match=r"sql must be wrong: it fails for more than 20 messages .*by zero"):
+        run_pipeline(pipeline, spark=spark, available_now=True)
 
 
 def test_it_is_checked_before_the_first_batch(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
