@@ -127,19 +127,19 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     from gnsq_like import Producer, Reader
     from gnsq_like.contrib.prometheus import Metrics
+    from gnsq_like.contrib.workers import pages
     from gnsq_like.spark.source.plan import Depth
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.options import WatchOptions
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
-    from gnsq_like.tools.supervisor import figures
 
     registry = CollectorRegistry()
     collected = Metrics(registry)
     collected.watch_reader(Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150"))
     collected.watch_producer(Producer("127.0.0.1:4150"))
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
-    supervisor = figures._Collector({"workers": [worker], "wanted": 1, "restarts": {}})
+    supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
     pipeline = RunStatus("pipeline", WatchOptions(), now=0.0)
     pipeline.look(
         {TopicChannel("topic", "channel"): {"127.0.0.1:4150": Depth(0)}}, (), is_busy=False, duplicates=0, now=1.0

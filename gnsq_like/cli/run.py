@@ -1,4 +1,4 @@
-"""``gnsq-like run``: the command and its exit status; the work is in ``tools/supervisor``.
+"""``gnsq-like run``: the command and its exit status; the work is in ``contrib/workers``.
 
 This process becomes the supervisor, so it loads neither gevent nor the user's code.
 """
@@ -6,6 +6,7 @@ This process becomes the supervisor, so it loads neither gevent nor the user's c
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,11 @@ import click
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, option, switch
+from gnsq_like.contrib.workers.master import Supervisor
+from gnsq_like.contrib.workers.plan import Flag, Plan, flags
+from gnsq_like.contrib.workers.process import LEVELS
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import NSQError, UsageError
-from gnsq_like.tools.supervisor import Plan, Supervisor
-from gnsq_like.tools.supervisor.log_format import LEVELS
-from gnsq_like.tools.supervisor.plan import Flag, flags
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -90,7 +91,7 @@ def run(
     if as_json and not check:
         raise click.UsageError("--json is for --check")
     plan = Plan(
-        loader="gnsq_like.tools.supervisor.targets:load",
+        loader="gnsq_like.contrib.workers.user_code:load",
         arguments=targets,
         app_dir=str(Path(app_dir).resolve()),
         patch=patch,
@@ -110,9 +111,21 @@ def run(
 
 
 def _show(plan: Plan, as_json: bool) -> None:
-    from gnsq_like.tools.supervisor.inspection import inspect
+    """Load the Readers as a worker does, but in this process, and list them."""
+    sys.path.insert(0, plan.app_dir)
+    if plan.patch:
+        from gevent import monkey
 
-    readers = inspect(plan)
+        monkey.patch_all()
+    from gnsq_like.contrib.workers.roster import share
+    from gnsq_like.contrib.workers.user_code import load
+    from gnsq_like.contrib.workers.worker import describe
+
+    readers = [describe(reader) for reader in load(*plan.arguments)]
+    for index, reader in enumerate(readers):
+        reader["shares"] = [
+            share(reader["max_in_flight"], plan.processes, slot + index) for slot in range(plan.processes)
+        ]
     if as_json:
         click.echo(json.dumps(readers, indent=1))
         return

@@ -195,8 +195,8 @@ def test_what_timing_a_call_costs(metrics):
     """prometheus-client is called for many calls at once: that costs more than an empty handler."""
     reader = Reader("t", "c", lambda message: None, nsqd_tcp_addresses="127.0.0.1:4150")
     metrics.time_reader(reader)
-    made = []
     handler: Any = reader.handler
+    made = []
     handler(None)
     sys.setprofile(lambda frame, event, _: made.append(event))
     try:

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from gnsq_like.tools.supervisor import figures, master
-from gnsq_like.tools.supervisor.figures import _REASONS
-from gnsq_like.tools.supervisor.plan import flags
+from gnsq_like.contrib.workers import master, pages
+from gnsq_like.contrib.workers.plan import flags
 from tests.support.commands import gnsq_like
 from tests.support.pages import blocks, page, section
 
@@ -33,20 +32,20 @@ def rows(text: str) -> list[tuple[str, str]]:
 
 
 def test_the_metrics_are_those_that_there_are() -> None:
-    collector = figures._Collector({"workers": [], "wanted": 1, "restarts": {}})
+    collector = pages.Collector({"workers": [], "wanted": 1, "restarts": {}})
     made = [
         (f"{family.name}_total" if family.type == "counter" else family.name, family.type)
         for family in collector.collect()
     ]
     assert sorted(rows(HEALTH)) == sorted(made)
-    assert sorted(rows(figures.__doc__ or "")) == sorted(made)
+    assert sorted(rows(pages.__doc__ or "")) == sorted(made)
 
 
 def test_the_reasons_of_restarts_are_those_that_there_are() -> None:
-    for text in (HEALTH, figures.__doc__ or ""):
+    for text in (HEALTH, pages.__doc__ or ""):
         listed = re.search(r"by (?:``)?reason(?:``)?: ([\w, ]+)", text)
         assert listed
-        assert listed[1].strip().split(", ") == [str(reason) for reason in _REASONS]
+        assert listed[1].strip().split(", ") == [str(reason) for reason in pages.REASONS]
 
 
 def test_the_signals_are_those_that_the_master_handles() -> None:

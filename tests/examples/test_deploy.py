@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gnsq_like.cli.run import run as command
-from gnsq_like.tools.supervisor.plan import Plan, flags
+from gnsq_like.contrib.workers.plan import Plan, flags
 from tests.support.commands import PATIENCE, gnsq_like
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
@@ -62,7 +62,7 @@ def test_the_command_lines(name: str) -> None:
     assert plan.processes == 4
     assert plan.handler_timeout == 60.0
     assert plan.health.endswith(":8001")
-    assert plan.limits.max_memory_bytes
+    assert plan.max_memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_nothing_is_killed_before_its_stop_timeout_is_over(name: str, seconds: A
 def test_processes_are_replaced_before_the_kernel_kills_them() -> None:
     for name, limit in (("compose", READERS["mem_limit"]), ("kubernetes", CONTAINER["resources"]["limits"]["memory"])):
         mebibytes = int(re.match(r"\d+", limit)[0])  # type: ignore[index]
-        assert mebibytes << 20 > PLANS[name].processes * PLANS[name].limits.max_memory_bytes
+        assert mebibytes << 20 > PLANS[name].processes * PLANS[name].max_memory_bytes
 
 
 def test_the_module_can_be_run() -> None:

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.shared.outbox.relay import Relay
-from gnsq_like.tools.supervisor.figures import Figures
+from gnsq_like.contrib.workers.pages import Pages
 from tests.support.memory_outbox import Memory
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
@@ -44,7 +44,10 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     metrics.watch_producer(producer)
     relay = Relay(Memory(), producer, poll_interval=1.0)
     metrics.watch_relay(relay)
-    page = Figures(str(tmp_path_factory.mktemp("metrics"))).page(STATUS).decode()
+    pages = Pages("127.0.0.1:0", str(tmp_path_factory.mktemp("metrics")))
+    pages.status = STATUS
+    page = pages.metrics().decode()
+    pages.close()
     families = [*registry.collect(), *text_string_to_metric_families(page)]
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 

@@ -56,23 +56,27 @@ ROOMS = {
     # tools.letters: dead letters are held alike.
     "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.letters"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
-    "tools": room("server", "testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    "tools": room(
+        "server", "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich", "textual"}
+    ),
     # The one HTTP server of this package.
-    "tools.pubsub": room("testing", "admin", "cli", "spark", "__main__", others={"click", "rich", "textual"}),
+    "tools.pubsub": room(
+        "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich", "textual"}
+    ),
     # Below tools and admin.
     "tools.letters": room(only=PUBLIC | {"deadletter"}),
-    # What serves the pages of all processes; the web frameworks' commands use the supervisor in turn.
-    "tools.supervisor": room(
-        only=PUBLIC
-        | {"runtime.native", "runtime.timer", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"}
-        | {"server.shared.http_connections"},
-        others={"click", "rich"},
-    ),
     # options: each option of the client is a flag, by its type.
-    "cli": room(only=PUBLIC | {"options", "server", "http", "admin", "spark", "tools"}),
+    "cli": room(only=PUBLIC | {"options", "server", "http", "admin", "spark", "tools", "contrib.workers"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.
-    "contrib": room(only=PUBLIC | {"options", "server", "testing", "tools.supervisor"}),
-    # Below the supervisor.
+    "contrib": room(only=PUBLIC | {"options", "server", "testing"}),
+    # runtime: one timer for the limits of all handlers, and a native thread beside a hub that may be blocked.
+    "contrib.workers": room(
+        only=PUBLIC
+        | {"runtime", "contrib.health", "contrib.prometheus", "contrib.shared.worker_files"}
+        | {"server.shared.http_connections"},
+        others={"rich"},
+    ),
+    # Below the workers.
     "contrib.health": room(only=PUBLIC),
     "contrib.prometheus": room(only=PUBLIC | {"contrib.shared"}),
     # options: those of its Connections; wire.names: a topic's name is checked before Spark starts a query.

@@ -17,9 +17,9 @@ from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.outbox.process import run_relay
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_input
-from gnsq_like.contrib.shared.supervision import click_options, given_options, make_plan, number
+from gnsq_like.contrib.workers.plan import click_options, given_options, make_plan, number
+from gnsq_like.contrib.workers.process import supervise
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.supervisor import supervise
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics

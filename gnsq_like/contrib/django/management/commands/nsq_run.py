@@ -23,9 +23,9 @@ from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.contrib.django.workers import LOADER
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
-from gnsq_like.contrib.shared.supervision import add_arguments, given_options, make_plan
+from gnsq_like.contrib.workers.plan import Plan, add_arguments, given_options, make_plan
+from gnsq_like.contrib.workers.process import supervise
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.supervisor import Plan, supervise
 
 if TYPE_CHECKING:
     from gnsq_like import ReaderGroup

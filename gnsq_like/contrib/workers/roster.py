@@ -1,13 +1,14 @@
 """The supervisor's decisions: which processes there should be, and when each is started, drained, or killed.
 
-Pure: it is told what happened and what time it is, and returns actions (``take_actions``), which ``master.py`` carries
-out. There is a slot for each wanted process. A slot has a current member, and during a reload a successor, which loads
-the new code while the current one still works. So code that cannot be loaded replaces nothing, and the two are never
-active together: a successor starts its Readers when the current member has ended, and ``max_in_flight`` holds.
+Without I/O but its log: it is told what happened and what time it is, and returns actions (``take_actions``), which
+``master.py`` carries out. There is a slot for each wanted process. A slot has a current member, and during a reload a
+successor, which loads the new code while the current one still works. So code that cannot be loaded replaces nothing,
+and the two are never active together: a successor starts its Readers when the current member has ended, and
+``max_in_flight`` holds.
 
 ::
 
-    LOADING --loaded--> LOADED --Start--> RUNNING --Stop--> DRAINING --> (ended)
+    LOADING --loaded--> LOADED ---Run---> RUNNING --Stop--> DRAINING --> (ended)
        |                  |                  |                 |
        +------------------+------- Kill -----+-----------------+-------> (ended)
 
@@ -17,6 +18,7 @@ ended: the metrics' files of a number hold the counts of all members that had it
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -24,15 +26,35 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gnsq_like.tools.supervisor.shares import STABLE, restart_delay
+from gnsq_like.contrib.workers.plan import Plan
+
+logger = logging.getLogger(__name__)
 
 #: Seconds beyond the time for handlers, for requeues and closing, before a process is killed.
 GRACE = 5.0
 #: Seconds for a process to load its code.
 LOAD_TIMEOUT = 300.0
+#: Seconds that a process must have lived for its death to be the first one again.
+_STABLE = 30.0
+#: Seconds before the second restart in a row; doubled for each further one.
+_FIRST_DELAY, _MAX_DELAY = 1.0, 30.0
 #: Seconds between two calls of ``tick`` from which this process itself must have stood still (SIGSTOP, a suspended
 #: machine), and silence means nothing.
 STOOD_STILL = 3.0
+
+
+def share(total: int, processes: int, position: int) -> int:
+    """The part of a Reader's ``max_in_flight`` for the process at this position, which is taken modulo ``processes``.
+
+    At least 1, because a process with 0 would receive nothing; so fewer than ``processes`` becomes more. 0 stays 0.
+    """
+    least, more = divmod(total, processes)
+    return max(1, least + (position % processes < more)) if total else 0
+
+
+def restart_delay(failures: int) -> float:
+    """Seconds until the restart after so many deaths in a row, 1 or more: none, 1, 2, 4, ... 30."""
+    return min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(failures - 2, 10)) if failures > 1 else 0.0
 
 
 class State(StrEnum):
@@ -63,18 +85,7 @@ class Cause(StrEnum):
 
 
 #: Ends that say nothing against the code: the slot is filled again at once.
-_PLANNED = {Cause.MEMORY, Cause.MESSAGES, Cause.RELOAD, Cause.ASKED}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a process is replaced; 0 and inf are never."""
-
-    stop_timeout: float = 30.0
-    heartbeat_timeout: float = math.inf
-    handler_timeout: float = 0.0
-    max_messages: int = 0
-    max_memory_bytes: int = 0
+PLANNED = {Cause.MEMORY, Cause.MESSAGES, Cause.RELOAD, Cause.ASKED}
 
 
 @dataclass(frozen=True)
@@ -85,16 +96,8 @@ class Spawn:
 
 
 @dataclass(frozen=True)
-class Start:
-    """Let a loaded process start its Readers, with the share of this slot."""
-
-    number: int
-    slot: int
-
-
-@dataclass(frozen=True)
-class Share:
-    """The number of processes has changed, and with it this one's share."""
+class Run:
+    """Let a loaded process run its Readers with the share of this slot, or one that runs them go on with that."""
 
     number: int
     slot: int
@@ -119,14 +122,7 @@ class Kill:
     cause: Cause
 
 
-@dataclass(frozen=True)
-class Report:
-    """Something to log."""
-
-    text: str
-
-
-Action = Spawn | Start | Share | Stop | Kill | Report
+Action = Spawn | Run | Stop | Kill
 
 
 @dataclass
@@ -168,13 +164,12 @@ class Slot:
 class Roster:
     """All members of a supervisor. Next: :meth:`tick`, several times a second.
 
-    :param processes: how many are wanted
-    :param keeps_trying: whether code that cannot be loaded is waited for; otherwise it is an error at the beginning
+    :param plan: with ``reload``, code that cannot be loaded is waited for; otherwise it is an error at the beginning
     """
 
-    def __init__(self, processes: int, limits: Limits, *, keeps_trying: bool = False) -> None:
-        self.limits = limits
-        self.slots = [Slot() for _ in range(processes)]
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.slots = [Slot() for _ in range(plan.processes)]
         self.members: dict[int, Member] = {}
         #: Members that were replaced, by cause.
         self.restarts: Counter[Cause] = Counter()
@@ -183,7 +178,6 @@ class Roster:
         self.failure = ""
         #: Whether a process was killed, or left messages unanswered, after the stop had begun.
         self.cut_short = False
-        self._keeps_trying = keeps_trying
         self._has_loaded = False
         #: The reload that members should have seen, and the number of the last one.
         self._wanted_generation = 0
@@ -251,7 +245,7 @@ class Roster:
         """
         member = self.members.pop(number)
         # Its number may be given to another one before they are carried out.
-        self._actions = [each for each in self._actions if isinstance(each, Report) or each.number != number]
+        self._actions = [each for each in self._actions if each.number != number]
         if self.is_stopping:
             # One that had not started held nothing.
             had_run = member.state in (State.RUNNING, State.DRAINING)
@@ -272,21 +266,21 @@ class Roster:
         slot.last_end = how
         slot.restarts += 1
         self.restarts[member.cause] += 1
-        if not self._has_loaded and not self._keeps_trying:
+        if not self._has_loaded and not self._plan.reload:
             self.failure = self.failure or how
             self._begin_to_stop(0.0, now)
             return
-        if member.cause in _PLANNED:
+        if member.cause in PLANNED:
             slot.failures = 0
             slot.retry_at = now
             return
-        slot.failures = 1 if now - member.began >= STABLE else slot.failures + 1
+        slot.failures = 1 if now - member.began >= _STABLE else slot.failures + 1
         delay = restart_delay(slot.failures)
-        if member.state is State.LOADING and self._keeps_trying:
+        if member.state is State.LOADING and self._plan.reload:
             delay = math.inf
         slot.retry_at = now + delay
         when = "when the code changes" if delay == math.inf else f"in {delay:g} s" if delay else "now"
-        self._actions.append(Report(f"worker {member.number}: {how}; another one starts {when}"))
+        logger.warning("worker %d: %s; another one starts %s", member.number, how, when)
 
     # -- what is wanted -----------------------------------------------------------------------------
 
@@ -304,7 +298,7 @@ class Roster:
         if self._wanted_generation <= (oldest := min((each.generation for each in currents), default=0)):
             return
         self._wanted_generation = oldest
-        self._actions.append(Report(why))
+        logger.warning("%s", why)
         for slot in self.slots:
             if slot.successor is not None and slot.current is not None:
                 self._kill(slot.successor, Cause.RELOAD)
@@ -323,17 +317,17 @@ class Roster:
         for member in (slot.current, slot.successor):
             if member is not None:
                 member.slot = None
-                self._end(member, Cause.FEWER, self.limits.stop_timeout, now)
+                self._end(member, Cause.FEWER, self._plan.stop_timeout, now)
         self._share_anew()
 
     def _share_anew(self) -> None:
         for position, slot in enumerate(self.slots):
             if slot.current is not None and slot.current.state is State.RUNNING:
-                self._actions.append(Share(slot.current.number, position))
+                self._actions.append(Run(slot.current.number, position))
 
     def stop(self, now: float) -> None:
         """Drain and end all; called again, end all without waiting for handlers."""
-        self._begin_to_stop(0.0 if self.is_stopping else self.limits.stop_timeout, now)
+        self._begin_to_stop(0.0 if self.is_stopping else self._plan.stop_timeout, now)
 
     def _begin_to_stop(self, timeout: float, now: float) -> None:
         self.is_stopping = True
@@ -354,7 +348,7 @@ class Roster:
             if now >= member.deadline:
                 self._kill(member, member.cause)
             elif member.state is State.LOADING and now - member.began > LOAD_TIMEOUT:
-                self._actions.append(Report(f"worker {member.number} has not loaded within {LOAD_TIMEOUT:g} s"))
+                logger.warning("worker %d has not loaded within %g s", member.number, LOAD_TIMEOUT)
                 self._kill(member, Cause.BLOCKED, dump=True)
             elif member.state in (State.RUNNING, State.DRAINING):
                 self._check_heartbeat(member, now)
@@ -364,11 +358,9 @@ class Roster:
 
     def _check_heartbeat(self, member: Member, now: float) -> None:
         silent = now - member.seen
-        if silent > self.limits.heartbeat_timeout and not member.is_killed:
-            text = (
-                f"worker {member.number} has sent no heartbeat for {silent:.1f} s: its hub is blocked, it is replaced"
-            )
-            self._actions.append(Report(text))
+        if silent > self._plan.silence and not member.is_killed:
+            text = "worker %d has sent no heartbeat for %.1f s: its hub is blocked, it is replaced"
+            logger.warning(text, member.number, silent)
             self._kill(member, Cause.BLOCKED, dump=True)
 
     def _tend(self, position: int, slot: Slot, now: float) -> None:
@@ -382,7 +374,7 @@ class Roster:
             self._become(current, State.RUNNING)
             current.seen = now
             slot.has_run = True
-            self._actions.append(Start(current.number, position))
+            self._actions.append(Run(current.number, position))
         elif current.state is State.RUNNING:
             cause = self._reason_to_recycle(current)
             if cause is not None:
@@ -391,17 +383,17 @@ class Roster:
                 self._succeed(position, slot, current, now)
 
     def _reason_to_recycle(self, member: Member) -> Cause | None:
-        limits, beat = self.limits, member.beat
-        if limits.handler_timeout and beat.get("oldest", 0.0) > limits.handler_timeout + GRACE:
+        plan, beat = self._plan, member.beat
+        if plan.handler_timeout and beat.get("oldest", 0.0) > plan.handler_timeout + GRACE:
             return Cause.OVERDUE
         # Not all at once, as they would with even load.
         recycling = sum(each.cause in (Cause.MEMORY, Cause.MESSAGES) for each in self.members.values())
         loading = sum(slot.current is None or slot.current.state is not State.RUNNING for slot in self.slots)
         if recycling or loading > len(self.slots) // 2:
             return None
-        if limits.max_memory_bytes and beat.get("memory_bytes", 0) > limits.max_memory_bytes:
+        if plan.max_memory_bytes and beat.get("memory_bytes", 0) > plan.max_memory_bytes:
             return Cause.MEMORY
-        if limits.max_messages and beat.get("messages", 0) >= limits.max_messages:
+        if plan.max_messages and beat.get("messages", 0) >= plan.max_messages:
             return Cause.MESSAGES
         return None
 
@@ -430,7 +422,7 @@ class Roster:
             self._drain(member, cause, now, timeout)
 
     def _drain(self, member: Member, cause: Cause, now: float, timeout: float | None = None) -> None:
-        patience = self.limits.stop_timeout if timeout is None else timeout
+        patience = self._plan.stop_timeout if timeout is None else timeout
         member.deadline = min(member.deadline, now + patience + GRACE)
         member.cause = cause
         self._become(member, State.DRAINING)

@@ -22,22 +22,18 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from gnsq_like.contrib.workers.plan import Plan
+from gnsq_like.contrib.workers.process import MASTER, WorkerProcess, configure, make_formatter, memory_bytes
+from gnsq_like.contrib.workers.roster import Action, Kill, Member, Roster, Run, Spawn, State, Stop, share
+from gnsq_like.contrib.workers.user_code import ChangedFiles
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.supervisor.changed_files import ChangedFiles
-from gnsq_like.tools.supervisor.log_format import MASTER, configure, make_formatter
-from gnsq_like.tools.supervisor.notify import Notifier
-from gnsq_like.tools.supervisor.plan import Plan
-from gnsq_like.tools.supervisor.process import WorkerProcess, memory_bytes
-from gnsq_like.tools.supervisor.roster import Action, Kill, Member, Report, Roster, Share, Spawn, Start, State, Stop
-from gnsq_like.tools.supervisor.shares import shares
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.supervisor.figures import Figures
-    from gnsq_like.tools.supervisor.status_pages import StatusPages
+    from gnsq_like.contrib.workers.pages import Pages
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +43,9 @@ _TICK = 0.2
 _LOOK = 1.0
 #: Seconds for a process to write its stacks before it is killed.
 _DUMP = 0.5
+
+#: Seconds for systemd to take a message; without a limit, a systemd that reads nothing would stop the supervisor.
+_NOTIFY_TIMEOUT = 1.0
 
 #: Exit statuses; a status of 2 has one line on stderr.
 CLEAN, CUT_SHORT, CANNOT_RUN = 0, 1, 2
@@ -66,7 +65,7 @@ class Supervisor:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._roster = Roster(plan.processes, plan.limits, keeps_trying=plan.reload)
+        self._roster = Roster(plan)
         self._workers: dict[int, WorkerProcess] = {}
         #: When processes are killed that may still write their stacks.
         self._doomed: dict[int, float] = {}
@@ -79,8 +78,7 @@ class Supervisor:
         self._notifier = Notifier()
         self._notified_at = 0.0
         self._is_up = False
-        self._figures: Figures | None = None
-        self._pages: StatusPages | None = None
+        self._pages: Pages | None = None
         #: Whether there was a terminal, and whether its end is ours; not with nohup.
         self._had_terminal = _has_terminal()
         self._terminal_ends_it = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
@@ -108,17 +106,12 @@ class Supervisor:
         return CUT_SHORT if self._roster.cut_short else CLEAN
 
     def _serve_pages(self, stack: ExitStack) -> None:
-        from gnsq_like.tools.supervisor.status_pages import StatusPages
+        from gnsq_like.contrib.workers.pages import Pages
 
-        try:
-            from gnsq_like.tools.supervisor.figures import Figures
-        except ModuleNotFoundError as exc:
-            logger.warning('no /metrics: %s is not installed: pip install "gnsq-like[prometheus]"', exc.name)
-        else:
-            self._figures = Figures(os.environ.get("PROMETHEUS_MULTIPROC_DIR", ""))
-            stack.callback(self._figures.close)
-        self._pages = StatusPages(self._plan.health, None if self._figures is None else self._figures.page)
+        self._pages = Pages(self._plan.health, os.environ.get("PROMETHEUS_MULTIPROC_DIR", ""))
         stack.callback(self._pages.close)
+        if not self._pages.has_metrics:
+            logger.warning('no /metrics: prometheus-client is not installed: pip install "gnsq-like[prometheus]"')
         logger.info("health on http://%s/healthz", self._pages.address)
 
     def _turn(self) -> None:
@@ -210,14 +203,10 @@ class Supervisor:
 
     def _carry_out(self, action: Action, now: float) -> None:
         match action:
-            case Report(text):
-                logger.warning("%s", text)
             case Spawn(number):
                 self._spawn(number, now)
-            case Start(number, slot):
-                self._workers[number].commands.send("start", shares=self._shares(slot))
-            case Share(number, slot):
-                self._workers[number].commands.send("share", shares=self._shares(slot))
+            case Run(number, slot):
+                self._workers[number].commands.send("run", shares=self._shares(slot))
             case Stop(number, timeout, cause):
                 logger.info("worker %d is to end (%s)", number, cause)
                 self._workers[number].commands.send("stop", timeout=timeout)
@@ -228,24 +217,25 @@ class Supervisor:
                 self._doomed[number] = now + (_DUMP if dump else 0.0)
 
     def _shares(self, slot: int) -> list[int]:
-        return shares(self._totals, len(self._roster.slots), slot)
+        # The remainders of different Readers go to different processes, and not all to the first one.
+        return [share(total, len(self._roster.slots), slot + index) for index, total in enumerate(self._totals)]
 
     def _spawn(self, number: int, now: float) -> None:
         try:
-            worker = WorkerProcess(number, self._plan, self._figures.directory if self._figures else "")
+            worker = WorkerProcess(number, self._plan, self._pages.directory if self._pages else "")
         except OSError as exc:  # out of processes, memory or descriptors: tried again like a worker that died
             self._roster.ended(number, f"cannot start a process: {exc.strerror}", now)
             return
         self._workers[number] = worker
-        self._selector.register(worker.reports, selectors.EVENT_READ, lambda: self._read(worker))
+        self._selector.register(worker.reports.descriptor, selectors.EVENT_READ, lambda: self._read(worker))
         logger.debug("worker %d has process id %d", number, worker.pid)
 
     def _read(self, worker: WorkerProcess) -> None:
         now = time.monotonic()
         messages = worker.read()
-        if worker.reader.is_over:
+        if worker.reports.is_over:
             with suppress(KeyError):
-                self._selector.unregister(worker.reports)
+                self._selector.unregister(worker.reports.descriptor)
         for message in messages:
             kind = message["is"]
             self._files.add(message.get("files", ()))
@@ -280,12 +270,12 @@ class Supervisor:
             if worker.status is not None:
                 self._read(worker)
                 with suppress(KeyError):
-                    self._selector.unregister(worker.reports)
+                    self._selector.unregister(worker.reports.descriptor)
                 worker.close()
                 del self._workers[number]
                 self._doomed.pop(number, None)
-                if self._figures is not None:
-                    self._figures.forget(number)
+                if self._pages is not None:
+                    self._pages.forget(number)
                 is_clean = worker.status == 0 and not worker.left
                 self._roster.ended(number, worker.how_it_ended, now, is_clean=is_clean)
 
@@ -348,3 +338,32 @@ def _has_terminal() -> bool:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
         return True
     return False
+
+
+class Notifier:
+    """Tells systemd what the supervisor does (sd_notify(3)); nothing elsewhere.
+
+    :param environ: the environment
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        path = environ.get("NOTIFY_SOCKET", "")
+        #: An @ stands for the zero byte of an abstract name.
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        #: Seconds between two signs of life; 0 for none.
+        self.interval = 0.0
+        if environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
+            with suppress(ValueError):
+                self.interval = int(environ.get("WATCHDOG_USEC", "0")) / 1e6 / 2
+
+    def send(self, *lines: str) -> None:
+        """Send assignments, as "READY=1"; failures are ignored."""
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(_NOTIFY_TIMEOUT)
+            sock.sendto("\n".join(lines).encode(), self._address)
+
+    def reloading(self) -> None:
+        """Say that a reload has begun; "READY=1" ends it."""
+        self.send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gnsq_like.contrib.workers.plan import Plan, flags, parse_size
 from gnsq_like.errors import InvalidOption
-from gnsq_like.tools.supervisor.plan import Plan, flags, parse_size
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,7 @@ def test_it_comes_through_json_unchanged() -> None:
     [({}, 120.0), ({"handler_timeout": 30.0}, 35.0), ({"handler_timeout": 30.0, "heartbeat_timeout": 4.0}, 4.0)],
 )
 def test_the_heartbeat_timeout_follows_that_of_handlers(given: Any, seconds: float) -> None:
-    assert Plan("module:load", **given).limits.heartbeat_timeout == seconds
-
-
-def test_the_limits() -> None:
-    limits = Plan("module:load", max_memory="1K", max_messages=7, stop_timeout=3.0).limits
-    assert (limits.max_memory_bytes, limits.max_messages, limits.stop_timeout) == (1024, 7, 3.0)
+    assert Plan("module:load", **given).silence == seconds
 
 
 def test_each_flag_has_a_type_and_a_text() -> None:

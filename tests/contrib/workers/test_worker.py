@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from gnsq_like import NsqdHTTPClient, Reader
-from gnsq_like.tools.supervisor.plan import Plan
-from gnsq_like.tools.supervisor.process import WorkerProcess
+from gnsq_like.contrib.workers.plan import Plan
+from gnsq_like.contrib.workers.process import WorkerProcess
 from tests.support.commands import needs_proc
 from tests.support.daemons import Running, running_nsqd, wait_for
 
@@ -48,8 +48,8 @@ def rdy(nsqd: Running) -> list[int]:
 def test_a_share_that_comes_with_the_start_holds() -> None:
     # As when the number of processes changes at that moment.
     with running_nsqd("process") as nsqd, loaded_worker(nsqd) as worker:
-        worker.commands.send("start", shares=[2])
-        worker.commands.send("share", shares=[5])
+        worker.commands.send("run", shares=[2])
+        worker.commands.send("run", shares=[5])
         wait_for(lambda: rdy(nsqd) == [5], "RDY 5")
-        worker.commands.send("share", shares=[3])
+        worker.commands.send("run", shares=[3])
         wait_for(lambda: rdy(nsqd) == [3], "RDY 3")

@@ -8,6 +8,7 @@ and then ends the process, whatever the hub does.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import logging
 import os
 import resource
@@ -15,24 +16,23 @@ import signal
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 from gevent import get_hub, monkey
 from gevent.event import Event
 
+from gnsq_like import Batch, Reader, ReaderGroup
+from gnsq_like.contrib.health import report
+from gnsq_like.contrib.workers.plan import Plan
+from gnsq_like.contrib.workers.process import LineReader, LineWriter, configure, make_formatter, memory_bytes
+from gnsq_like.contrib.workers.roster import GRACE
+from gnsq_like.contrib.workers.user_code import files_of, loaded_files
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime import native
-from gnsq_like.tools.supervisor import changed_files
-from gnsq_like.tools.supervisor.log_format import configure, make_formatter
-from gnsq_like.tools.supervisor.pipes import LineReader, LineWriter
-from gnsq_like.tools.supervisor.plan import Plan
-from gnsq_like.tools.supervisor.process import memory_bytes
-from gnsq_like.tools.supervisor.roster import GRACE
-
-if TYPE_CHECKING:
-    from gnsq_like import Reader, ReaderGroup
+from gnsq_like.runtime.timer import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ _STDERR = 2
 #: Seconds for the hub to show stacks, which do not change meanwhile there; then the native thread does it.
 _PATIENCE = 1.0
 _LOOK = 0.01
+
+_Handler = Callable[[Any], object]
 
 
 def main(task: dict[str, Any]) -> int:
@@ -64,7 +66,8 @@ class Worker:
         self._reports = LineWriter(task["reports"])
         self._formatter = make_formatter(f"worker {self._number}", as_json=self._plan.log_json)
         self._readers: list[Reader] = []
-        #: The same, once they are started.
+        self._calls = Calls(self._plan.handler_timeout)
+        #: The Readers, once they are started.
         self._group: ReaderGroup | None = None
         #: Commands that the hub has not seen, and what wakes it.
         self._commands: deque[dict[str, Any]] = deque()
@@ -95,7 +98,7 @@ class Worker:
 
     def _fail(self, why: str, exc: BaseException) -> int:
         trace = "".join(traceback.format_exception(exc)) if self._plan.verbose else ""
-        files = sorted(changed_files.loaded_files() | changed_files.files_of(exc)) if self._plan.reload else []
+        files = sorted(loaded_files() | files_of(exc)) if self._plan.reload else []
         self._reports.send("failed", why=why, trace=trace, files=files)
         return FAILED
 
@@ -119,10 +122,7 @@ class Worker:
         self._readers = getattr(import_module(module), name)(*self._plan.arguments)
         if monkey.is_module_patched("threading") and not self._plan.patch:
             logger.warning("the code was monkey-patched after other modules were loaded; use --patch instead")
-        from gnsq_like.tools.supervisor.calls import Calls
-
-        descriptions = [_description(reader) for reader in self._readers]
-        self._calls = Calls(self._plan.handler_timeout)
+        descriptions = [describe(reader) for reader in self._readers]
         metrics = None
         if self._plan.measures and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             from gnsq_like.contrib.prometheus import Metrics
@@ -133,19 +133,17 @@ class Worker:
                 metrics.time_reader(reader)
                 metrics.watch_reader(reader)
             self._calls.watch(reader)
-        files = sorted(changed_files.loaded_files()) if self._plan.reload else []
+        files = sorted(loaded_files()) if self._plan.reload else []
         self._reports.send("loaded", readers=descriptions, files=files)
 
     # -- running ------------------------------------------------------------------------------------
 
     def _work(self) -> int:
-        from gnsq_like import ReaderGroup
-
         group = self._group = ReaderGroup(*self._readers, stop_timeout=self._plan.stop_timeout)
         gevent.signal_handler(signal.SIGTERM, self._terminated)
         gevent.signal_handler(signal.SIGINT, self._terminated)
         try:
-            self._share(self._shares)
+            self._share()
             group.start()
         except NSQError as exc:
             return self._fail(str(exc), exc)
@@ -158,8 +156,8 @@ class Worker:
         self._reports.send("stopped", left=group.left)
         return 0
 
-    def _share(self, shares: list[int]) -> None:
-        for reader, most in zip(self._readers, shares, strict=True):
+    def _share(self) -> None:
+        for reader, most in zip(self._readers, self._shares, strict=True):
             reader.max_in_flight = most
 
     def _beat(self) -> None:
@@ -167,8 +165,6 @@ class Worker:
         self._reports.flush()
         if self._reports.is_behind:
             return  # the master does not read
-        from gnsq_like.contrib.health import report
-
         healthy, answer = report(self._readers)
         stats = [reader.stats() for reader in self._readers]
         self._reports.send(
@@ -178,7 +174,7 @@ class Worker:
             messages=sum(each["finished"] + each["requeued"] for each in stats),
             memory_bytes=memory_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             oldest=self._calls.oldest(),
-            files=sorted(changed_files.loaded_files()) if self._plan.reload else [],
+            files=sorted(loaded_files()) if self._plan.reload else [],
         )
 
     # -- stopping -----------------------------------------------------------------------------------
@@ -230,13 +226,11 @@ class Worker:
         while self._commands:
             command = self._commands.popleft()
             kind = command["is"]
-            if kind == "start":
+            if kind == "run":
                 self._shares = command["shares"]
                 self._decided.set()
-            elif kind == "share":
-                self._shares = command["shares"]
                 if self._group is not None and not self._is_stopping:
-                    self._share(self._shares)
+                    self._share()
             elif kind == "stop":
                 self._stop(command["timeout"])
             elif kind == "stacks":
@@ -253,7 +247,7 @@ class Worker:
             data = data[os.write(_STDERR, data) :]
 
 
-def _description(reader: Reader) -> dict[str, Any]:
+def describe(reader: Reader) -> dict[str, Any]:
     """For the master, and for people."""
     handler: Any = reader.handler
     function = getattr(handler, "handler", handler)
@@ -267,3 +261,83 @@ def _description(reader: Reader) -> dict[str, Any]:
         "spawn": reader.options.spawn,
         "concurrency": reader.options.concurrency,
     }
+
+
+class Calls:
+    """The running handler calls of all Readers of a process, if their time is limited. Belongs to the Readers' hub.
+
+    One timer watches the oldest call, instead of one for each: a call costs two entries in a table.
+
+    :param timeout: seconds after which gevent.Timeout is raised in a handler, so that its message is requeued; 0 for
+        never. Handlers in threads, and those that never switch, cannot be interrupted
+    """
+
+    def __init__(self, timeout: float = 0.0) -> None:
+        self._timeout = timeout
+        #: When each running call began (monotonic), by its greenlet, the oldest first: those that can be interrupted,
+        #: those that have been, and those in threads.
+        self._running: dict[Any, float] = {}
+        self._interrupted: dict[Any, float] = {}
+        self._in_threads: dict[Any, float] = {}
+        self._timer = Timer(self._interrupt)
+
+    def oldest(self) -> float:
+        """The seconds that the longest running call has taken so far; 0 without one, and without a limit."""
+        # Copies in one step: handlers in threads change theirs meanwhile.
+        began = [*self._running.values(), *self._interrupted.values(), *list(self._in_threads.values())]
+        return time.monotonic() - min(began) if began else 0.0
+
+    def watch(self, reader: Reader) -> None:
+        """Limit the calls of a Reader's handler, from its next start on. Never switches."""
+        handler = reader.handler
+        if not self._timeout or handler is None:
+            return
+        limited = self._limited_in_threads if reader.options.spawn == "thread" else self._limited
+        if isinstance(handler, Batch):
+            reader.handler = Batch(limited(handler.handler), size=handler.size, interval=handler.interval)
+        else:
+            reader.handler = limited(handler)
+
+    def _limited(self, handler: _Handler) -> _Handler:
+        running, interrupted, timer = self._running, self._interrupted, self._timer
+        getcurrent = gevent.getcurrent
+
+        @functools.wraps(handler)
+        def limited_handler(given: Any) -> object:
+            greenlet = getcurrent()
+            running[greenlet] = time.monotonic()
+            if timer.due is None:
+                timer.set(self._timeout)
+            try:
+                return handler(given)
+            finally:
+                if running.pop(greenlet, None) is None:
+                    del interrupted[greenlet]
+
+        return limited_handler
+
+    def _limited_in_threads(self, handler: _Handler) -> _Handler:
+        @functools.wraps(handler)
+        def watched_handler(given: Any) -> object:
+            greenlet = gevent.getcurrent()
+            self._in_threads[greenlet] = time.monotonic()
+            try:
+                return handler(given)
+            finally:
+                del self._in_threads[greenlet]
+
+        return watched_handler
+
+    def _interrupt(self) -> None:
+        """The timer has fired. In the hub."""
+        now = time.monotonic()
+        for greenlet, began in list(self._running.items()):
+            if began + self._timeout > now:
+                break
+            # It may have ended meanwhile, by what another one did when it was interrupted.
+            if self._running.get(greenlet) == began:
+                self._interrupted[greenlet] = self._running.pop(greenlet)
+                greenlet.throw(gevent.Timeout(self._timeout))
+        oldest = next(iter(self._running.values()), None)
+        if oldest is not None:
+            self._timer.set_at(oldest + self._timeout)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnsq_like.contrib.workers.pages import Pages
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.supervisor.figures import Figures
-from gnsq_like.tools.supervisor.status_pages import StatusPages
 from tests.support.scripts import run_script
 
 WORKER = {
@@ -33,7 +33,7 @@ STATUS: dict[str, Any] = {
 }
 
 
-def get(pages: StatusPages, path: str) -> tuple[int, str, str]:
+def get(pages: Pages, path: str) -> tuple[int, str, str]:
     """Status, type and body; in a thread of the server."""
     import gevent
 
@@ -50,8 +50,7 @@ def get(pages: StatusPages, path: str) -> tuple[int, str, str]:
 
 
 def test_the_pages() -> None:
-    figures = Figures()
-    pages = StatusPages("127.0.0.1:0", figures.page)
+    pages = Pages("127.0.0.1:0")
     try:
         status, kind, body = get(pages, "/healthz")
         assert (status, kind, json.loads(body)["status"]) == (503, "application/json", "failing")
@@ -74,25 +73,35 @@ def test_the_pages() -> None:
         assert get(pages, "/")[0] == 404
     finally:
         pages.close()
-        figures.close()
+    assert not Path(pages.directory).exists()
 
 
 def test_without_prometheus_client_the_page_says_what_to_install() -> None:
-    pages = StatusPages("[::1]:0", None)
-    try:
+    lines = run_script(
+        """
+        import sys
+        import urllib.error, urllib.request
+        sys.modules["prometheus_client"] = None
+        from gnsq_like.contrib.workers.pages import Pages
+        pages = Pages("[::1]:0")
         assert pages.address.startswith("[::1]:")
-        status, _, body = get(pages, "/metrics")
-        assert status == 404
-        assert "gnsq-like[prometheus]" in body
-    finally:
+        try:
+            urllib.request.urlopen(f"http://{pages.address}/metrics", timeout=30)
+        except urllib.error.HTTPError as exc:
+            print(exc.code, exc.read().decode())
+        pages.forget(1)
         pages.close()
+        """
+    )
+    assert lines[0].startswith("404 ")
+    assert "gnsq-like[prometheus]" in lines[0]
 
 
 def test_an_address_that_is_taken() -> None:
-    pages = StatusPages("127.0.0.1:0", None)
+    pages = Pages("127.0.0.1:0")
     try:
         with pytest.raises(NSQError, match=f"cannot listen on {pages.address}: "):
-            StatusPages(pages.address, None)
+            Pages(pages.address)
     finally:
         pages.close()
 
@@ -102,7 +111,7 @@ def test_the_master_loads_no_gevent() -> None:
         """
         import sys
         from gnsq_like.cli import run
-        from gnsq_like.tools.supervisor import figures, inspection, master, status_pages
+        from gnsq_like.contrib.workers import master, pages
         print(*sorted(set(sys.modules) & {"gevent", "greenlet", "requests"}))
         """
     )

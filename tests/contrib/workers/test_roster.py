@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.tools.supervisor.roster import (
+from gnsq_like.contrib.workers.plan import Plan
+from gnsq_like.contrib.workers.roster import (
     GRACE,
     LOAD_TIMEOUT,
     Cause,
     Kill,
-    Limits,
     Member,
-    Report,
     Roster,
-    Share,
+    Run,
     Spawn,
-    Start,
     State,
     Stop,
+    restart_delay,
+    share,
 )
 
 
 class World:
     """Processes that do as they are told, and a clock."""
 
-    def __init__(self, processes: int = 2, *, keeps_trying: bool = False, **limits: Any) -> None:
-        self.roster = Roster(processes, Limits(**limits), keeps_trying=keeps_trying)
+    def __init__(self, processes: int = 2, **options: Any) -> None:
+        self.roster = Roster(Plan("shop:readers", processes=processes, **options))
         self.now = 1000.0
         self.log: list[object] = []
         #: Members whose readers work.
@@ -52,9 +52,9 @@ class World:
                 case Spawn(number):
                     assert number not in self.active | self.loading
                     self.loading.add(number)
-                case Start(number, _):
-                    assert number in self.loading
-                    self.loading.remove(number)
+                case Run(number, _):
+                    assert number in self.loading | self.active
+                    self.loading.discard(number)
                     self.active.add(number)
                 case Stop(number, _, _) if self.drains:
                     self.end(number, is_clean=True)
@@ -109,7 +109,7 @@ def test_each_slot_gets_a_process_that_starts_when_it_has_loaded() -> None:
     assert world.tick(1.0) == []
     assert not world.roster.is_up
     world.load(2)
-    assert world.tick() == [Start(2, 1)]
+    assert world.tick() == [Run(2, 1)]
     world.settle()
     assert world.active == {1, 2, 3}
     assert world.roster.is_up
@@ -125,11 +125,12 @@ def test_code_that_cannot_be_loaded_at_the_beginning_ends_everything() -> None:
     assert world.roster.failure == "no module"
 
 
-def test_in_development_it_waits_for_the_code_to_change() -> None:
-    world = World(1, keeps_trying=True)
+def test_in_development_it_waits_for_the_code_to_change(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(1, reload=True)
     world.tick()
     world.end(1, "a syntax error")
-    assert world.tick(10_000) == [Report("worker 1: a syntax error; another one starts when the code changes")]
+    assert world.tick(10_000) == []
+    assert caplog.messages == ["worker 1: a syntax error; another one starts when the code changes"]
     assert world.roster.problem_of(world.roster.slots[0], world.now) == "a syntax error; restarts"
     world.roster.reload()
     assert world.tick() == [Spawn(1)]
@@ -203,7 +204,7 @@ def test_a_handler_that_ignores_its_time_limit_has_its_process_replaced() -> Non
     ("limit", "beat", "cause"),
     [
         ({"max_messages": 100}, {"messages": 100}, Cause.MESSAGES),
-        ({"max_memory_bytes": 1000}, {"memory_bytes": 1001}, Cause.MEMORY),
+        ({"max_memory": "1000"}, {"memory_bytes": 1001}, Cause.MEMORY),
     ],
 )
 def test_processes_are_recycled_one_at_a_time(limit: Any, beat: Any, cause: Cause) -> None:
@@ -235,7 +236,7 @@ def test_a_reload_loads_the_new_code_before_the_old_processes_end(world: World) 
     # The new one starts when the old one has ended, so that max_in_flight holds.
     assert world.tick() == []
     world.end(1, is_clean=True)
-    assert world.tick() == [Start(3, 0)]
+    assert world.tick() == [Run(3, 0)]
     assert not world.roster.is_up
     world.load(4)
     world.tick()
@@ -246,14 +247,14 @@ def test_a_reload_loads_the_new_code_before_the_old_processes_end(world: World) 
     assert world.roster.restarts == {Cause.RELOAD: 2}
 
 
-def test_a_reload_to_broken_code_leaves_the_old_processes(world: World) -> None:
+def test_a_reload_to_broken_code_leaves_the_old_processes(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.roster.reload()
     world.tick()
     world.end(3, "a syntax error")
     world.settle()
     assert world.active == {1, 2}
     assert world.loading == set()
-    assert Report("reload abandoned, the processes go on with the old code: a syntax error") in world.log
+    assert "reload abandoned, the processes go on with the old code: a syntax error" in caplog.messages
     world.pass_time(100)
     assert world.active == {1, 2}
     world.roster.reload()
@@ -282,13 +283,13 @@ def test_a_process_that_is_asked_to_end_by_somebody_is_replaced(world: World) ->
 
 def test_one_process_more_and_one_less(world: World) -> None:
     world.roster.add_slot()
-    assert world.tick() == [Share(1, 0), Share(2, 1), Spawn(3)]
+    assert world.tick() == [Run(1, 0), Run(2, 1), Spawn(3)]
     world.settle()
     assert world.active == {1, 2, 3}
     world.roster.remove_slot(world.now)
     world.tick()
     assert world.active == {1, 2}
-    assert world.log[-3:] == [Stop(3, 30.0, Cause.FEWER), Share(1, 0), Share(2, 1)]
+    assert world.log[-3:] == [Stop(3, 30.0, Cause.FEWER), Run(1, 0), Run(2, 1)]
     assert not world.roster.restarts
     for _ in range(3):
         world.roster.remove_slot(world.now)
@@ -397,3 +398,18 @@ def test_whatever_happens_the_wanted_processes_run_in_the_end(processes: int, ha
     world.tick()
     assert world.roster.is_over
     assert math.isfinite(world.now)
+
+
+@given(st.integers(0, 5000), st.integers(1, 50), st.integers(0, 100))
+def test_the_shares_are_even_and_add_up(total: int, processes: int, position: int) -> None:
+    found = [share(total, processes, position + slot) for slot in range(processes)]
+    assert max(found) - min(found) <= 1
+    if total >= processes or total == 0:
+        assert sum(found) == total
+    else:
+        assert found == [1] * processes
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 0), (2, 1), (3, 2), (4, 4), (6, 16), (7, 30), (10_000, 30)])
+def test_a_process_that_dies_again_and_again_waits_longer(failures: int, seconds: float) -> None:
+    assert restart_delay(failures) == seconds

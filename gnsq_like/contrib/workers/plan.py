@@ -1,26 +1,29 @@
 """``Plan``: what a supervisor runs, and how. It goes to the master and to workers as JSON.
 
-The fields with a ``help`` are options of all commands that have a supervisor: ``gnsq-like run``, ``flask nsq run`` and
-``manage.py nsq_run`` make their flags from :func:`flags`.
+The fields with a ``help`` are options of all commands that have a supervisor. ``flask nsq run`` and ``manage.py
+nsq_run`` become one if one of these is given, and have them from here; ``gnsq-like run`` makes its own of
+:func:`flags`.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
-from gnsq_like.tools.supervisor.roster import Limits
 
 #: Seconds without a heartbeat after which a process is replaced, without a handler_timeout: nsqd has closed its
 #: connections by then, and delivers its messages to others (docs/internals 1.3).
 DEFAULT_HEARTBEAT_TIMEOUT = 120.0
 #: Seconds beyond handler_timeout, otherwise: a blocked hub cannot raise the handler's exception.
 _HEARTBEAT_MARGIN = 5.0
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -116,16 +119,20 @@ class Plan:
             raise InvalidOption("health", self.health, "it must be host:port")
 
     @property
-    def limits(self) -> Limits:
-        """What the roster needs to know."""
+    def label(self) -> str:
+        """What ``ps`` shows of its processes."""
+        return " ".join(self.arguments) or self.loader
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a heartbeat after which a process is replaced."""
         margin = self.handler_timeout + _HEARTBEAT_MARGIN if self.handler_timeout else DEFAULT_HEARTBEAT_TIMEOUT
-        return Limits(
-            stop_timeout=self.stop_timeout,
-            heartbeat_timeout=self.heartbeat_timeout or margin,
-            handler_timeout=self.handler_timeout,
-            max_messages=self.max_messages,
-            max_memory_bytes=parse_size(self.max_memory) if self.max_memory else 0,
-        )
+        return self.heartbeat_timeout or margin
+
+    @property
+    def max_memory_bytes(self) -> int:
+        """Memory above which a process is replaced; 0 for never."""
+        return parse_size(self.max_memory) if self.max_memory else 0
 
     def to_json(self) -> dict[str, Any]:
         """For :meth:`from_json` in another process."""
@@ -143,3 +150,67 @@ def flags() -> Iterator[Flag]:
         if "help" in each.metadata:
             data = each.metadata
             yield Flag(each.name, type(each.default), each.default, data["least"], data["metavar"], data["help"])
+
+
+#: What the commands have for one process, too.
+_COMMON = frozenset({"stop_timeout", "health"})
+
+
+def _own_flags(but: Container[str]) -> Iterator[tuple[str, Flag]]:
+    """The flags with their spelling."""
+    for flag in flags():
+        if flag.name not in _COMMON and flag.name not in but:
+            yield f"--{flag.name.replace('_', '-')}", flag
+
+
+def number(kind: type, least: float | None) -> Any:
+    """click's type for a number that is not below ``least``, named as people call it."""
+    import click
+
+    named = click.IntRange(int(least or 0)) if kind is int else click.FloatRange(least)
+    named.name = "integer" if kind is int else "number"
+    return named
+
+
+def click_options(function: _F) -> _F:
+    """A decorator that adds the options to a click command; one that is not given is None."""
+    import click
+
+    for spelling, flag in reversed(list(_own_flags(()))):
+        if flag.kind is bool:
+            option = click.option(spelling, is_flag=True, default=None, help=flag.help)
+        else:
+            kind = number(flag.kind, flag.least) if flag.kind in (int, float) else str
+            option = click.option(spelling, type=kind, metavar=flag.metavar, help=flag.help)
+        function = option(function)
+    return function
+
+
+def add_arguments(parser: argparse.ArgumentParser, but: Container[str] = ()) -> None:
+    """Add the options to an argparse parser; one that is not given is None.
+
+    :param but: fields to leave out
+    """
+    for spelling, flag in _own_flags(but):
+        if flag.kind is bool:
+            parser.add_argument(spelling, action="store_true", default=None, help=flag.help)
+        else:
+            parser.add_argument(spelling, type=flag.kind, metavar=flag.metavar, help=flag.help)
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that make it a supervisor."""
+    return {flag.name: options[flag.name] for _, flag in _own_flags(()) if options.get(flag.name) is not None}
+
+
+def make_plan(options: Mapping[str, Any], loader: str, arguments: tuple[str, ...], **settings: Any) -> Plan:
+    """The plan for a command with these options. The workers are patched if this process is.
+
+    :param loader: see ``Plan``, as are the arguments
+    :param settings: further fields
+    :raises InvalidOption: for a wrong value
+    """
+    from gevent import monkey
+
+    patch = bool(monkey.is_module_patched("threading"))
+    return Plan(loader=loader, arguments=arguments, patch=patch, **{**settings, **given_options(options)})
