@@ -32,24 +32,16 @@ def top(daemons: Daemons, interval: float, view: str, words: str, verbose: bool)
     Keys: 1 to 4 choose the table, s the column to sort by, r its direction, / filters, Enter shows the channels of a
     topic or the clients of a channel, p pauses, q quits.
     """
-    try:
-        from gnsq_like.cli.top_screen import TopApp
-    except ModuleNotFoundError as exc:
-        if exc.name != "textual":
-            raise
-        raise CannotRun('textual is not installed: pip install "gnsq-like[top]"') from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CannotRun('it needs a terminal; "topic list", "nodes" and "stat" print, also as JSON')
     from gnsq_like.cli.top_poll import Poll
+    from gnsq_like.cli.top_screen import Top, show
 
     poll = Poll(daemons)
     try:
         first = result_of(poll.take)
         if first.is_silent:
             raise click.ClickException("; ".join(" ".join(each.split()) for each in first.warnings))
-        app = TopApp(poll, interval, view=view, words=words, first=first)
-        app.run()
-        status = app.return_code or 0
+        show(Top(view=view, words=words, first=first), poll, interval)
     finally:
         result_of(poll.close)
-    raise SystemExit(status)

@@ -56,6 +56,10 @@ class Kind:
     dispensable: tuple[str, ...]
     sorted_by: str
 
+    def column(self, name: str) -> Column:
+        """The column of this name."""
+        return next(each for each in self.columns if each.name == name)
+
 
 KINDS = {
     each.name: each

@@ -1,50 +1,44 @@
-"""The screen of ``gnsq-like top``: textual's tables, filled by a thread that asks the cluster again and again.
+"""The screen of ``gnsq-like top``.
 
-The screen never waits for a daemon. What the thread brings comes as a message; keys only change what is shown of it,
-but for "clients", which are asked for while they are shown.
+``Top`` is what is shown: figures, keys and clicks come in, lines go out, without I/O. ``show`` is the terminal: it
+draws when something has come, and never waits for a daemon, because a thread asks them again and again. Keys only
+change what is shown of the figures, but for "clients", which are asked for while they are shown.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
+import re
+import select
 import signal
+import sys
+import termios
 import threading
-from collections.abc import Iterable
+import tty
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
+from rich.cells import set_cell_size
+from rich.console import Console, Group
+from rich.live import Live
 from rich.text import Text
-from textual import events
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.message import Message
-from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from gnsq_like.cli.top_figures import KINDS, Column, Kind, Row, Tables, in_order
+from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Column, Kind, Row, Tables, in_order
 from gnsq_like.errors import NotRunning
 
-#: Rows of a table at most: more cannot be read, and would take long to draw over a slow line.
-MOST_ROWS = 500
-#: Cells are this far from each other.
-_PADDING = 1
-#: Characters of a text in a table.
-_LONGEST = 48
+#: Rows that are looked at for the widths of columns.
+_MEASURED = 500
+#: Blanks between two columns.
+_GAP = 2
+#: Characters of a text in a table, and warnings at the bottom.
+_LONGEST, _MOST_WARNINGS = 48, 3
 _ALARMING = ("stuck", "no answer", "NOK")
-
-
-class Takes(Protocol):
-    """What brings the figures: top_poll.Poll."""
-
-    def take(self, *, with_clients: bool = False) -> Tables: ...
-
-
-class Taken(Message):
-    """The thread has new figures."""
-
-    def __init__(self, tables: Tables) -> None:
-        super().__init__()
-        self.tables = tables
+_HELP = "1-4 table  s S sort  r reverse  / filter  Enter go on  p pause  q quit"
+#: Enter: from a topic to its channels, from a channel or a node to its clients.
+_FOLLOWING = {"topics": "channels", "channels": "clients", "nodes": "clients"}
 
 
 @dataclass
@@ -55,257 +49,357 @@ class Look:
     sorted_by: str
     descending: bool
     words: str = ""
-
-    @property
-    def column(self) -> Column:
-        return next(each for each in self.kind.columns if each.name == self.sorted_by)
+    #: The key of the row with the cursor, and where that was and what the first row was, when it was drawn.
+    key: str = ""
+    at: int = 0
+    first: int = 0
 
     def rows(self, tables: Tables) -> list[Row]:
         """Its rows, filtered and sorted."""
         found = [row for row in tables.rows[self.kind.name] if row.matches(self.words)]
-        return in_order(found, self.column, descending=self.descending)
+        return in_order(found, self.kind.column(self.sorted_by), descending=self.descending)
+
+    def sort_by(self, name: str) -> None:
+        """Sort by a column, the other way round if it is already."""
+        kind = self.kind.column(name).kind
+        self.descending = not self.descending if name == self.sorted_by else kind != "text"
+        self.sorted_by = name
 
 
-class TopApp(App[int]):
-    """The screen.
+class Top:
+    """What is shown.
 
-    :param poll: asked in a thread
-    :param interval: seconds between two looks
     :param view: one of KINDS, which is shown first
     :param words: the filter of that table
     :param first: figures to begin with
     """
 
-    CSS = """
-    #summary { height: 1; padding: 0 1; }
-    #warnings { height: auto; max-height: 3; padding: 0 1; color: $error; }
-    #warnings.empty { display: none; }
-    #filter { height: 1; border: none; display: none; padding: 0 1; }
-    #filter.shown { display: block; }
-    #rows { height: 1fr; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(number), f"view('{name}')", name, show=False) for number, name in enumerate(KINDS, 1)),
-        Binding("s", "sort(1)", "sort"),
-        Binding("S", "sort(-1)", "sort back", show=False),
-        Binding("r", "reverse", "reverse"),
-        Binding("slash", "filter", "filter", key_display="/"),
-        Binding("escape", "clear_filter", "all rows", show=False),
-        Binding("p", "pause", "pause"),
-        Binding("q,ctrl+c", "quit", "quit"),
-    ]
-    ENABLE_COMMAND_PALETTE = False
-
-    def __init__(
-        self, poll: Takes, interval: float, *, view: str = "topics", words: str = "", first: Tables | None = None
-    ) -> None:
-        super().__init__()
-        self.title = "gnsq-like top"
-        self._interval = interval
-        self._poll = poll
+    def __init__(self, *, view: str = "topics", words: str = "", first: Tables | None = None) -> None:
         self._tables = first or Tables({name: [] for name in KINDS})
-        self._first_view = view
         self._looks = {
-            name: Look(kind, kind.sorted_by, descending=_kind_of(kind, kind.sorted_by) != "text")
-            for name, kind in KINDS.items()
+            name: Look(kind, kind.sorted_by, kind.column(kind.sorted_by).kind != "text") for name, kind in KINDS.items()
         }
-        self._looks[view].words = words
         self.look = self._looks[view]
+        self.look.words = words
         self.is_paused = False
-        #: Written by the screen, read by the thread: whether clients are wanted, to look at once, and to end.
-        self._with_clients = view == "clients"
-        self._hurry = threading.Event()
-        self._is_over = False
-
-    # -- life ------------------------------------------------------------------------------------------
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="summary", markup=False)
-        yield Tabs(*(Tab(f"{number} {name}", id=name) for number, name in enumerate(KINDS, 1)), active=self._first_view)
-        yield Input(placeholder="words that a row must have", id="filter", compact=True)
-        with Vertical():
-            yield DataTable(id="rows", cursor_type="row", cell_padding=_PADDING, zebra_stripes=False)
-        yield Static(id="warnings", classes="empty", markup=False)
-        yield Footer(show_command_palette=False)
-
-    def on_mount(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.exit, 0)
-        self.table.focus()
-        self._show()
-        threading.Thread(target=self._watch, name="gnsq_like top", daemon=True).start()
-
-    def on_unmount(self) -> None:
-        self._is_over = True
-        self._hurry.set()
-
-    def _watch(self) -> None:
-        """In the thread: look again and again."""
-        while not self._is_over:
-            self._hurry.clear()
-            try:
-                tables = self._poll.take(with_clients=self._with_clients)
-            except NotRunning:
-                return  # closed meanwhile
-            if not self._is_over:
-                self.post_message(Taken(tables))
-            self._hurry.wait(self._interval)
-
-    def on_taken(self, message: Taken) -> None:
-        if not self.is_paused:
-            self._tables = message.tables
-            self._show()
-
-    # -- what is shown ---------------------------------------------------------------------------------
+        self.is_over = False
+        #: Whether keys go into the filter.
+        self._edits = False
+        #: As drawn last: the rows, how many fit, the line of the headings, and the columns' first cells.
+        self._rows: list[Row] = []
+        self._page = 1
+        self._heading_line = 0
+        self._starts: list[tuple[int, Column]] = []
+        self._keys: Mapping[str, Callable[[], object]] = {
+            **{str(number): lambda name=name: self._view(name) for number, name in enumerate(KINDS, 1)},  # type: ignore[misc]
+            "s": lambda: self._sort(1),
+            "S": lambda: self._sort(-1),
+            "r": lambda: self.look.sort_by(self.look.sorted_by),
+            "/": self._begin_to_edit,
+            "escape": lambda: self._filter(""),
+            "p": self._pause,
+            "q": self._quit,
+            "enter": self._follow,
+            "up": lambda: self._move(-1),
+            "down": lambda: self._move(1),
+            "pageup": lambda: self._move(-self._page),
+            "pagedown": lambda: self._move(self._page),
+            "home": lambda: self._move(-len(self._rows)),
+            "end": lambda: self._move(len(self._rows)),
+        }
 
     @property
-    def table(self) -> DataTable[Text]:
-        return self.query_one("#rows", DataTable)
+    def with_clients(self) -> bool:
+        """Whether clients are wanted."""
+        return self.look.kind.name == "clients"
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._show()
+    def take(self, tables: Tables) -> None:
+        """New figures have come."""
+        if not self.is_paused:
+            self._tables = tables
 
-    def _show(self) -> None:
-        """Draw the figures; the cursor stays on its row."""
-        if not self.query("#rows"):
-            return  # the screen is not there yet, or no longer
-        table, look = self.table, self.look
-        rows = look.rows(self._tables)
-        shown = rows[:MOST_ROWS]
-        columns = fitting(look.kind, shown, self.size.width)
-        at = self._row_key()
-        top = table.scroll_y
-        table.clear(columns=True)
-        for column in columns:
-            table.add_column(self._heading(column), key=column.name)
-        for row in shown:
-            table.add_row(*(_cell(row, column) for column in columns), key=row.key)
-        keys = [row.key for row in shown]
-        if at in keys:
-            table.move_cursor(row=keys.index(at), scroll=False)
-            table.scroll_to(y=top, animate=False, force=True)
-        self._show_lines(len(rows), len(shown))
+    # -- keys ----------------------------------------------------------------------------------------
 
-    def _show_lines(self, found: int, shown: int) -> None:
-        parts = [f"filter: {self.look.words}"] if self.look.words else []
-        parts.append(self._tables.summary)
-        if shown < found:
-            parts.insert(0, f"{shown} of {found} rows")
-        if self.is_paused:
-            parts.insert(0, "paused")
-        self.query_one("#summary", Static).update(" | ".join(filter(None, parts)))
-        warnings = self.query_one("#warnings", Static)
-        warnings.update("\n".join(" ".join(each.split()) for each in self._tables.warnings[:3]))
-        warnings.set_class(not self._tables.warnings, "empty")
+    def press(self, key: str) -> None:
+        """A key: a character, or a name such as "enter"."""
+        if self._edits:
+            self._edit(key)
+        elif action := self._keys.get(key):
+            action()
 
-    def _heading(self, column: Column) -> Text:
-        mark = ("▼" if self.look.descending else "▲") if column.name == self.look.sorted_by else ""
-        return Text(column.name + mark, justify="left" if column.kind in ("text", "spark") else "right")
+    def _edit(self, key: str) -> None:
+        self._edits = key not in ("enter", "escape")
+        if key == "escape":
+            self._filter("")
+        elif key == "backspace":
+            self._filter(self.look.words[:-1])
+        elif len(key) == 1:
+            self._filter(self.look.words + key)
 
-    def _row_key(self) -> str | None:
-        table = self.table
-        if not table.row_count:
-            return None
-        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+    def _begin_to_edit(self) -> None:
+        self._edits = True
 
-    # -- keys ------------------------------------------------------------------------------------------
+    def _filter(self, words: str) -> None:
+        self.look.words = words
 
-    def action_view(self, name: str) -> None:
-        """Show a table."""
-        self.query_one(Tabs).active = name
+    def _view(self, name: str) -> None:
+        self.look = self._looks[name]
 
-    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
-        self.look = self._looks[event.tab.id or "topics"]
-        self._with_clients = self.look.kind.name == "clients"
-        if self._with_clients:
-            self._hurry.set()
-        self._show()
-
-    def action_sort(self, step: int) -> None:
-        """Sort by the next column, or the one before."""
+    def _sort(self, step: int) -> None:
         names = [each.name for each in self.look.kind.columns if each.kind != "spark"]
-        self._sort_by(names[(names.index(self.look.sorted_by) + step) % len(names)])
+        self.look.sort_by(names[(names.index(self.look.sorted_by) + step) % len(names)])
 
-    def _sort_by(self, name: str) -> None:
-        self.look.sorted_by = name
-        self.look.descending = _kind_of(self.look.kind, name) != "text"
-        self._show()
-
-    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        name = str(event.column_key.value)
-        if name == self.look.sorted_by:
-            self.action_reverse()
-        elif _kind_of(self.look.kind, name) != "spark":
-            self._sort_by(name)
-
-    def action_reverse(self) -> None:
-        """Sort the other way round."""
-        self.look.descending = not self.look.descending
-        self._show()
-
-    def action_pause(self) -> None:
-        """Show no new figures, or go on."""
+    def _pause(self) -> None:
         self.is_paused = not self.is_paused
-        self._hurry.set()
-        self._show()
 
-    def action_filter(self) -> None:
-        """Ask for the filter."""
-        line = self.query_one("#filter", Input)
-        line.value = self.look.words
-        line.add_class("shown")
-        line.focus()
+    def _quit(self) -> None:
+        self.is_over = True
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        if event.input.has_class("shown"):
-            self.look.words = event.value
-            self._show()
+    def _move(self, step: int) -> None:
+        if self._rows:
+            self.look.at = min(max(0, self.look.at + step), len(self._rows) - 1)
+            self.look.key = self._rows[self.look.at].key
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self._hide_filter()
+    def _follow(self) -> None:
+        following = _FOLLOWING.get(self.look.kind.name)
+        if following is not None and self._rows:
+            self._looks[following].words = self.look.key + ("/" if following == "channels" else "")
+            self._view(following)
 
-    def action_clear_filter(self) -> None:
-        """Show all rows."""
-        self._hide_filter()
-        self.look.words = ""
-        self._show()
+    def click(self, column: int, line: int) -> None:
+        """A click, counted from 0: sorts by a heading, or chooses a row."""
+        if line == self._heading_line:
+            under = [each for start, each in self._starts if start <= column]
+            if under and under[-1].kind != "spark":
+                self.look.sort_by(under[-1].name)
+        elif 0 < line - self._heading_line <= min(self._page, len(self._rows) - self.look.first):
+            self._move(self.look.first + line - self._heading_line - 1 - self.look.at)
 
-    def _hide_filter(self) -> None:
-        self.query_one("#filter", Input).remove_class("shown")
-        self.table.focus()
+    # -- lines ---------------------------------------------------------------------------------------
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter: from a topic to its channels, from a channel to its clients, from a node to its clients."""
-        following = {"topics": "channels", "channels": "clients", "nodes": "clients"}.get(self.look.kind.name)
-        if following is not None:
-            suffix = "/" if following == "channels" else ""
-            self._looks[following].words = f"{event.row_key.value}{suffix}"
-            self.action_view(following)
+    def lines(self, width: int, height: int) -> list[Text]:
+        """The screen. The cursor stays on its row, wherever that is sorted to."""
+        look = self.look
+        self._rows = rows = look.rows(self._tables)
+        warnings = [Text(" ".join(each.split()), "red") for each in self._tables.warnings[:_MOST_WARNINGS]]
+        head = [self._summary(), self._tabs()]
+        self._heading_line = len(head)
+        self._page = max(1, height - len(head) - 2 - len(warnings))
+        self._find_cursor()
+        columns, widths = fitting(look.kind, rows[:_MEASURED], width)
+        self._starts = [(sum(widths[:number]) + _GAP * number, each) for number, each in enumerate(columns)]
+        page = rows[look.first : look.first + self._page]
+        body = [_line([self._heading(each) for each in columns], columns, widths, "bold")]
+        for row in page:
+            cells = [row.text(each) for each in columns]
+            body.append(_line(cells, columns, widths, "reverse" if row.key == look.key else ""))
+        body += [Text()] * (self._page - len(page))
+        lines = [*head, *body, *warnings, Text(_HELP, "dim")]
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return lines
+
+    def _find_cursor(self) -> None:
+        look = self.look
+        keys = [row.key for row in self._rows]
+        look.at = keys.index(look.key) if look.key in keys else min(look.at, max(0, len(keys) - 1))
+        look.key = keys[look.at] if keys else ""
+        look.first = min(max(look.first, look.at - self._page + 1), look.at, max(0, len(keys) - self._page))
+
+    def _summary(self) -> Text:
+        words = self.look.words
+        parts = ["paused"] if self.is_paused else []
+        parts += [f"filter: {words}{'_' if self._edits else ''}"] if words or self._edits else []
+        return Text(" | ".join(filter(None, [*parts, self._tables.summary])))
+
+    def _tabs(self) -> Text:
+        text = Text()
+        for number, name in enumerate(KINDS, 1):
+            text.append(f" {number} {name} ", "reverse" if name == self.look.kind.name else "").append(" ")
+        return text
+
+    def _heading(self, column: Column) -> str:
+        return column.name + (("▼" if self.look.descending else "▲") if column.name == self.look.sorted_by else "")
 
 
-def _kind_of(kind: Kind, name: str) -> str:
-    return next(each.kind for each in kind.columns if each.name == name)
+def _line(cells: list[str], columns: list[Column], widths: list[int], style: str) -> Text:
+    """The cells below each other, as wide as their columns."""
+    line = Text(style=style)
+    for number, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
+        text = f"{cell[: _LONGEST - 1]}…" if len(cell) > _LONGEST else cell
+        if column.kind not in ("text", "spark"):
+            text = text.rjust(width)
+        alarming = column.name == "STATE" and any(word in text for word in _ALARMING)
+        line.append(" " * _GAP * (number > 0)).append(set_cell_size(text, width), "bold red" if alarming else "")
+    return line
 
 
-def _cell(row: Row, column: Column) -> Text:
-    text = row.text(column)
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST - 1]}…"
-    style = "bold red" if column.name == "STATE" and any(word in text for word in _ALARMING) else ""
-    return Text(text, style, justify="left" if column.kind in ("text", "spark") else "right", no_wrap=True)
-
-
-def fitting(kind: Kind, rows: Iterable[Row], width: int) -> list[Column]:
-    """The columns that fit into a terminal of this width."""
+def fitting(kind: Kind, rows: Iterable[Row], width: int) -> tuple[list[Column], list[int]]:
+    """The columns that fit into a terminal of this width, and how wide each is."""
     shown = list(kind.columns)
-    # One more for the mark of the column that is sorted by.
-    widths = {each.name: len(each.name) + 1 for each in shown}
+    # One more for the mark of the column that is sorted by; a small graph has its place from the beginning.
+    widths = {each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in shown}
     for row in rows:
         for each in shown:
             widths[each.name] = max(widths[each.name], min(_LONGEST, len(row.text(each))))
     for name in kind.dispensable:
-        if sum(widths[each.name] + 2 * _PADDING for each in shown) <= width:
+        if sum(widths[each.name] + _GAP for each in shown) - _GAP <= width:
             break
         shown = [each for each in shown if each.name != name]
-    return shown
+    return shown, [widths[each.name] for each in shown]
+
+
+# -- the terminal -----------------------------------------------------------------------------------
+
+_CLICKS_ON, _CLICKS_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
+_SEQUENCE = re.compile(r"\x1b(?:\[(?P<click><\d+;\d+;\d+[Mm])|[\[O](?P<code>[\d;]*[A-Za-z~]))|(?P<key>.)", re.DOTALL)
+_CODES = {"A": "up", "B": "down", "5~": "pageup", "6~": "pagedown", "H": "home", "F": "end", "1~": "home", "4~": "end"}
+_NAMES = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x7f": "backspace", "\b": "backspace"}
+_WHEEL = {64: "up", 65: "down"}
+
+
+class Takes(Protocol):
+    """What brings the figures: top_poll.Poll."""
+
+    def take(self, *, with_clients: bool = False) -> Tables: ...
+
+
+def feed(top: Top, typed: str) -> None:
+    """Pass on what a terminal has sent: keys and clicks."""
+    for found in _SEQUENCE.finditer(typed):
+        if found["click"]:
+            button, column, line = map(int, found["click"][1:-1].split(";"))
+            if button in _WHEEL:
+                top.press(_WHEEL[button])
+            elif button == 0 and found["click"].endswith("M"):
+                top.click(column - 1, line - 1)
+        elif found["code"]:
+            top.press(_CODES.get(found["code"], ""))
+        else:
+            top.press(_NAMES.get(found["key"], found["key"]))
+
+
+def show(top: Top, poll: Takes, interval: float) -> None:
+    """Show it on this terminal until ``q``, Ctrl-C, SIGTERM, or the terminal's end.
+
+    :param interval: seconds between two looks at the cluster
+    """
+    wanted = threading.Event()
+    taken: deque[Tables] = deque()
+
+    def watch() -> None:
+        """In a thread: look again and again."""
+        while not top.is_over:
+            wanted.clear()
+            with suppress(NotRunning):  # closed meanwhile
+                taken.append(poll.take(with_clients=top.with_clients))
+            wake()
+            wanted.wait(interval)
+
+    with ExitStack() as stack:
+        signals, woken, wake = stack.enter_context(_noted_signals())
+        terminal = stack.enter_context(_Terminal())
+        threading.Thread(target=watch, name="gnsq_like top", daemon=True).start()
+        while not top.is_over:
+            while taken:
+                top.take(taken.popleft())
+            terminal.draw(top)
+            ready, _, _ = select.select([sys.stdin, woken], [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+            before = (top.with_clients, top.is_paused)
+            if sys.stdin in ready:
+                feed(top, typed) if (typed := terminal.read()) else top.press("q")
+            if before != (top.with_clients, top.is_paused):
+                wanted.set()  # look at once
+            while signals:
+                _signalled(signals.popleft(), top, terminal)
+    wanted.set()
+
+
+def _signalled(number: int, top: Top, terminal: _Terminal) -> None:
+    if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        top.is_over = True
+    elif number == signal.SIGTSTP:
+        # Ctrl-Z: the shell gets its terminal back.
+        terminal.leave()
+        handler = signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, handler)
+    if number in (signal.SIGCONT, signal.SIGTSTP):
+        terminal.enter()  # whatever became of it meanwhile
+
+
+@contextmanager
+def _noted_signals() -> Iterator[tuple[deque[int], int, Callable[[], object]]]:
+    """Signals that have come; a descriptor that is readable then; and a function that makes it so, for any thread."""
+    noted: deque[int] = deque()
+    woken, wakeup = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wakeup, False)
+
+    def wake() -> None:
+        with suppress(OSError):  # full, or closed at the end
+            os.write(wakeup, b"\0")
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+    before = {number: signal.signal(number, lambda caught, _: noted.append(caught)) for number in numbers}
+    before_wakeup = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    try:
+        yield noted, woken, wake
+    finally:
+        signal.set_wakeup_fd(before_wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        # Not closed: the thread may write yet, and the process is about to end.
+
+
+class _Terminal:
+    """This terminal, with a screen of ours; a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._modes = termios.tcgetattr(sys.stdin)
+        self._live: Live | None = None
+
+    def enter(self) -> None:
+        """Have a screen of our own, and keys as they are pressed; again is fine."""
+        if self._live is not None:
+            self._live.stop()
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # what has been typed already counts
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stderr=False)
+        self._live.start()
+        self._write(_CLICKS_ON)
+
+    def leave(self) -> None:
+        """Give the terminal back as it was; twice is fine."""
+        if self._live is None:
+            return
+        with suppress(OSError, termios.error):  # it may be gone
+            self._write(_CLICKS_OFF)
+            self._live.stop()
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
+        self._live = None
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(text)
+        self._console.file.flush()
+
+    def read(self) -> str:
+        """What has been typed; empty at the end of the terminal."""
+        try:
+            return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
+        except OSError:
+            return ""
+
+    def draw(self, top: Top) -> None:
+        """Draw the screen anew."""
+        assert self._live is not None
+        self._live.update(Group(*top.lines(*self._console.size)), refresh=True)
+
+    def __enter__(self) -> _Terminal:
+        self.enter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.leave()

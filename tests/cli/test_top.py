@@ -5,11 +5,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, gnsq_like_without, open_terminal, terminal_environment
+from tests.support.commands import PATIENCE, needs_proc, open_terminal, terminal_environment
 from tests.support.daemons import running_nsqd
 from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool
 
@@ -68,6 +69,10 @@ def is_restored(out: str) -> bool:
     return out.rindex("\x1b[?1049l") > out.rindex("\x1b[?1049h") and out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")
 
 
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 @pytest.mark.parametrize("kind", TOOL_KINDS)
 @pytest.mark.parametrize("columns", [80, 200])
 def test_topics_are_shown_until_q(kind: object, columns: int) -> None:
@@ -95,6 +100,24 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int) -> None:
             assert is_restored(top.out)
 
 
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+def test_it_goes_on_after_it_was_stopped(number: int) -> None:
+    with running_nsqd("process") as nsqd:
+        fill(nsqd, "clicks", [b"1"], "archive")
+        with on_a_terminal(f"--nsqd-http-address={nsqd.http_address}", "--interval=100ms") as top:
+            wait_until(lambda: "clicks" in top.out, PATIENCE, lambda: top.out)
+            top.process.send_signal(number)
+            wait_until(lambda: is_stopped(top.process.pid), PATIENCE)
+            assert number == signal.SIGSTOP or is_restored(top.out)
+            top.process.send_signal(signal.SIGCONT)
+            top.type("2")
+            wait_until(lambda: "clicks/archive" in top.out, PATIENCE, lambda: top.out)
+            top.type("q")
+            assert top.wait() == 0
+            assert is_restored(top.out)
+
+
 @pytest.mark.parametrize("flag", ["--nsqd-http-address", "--lookupd-http-address"])
 def test_nobody_answers(flag: str) -> None:
     with on_a_terminal(f"{flag}={NOBODY}", columns=300) as top:
@@ -118,9 +141,3 @@ def test_wrong_usage(arguments: list[str], status: int, words: str) -> None:
     assert (done.returncode, done.stdout) == (status, b"")
     assert words in done.stderr.decode()
     assert b"Traceback" not in done.stderr
-
-
-def test_without_the_extra_one_line_says_what_to_install() -> None:
-    done = gnsq_like_without("textual", "top", f"--nsqd-http-address={NOBODY}")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == 'Error: textual is not installed: pip install "gnsq-like[top]"\n'

@@ -1,27 +1,153 @@
-"""The screen of ``gnsq-like top``, driven by textual's Pilot, in front of real daemons."""
+"""What ``gnsq-like top`` shows, and what keys and clicks do with it."""
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
-from textual.widgets import Static
 
-from gnsq_like.cli.top_figures import KINDS, Row
+from gnsq_like.cli.top_figures import KINDS, Row, Tables
 from gnsq_like.cli.top_poll import Poll
-from gnsq_like.cli.top_screen import TopApp, fitting
+from gnsq_like.cli.top_screen import Top, feed, fitting
 from gnsq_like.errors import NotRunning
+from gnsq_like.testing import wait_until
 from gnsq_like.tools.asking import Daemons
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd
-from tests.support.tools import fill, running_tool
-
-pytestmark = pytest.mark.commands
+from tests.support.tools import fill
 
 OPTIONS = {"timeout": PATIENCE, "connect_timeout": PATIENCE, "verify": True, "cert": None}
+
+
+def row(kind: str, key: str, depth: float, **texts: str) -> Row:
+    """A row of zeros, but for its depth."""
+    values = {each.name: "" if each.kind == "text" else 0.0 for each in KINDS[kind].columns}
+    return Row(key, {**values, KINDS[kind].columns[0].name: key, "DEPTH": depth, **texts}, (depth,))
+
+
+def tables(topics: int = 3) -> Tables:
+    none: dict[str, list[Row]] = {name: [] for name in KINDS}
+    rows = none | {
+        "topics": [row("topics", f"topic{number:03d}", float(number)) for number in range(topics)],
+        "channels": [row("channels", key, 1.0) for key in ("topic001/a", "topic001/b", "topic002/a")],
+        "clients": [row("clients", "n topic002/a 1", 0.0, CHANNEL="topic002/a")],
+    }
+    return Tables(rows, "a summary")
+
+
+def shown(top: Top, height: int = 20, width: int = 120) -> list[str]:
+    return [line.plain.rstrip() for line in top.lines(width, height)]
+
+
+def names(top: Top, height: int = 20) -> list[str]:
+    """The first cells of the rows that are drawn."""
+    return [line.split()[0] for line in shown(top, height)[3:-1] if line]
+
+
+def test_a_screen() -> None:
+    lines = shown(Top(first=tables()), 8)
+    assert lines[0] == "a summary"
+    assert lines[1].split() == ["1", "topics", "2", "channels", "3", "clients", "4", "nodes"]
+    assert lines[2].split()[:2] == ["TOPIC", "DEPTH▼"]
+    assert [line.split()[:2] for line in lines[3:6]] == [["topic002", "2"], ["topic001", "1"], ["topic000", "0"]]
+    assert lines[-1].startswith("1-4 table")
+    assert len(lines) == 8
+
+
+def test_sorting() -> None:
+    top = Top(first=tables())
+    assert names(top) == ["topic002", "topic001", "topic000"]
+    top.press("r")
+    assert names(top) == ["topic000", "topic001", "topic002"]
+    top.press("s")  # all equal: in the order of their keys
+    assert shown(top)[2].split()[3:5] == ["~", "IN/S▼"]
+    top.press("S")
+    top.press("S")
+    assert shown(top)[2].startswith("TOPIC▲")
+    assert names(top) == ["topic000", "topic001", "topic002"]
+
+
+def test_a_click_on_a_heading_sorts_and_one_on_a_row_chooses() -> None:
+    top = Top(first=tables())
+    heading = shown(top)[2]
+    feed(top, "\x1b[<0;1;3M\x1b[<0;1;3m")
+    assert names(top) == ["topic000", "topic001", "topic002"]
+    feed(top, f"\x1b[<0;{heading.index('DEPTH') + 2};3M")
+    assert names(top) == ["topic002", "topic001", "topic000"]
+    feed(top, f"\x1b[<0;{heading.index('DEPTH ~') + 1};3M\x1b[<0;500;19M")  # a graph has no order
+    assert names(top) == ["topic002", "topic001", "topic000"]
+    feed(top, "\x1b[<0;5;5M\r")
+    assert names(top) == ["topic001/a", "topic001/b"]
+
+
+def test_filtering() -> None:
+    top = Top(first=tables(), view="channels")
+    feed(top, "/001 B")
+    assert shown(top)[0] == "filter: 001 B_ | a summary"
+    assert names(top) == ["topic001/b"]
+    feed(top, "\x7f\x7fq")  # a letter, and not the end
+    assert names(top) == []
+    feed(top, "\x7f\r2p")
+    assert not top.is_over
+    assert shown(top)[0] == "paused | filter: 001 | a summary"
+    feed(top, "\x1b")
+    assert len(names(top)) == 3
+
+
+def test_enter_leads_from_a_topic_to_its_clients() -> None:
+    top = Top(first=tables())
+    shown(top)
+    assert not top.with_clients
+    feed(top, "\r")
+    assert names(top) == ["topic002/a"]
+    feed(top, "\r")
+    assert shown(top)[0] == "filter: topic002/a | a summary"
+    assert names(top) == ["n"]
+    assert top.with_clients
+    feed(top, "\r")  # no further
+
+
+def test_the_cursor_stays_on_its_row_and_the_page_follows_it() -> None:
+    top = Top(first=tables(100))
+    assert names(top, 14) == [f"topic{number:03d}" for number in range(99, 89, -1)]
+    feed(top, "\x1b[6~\x1b[B")
+    assert names(top, 14)[-1] == "topic088"
+    top.press("r")
+    assert "topic088" in names(top, 14)
+    feed(top, "\x1b[F")
+    assert names(top, 14)[-1] == "topic099"
+    top.take(tables(10))  # it is gone
+    assert names(top, 14) == [f"topic{number:03d}" for number in range(10)]
+    feed(top, "\x1b[H\x1b[<65;1;1M\r")
+    assert names(top) == ["topic001/a", "topic001/b"]
+
+
+def test_a_pause_and_the_end() -> None:
+    top = Top(first=tables())
+    top.press("p")
+    top.take(tables(0))
+    assert len(names(top)) == 3
+    top.press("p")
+    top.take(tables(0))
+    assert names(top) == []
+    for key in ("up", "down", "enter", "end"):
+        top.press(key)
+    top.press("q")
+    assert top.is_over
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_a_table_fits_and_keeps_what_matters(width: int) -> None:
+    assert all(line.no_wrap for line in Top(first=tables()).lines(width, 10))
+    for kind in KINDS.values():
+        found = Row("k", {each.name: "a" * 12 if each.kind == "text" else 1234.0 for each in kind.columns}, (1.0,) * 12)
+        columns, widths = fitting(kind, [found], width)
+        assert width < 80 or sum(widths) + 2 * (len(columns) - 1) <= width
+        assert columns[0] == kind.columns[0]
+        assert width < 200 or columns == list(kind.columns)
+        assert width > 80 or len(columns) < len(kind.columns)
+
+
+# -- the cluster ----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -33,128 +159,26 @@ def polled(*nsqds: Running) -> Iterator[Poll]:
         poll.close()
 
 
-def drive(app: TopApp, steps: Callable[[Pilot[int]], Coroutine[Any, Any, None]], width: int = 120) -> None:
-    """Run the screen, and the steps of a user."""
-
-    async def run() -> None:
-        async with app.run_test(size=(width, 24)) as pilot:
-            await steps(pilot)
-
-    asyncio.run(run())
-
-
-async def until(pilot: Pilot[int], condition: Callable[[], object]) -> None:
-    """Let the screen work until something is true."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, rows_of(pilot.app)
-        await pilot.pause(0.02)
-
-
-def rows_of(app: Any) -> list[list[str]]:
-    """The cells of all rows."""
-    table = app.table
-    return [[str(cell) for cell in table.get_row_at(number)] for number in range(table.row_count)]
-
-
-def names_of(app: Any) -> list[str]:
-    return [row[0] for row in rows_of(app)]
-
-
-def headings_of(app: Any) -> list[str]:
-    return [str(column.label) for column in app.table.ordered_columns]
-
-
-def test_tables_are_chosen_sorted_and_filtered_by_keys() -> None:
-    with running_nsqd("process") as nsqd:
-        fill(nsqd, "clicks", [b"1", b"2", b"3"], "archive", "mails")
-        fill(nsqd, "orders", [b"1"], "archive")
-        with polled(nsqd) as poll:
-            app = TopApp(poll, 0.05)
-
-            async def steps(pilot: Pilot[int]) -> None:
-                await until(pilot, lambda: names_of(app) == ["clicks", "orders"])
-                await until(pilot, lambda: rows_of(app)[0][1] == "6")
-                assert headings_of(app)[:2] == ["TOPIC", "DEPTH▼"]
-                # A key's effect may come after press(), which takes a busy machine's pause for the end of all work.
-                await pilot.press("r")
-                await until(pilot, lambda: names_of(app) == ["orders", "clicks"])
-                await pilot.press("S")
-                await until(pilot, lambda: headings_of(app)[0] == "TOPIC▲" and names_of(app) == ["clicks", "orders"])
-                await pilot.press("2")
-                await until(pilot, lambda: len(names_of(app)) == 3)
-                assert {*names_of(app)} == {"clicks/archive", "clicks/mails", "orders/archive"}
-                await pilot.press("slash", *"arch ord")
-                await until(pilot, lambda: names_of(app) == ["orders/archive"])
-                await pilot.press("enter", "p")
-                await until(pilot, lambda: app.is_paused)  # the key was for the table, and not for the filter
-                assert names_of(app) == ["orders/archive"]
-                await pilot.press("p", "escape")
-                await until(pilot, lambda: len(names_of(app)) == 3)
-                await pilot.press("4")
-                await until(pilot, lambda: names_of(app) == [nsqd.http_address])
-                await pilot.press("q")
-
-            drive(app, steps)
-            assert app.return_code == 0
-
-
-def test_enter_leads_from_a_topic_to_its_clients_and_figures_are_renewed() -> None:
-    with running_nsqd("process") as nsqd:
-        fill(nsqd, "clicks", [b"1"], "archive")
-        fill(nsqd, "orders", [], "archive")
-        # A process, because textual's loop has this thread for itself.
-        consumer = ["tail", "--topic=clicks", "--channel=archive", f"--nsqd-tcp-address={nsqd.tcp_address}", "--create"]
-        with polled(nsqd) as poll, running_tool(*consumer):
-            app = TopApp(poll, 0.05)
-
-            async def steps(pilot: Pilot[int]) -> None:
-                await until(pilot, lambda: "clicks" in names_of(app))
-                await pilot.press("slash", *"cli", "enter", "enter")
-                await until(pilot, lambda: names_of(app) == ["clicks/archive"])
-                await pilot.press("enter")
-                await until(pilot, lambda: [row[1] for row in rows_of(app)] == ["clicks/archive"])
-                assert app.look.kind.name == "clients"
-                await pilot.press("2", "escape")
-                await until(pilot, lambda: len(names_of(app)) == 2)
-                await asyncio.to_thread(fill, nsqd, "orders", [b"x"] * 7)
-                await until(pilot, lambda: ["orders/archive", "7"] in [row[:2] for row in rows_of(app)])
-
-            drive(app, steps)
-
-
+@pytest.mark.commands
 def test_an_nsqd_that_goes_away_is_a_warning() -> None:
-    with running_nsqd("process") as one, running_nsqd("process") as two:
+    with running_nsqd("process") as one, running_nsqd("process") as two, polled(one, two) as poll:
         fill(one, "clicks", [b"1"], "archive")
-        with polled(one, two) as poll:
-            app = TopApp(poll, 0.05, view="nodes")
+        top = Top(view="nodes", first=poll.take())
+        assert len(names(top)) == 2
+        two.kill()
 
-            async def steps(pilot: Pilot[int]) -> None:
-                await until(pilot, lambda: len(names_of(app)) == 2)
-                two.kill()
-                await until(pilot, lambda: any(row[-1] == "no answer" for row in rows_of(app)))
-                warnings = app.query_one("#warnings", Static)
-                assert not warnings.has_class("empty")
-                assert two.http_address in str(warnings.render())
+        def lines() -> list[str]:
+            top.take(poll.take())
+            return shown(top, width=200)
 
-            drive(app, steps)
+        wait_until(lambda: sum(line.endswith("no answer") for line in lines()) == 1, PATIENCE)
+        assert two.http_address in lines()[-2]
 
 
+@pytest.mark.commands
 def test_a_poll_that_is_closed_asks_no_more() -> None:
     with running_nsqd("process") as nsqd, polled(nsqd) as poll:
         assert not poll.take().is_silent
         poll.close()
         with pytest.raises(NotRunning):
             poll.take()
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_a_table_fits_and_keeps_what_matters(width: int) -> None:
-    for kind in KINDS.values():
-        row = Row("k", {each.name: "a" * 12 if each.kind == "text" else 1234.0 for each in kind.columns}, (1.0,) * 12)
-        columns = fitting(kind, [row], width)
-        # 12 characters of text, and headings with their mark, each with a blank on both sides.
-        assert sum(max(len(each.name) + 1, len(row.text(each))) + 2 for each in columns) <= width
-        assert columns[0] == kind.columns[0]
-        assert width < 200 or columns == list(kind.columns)
-        assert width > 80 or len(columns) < len(kind.columns)
