@@ -31,6 +31,8 @@ from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.departures import KEPT, Departures
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
+from gnsq_like.admin.web import words
+from gnsq_like.admin.web.drawing import chart
 from gnsq_like.errors import InvalidOption
 
 START = 1_800_000_000.0
@@ -345,6 +347,33 @@ def test_an_nsqd_that_was_tombstoned_may_leave() -> None:
     departures.tombstone("told:4151")
     departures.look([], {"l:1": ""}, 1.0)
     assert {*departures.left} == {"partly:4151"}
+
+
+def test_rates_are_known_ten_seconds_after_a_topic_is_seen() -> None:
+    watched = Watched()
+    watched.recorder.add(overview(0))
+    assert all(map(math.isnan, watched.recorder.cluster_rates()))
+    for number in range(3):
+        channels = [channel(name, messages=1000 * number, depth=500 * number) for name in "ab"]
+        watched.recorder.add(overview(10.0 + 10 * number, *channels, messages=1000 * number))
+        if not number:
+            assert all(map(math.isnan, watched.recorder.cluster_rates()))
+    # What is finished is to be compared with what arrives in channels, where a message counts once for each.
+    assert watched.recorder.cluster_rates() == (100.0, 200.0, 100.0)
+    assert watched.recorder.topic_trend("t").rate_in == 100.0
+
+
+def test_words_for_figures() -> None:
+    assert [words.drain(each) for each in (0.0, 90.0, math.inf, math.nan)] == [
+        *("empty", "1m 30s", "not falling", "not known yet"),
+    ]
+    assert [words.latency(each) for each in (0, 12_345, 10_019_000)] == ["–", "12.3 µs", "10.0 ms"]
+    assert [words.seconds(each) for each in (0.0, 0.5, None)] == ["0 s", "500.0 ms", "–"]
+
+
+def test_a_chart_of_nothing_has_no_part_of_a_message_at_its_scale() -> None:
+    drawn = chart([(START, 0.0), (START + 10, 0.0)], "Depth")
+    assert '<span class="most">2</span><span class="mid">1</span>' in drawn
 
 
 def test_viewers_do_not_make_the_hour_shorter() -> None:

@@ -64,6 +64,21 @@ def test_text_of_daemons_is_text_on_every_page() -> None:
             assert "<script>" not in api and EVIL in json.loads(api)["topics"]
 
 
+def test_a_text_of_megabytes_is_cut() -> None:
+    long = "9" * 1_000_000
+    with scripted(always(nsqd(version=long, health=long))) as peer:
+        info = {**INFO, "version": long, "hostname": long}
+
+        def answer(asked: Asked) -> bytes:
+            if "/info" not in asked.line:
+                return nsqd()(asked)
+            return response(json.dumps({**info, "http_port": int(peer.address.rpartition(":")[2])}))
+
+        with scripted(always(answer)) as other, site(nsqd_http_addresses=(other.address,)) as made:
+            for path in PAGES:
+                assert len(client_of(made).get(path).text) < 50_000, path
+
+
 GARBAGE = {
     "not JSON": response("}{"),
     "a list": response("[]"),

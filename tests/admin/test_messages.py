@@ -168,6 +168,17 @@ def test_letters_are_read_replayed_dropped_and_given_back(buried: Site, daemons:
     post(buried, path, 400, action="burn")
 
 
+def test_all_letters_are_published_again_but_those_that_cannot_be(buried: Site, daemons: Daemons) -> None:
+    first, path = daemons.nsqd_addresses[0], "/topics/orders.dead/-/letters"
+    raw.post(first, "/pub?topic=orders.dead", b"no envelope")
+    post(buried, path, action="open")
+    wait_for(lambda: len(letters_of(buried)) == 4, "the letters")
+    assert "In part: it is no envelope" in post(buried, path, action="replay_all")
+    assert len(letters_of(buried)) == 1
+    wait_for(lambda: raw.channel_stats(first, "orders", "billing")["depth"] == 3, "the replayed messages")
+    assert buried.audit.recent()[0]["action"] == "replay_letters"
+
+
 def test_a_letter_whose_topic_is_gone_stays(buried: Site, daemons: Daemons) -> None:
     first, path = daemons.nsqd_addresses[0], "/topics/orders.dead/-/letters"
     raw.post(first, "/topic/empty?topic=orders.dead")

@@ -219,6 +219,35 @@ def test_tombstone(admin: AskedAdmin, daemons: Daemons) -> None:
     assert [each["node"] for each in admin.get("/api/topics/clicks")["nodes"]] == [daemons.nsqd_addresses[1]]
 
 
+@pytest.mark.parametrize("topic", ["clicks", "unknown"])
+def test_a_node_that_cannot_be_reached_is_not_tombstoned_in_silence(admin: AskedAdmin, topic: str) -> None:
+    reply = admin.ask("DELETE", "/api/nodes/127.0.0.1:1", {"topic": topic})
+    assert reply.status == 502
+    assert reply.value["message"].startswith("UPSTREAM_ERROR: failed to query any nsqd: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "location"),
+    [
+        ("GET", "/API/topics", 301, "/api/topics"),
+        ("POST", "/API/Topics/clicks?x=1", 307, "/api/topics/clicks?x=1"),
+        ("GET", "/Topics/clicks", 301, "/topics/clicks"),
+        ("GET", "/Ping", 301, "/ping"),
+        ("GET", "/api/nothing", 404, None),
+        ("POST", "/nothing", 404, None),
+        ("POST", "/topics", 405, None),
+        ("PUT", "/ping", 405, None),
+    ],
+)
+def test_paths_in_the_wrong_case_and_those_that_are_none(
+    admin: AskedAdmin, method: str, path: str, status: int, location: str | None
+) -> None:
+    answer = raw.http(admin.address, method, path)
+    assert (answer.status, answer.headers.get("location")) == (status, location)
+    if status >= 400:
+        assert answer.json() == {"message": "NOT_FOUND" if status == 404 else "METHOD_NOT_ALLOWED"}
+
+
 def test_a_failure_in_part_is_a_warning(admin: AskedAdmin, daemons: Daemons) -> None:
     daemons.nsqds[0].stop()
     daemons.lookupds[0].stop()

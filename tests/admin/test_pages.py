@@ -178,6 +178,21 @@ def test_an_action_that_fails_is_told(made: Site) -> None:
     assert "That did not work" not in text_of(get(client_of(made), "/topics/clicks"))
 
 
+def test_a_channel_of_a_new_topic_and_its_first_message(made: Site, ours: Daemons) -> None:
+    client = client_of(made)
+    page = act(client, "/lookup", "create", topic="fresh", channel="archive")
+    assert "fresh/archive is registered" in text_of(page) and "<h1>Lookup</h1>" in page
+    # nsqlookupd alone knows the topic: any node may have its first message.
+    page = get(client, "/topics/fresh")
+    assert re.findall(r"<option>([^<]+)", page) == sorted(ours.nsqd_addresses)
+    node = ours.nsqd_addresses[1]
+    form = {"token": token_of(page), "node": node, "body": "first"}
+    answer = client.post("/topics/fresh/-/publish", data=form, headers={"Origin": "http://localhost"})
+    assert "Published to fresh" in text_of(get(client, answer.headers["Location"]))
+    wait_for(lambda: raw.channel_stats(node, "fresh", "archive")["depth"] == 1, "the message in the channel")
+    assert get(client, "/topics/fresh/archive")
+
+
 def round_of(made: Site, number: int) -> None:
     """Let the recorder watch the cluster, as if each round were ten seconds after the one before it."""
     cluster = made.core.clusters[""]

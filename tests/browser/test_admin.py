@@ -46,6 +46,7 @@ def cluster() -> Iterator[RunningCluster]:
 @pytest.fixture
 def admin(cluster: RunningCluster, tmp_path: Path) -> Iterator[Server]:
     flags = [f"--lookupd-http-address={address}" for address in cluster.lookupd_http_addresses]
+    flags.append(f"--cluster=edge-frankfurt=nsqd:{cluster.nsqd_http_addresses[0]}")  # a second entry in the bar
     command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
     with running(command, tmp_path, r"HTTP: listening on 127\.0\.0\.1:(\d+)") as server:
         yield server

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import gevent
 
@@ -15,11 +15,13 @@ from gnsq_like.admin.history.alerts import Alert, Alerts, alerts_of
 from gnsq_like.admin.history.changes import Change, ChangeLog, differences
 from gnsq_like.admin.history.columns import FINE_SECONDS, Columns
 from gnsq_like.admin.history.store import Store
-from gnsq_like.admin.history.trend import Trend, figures_of, topic_trend, trend_of
+from gnsq_like.admin.history.trend import Trend, figures_of, topic_trend, total, trend_of
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import Overview
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: Seconds that trends look back, and between two overviews that are kept for them.
 _WINDOW, _STEP = 60.0, 5.0
@@ -97,13 +99,20 @@ class Recorder:
                 self._store.save(self._cluster, complete.at, self.columns.figures_of(complete))
 
     def _make_trends(self) -> dict[tuple[str, str], Trend]:
-        old, new = self._overviews[0], self._overviews[-1]
-        seconds = new.taken - old.taken
-        return {
-            (topic, name): trend_of(old.channel(topic, name), channel, seconds)
-            for topic, each in new.topics.items()
-            for name, channel in each.channels.items()
-        }
+        trends = {}
+        for topic, each in self._overviews[-1].topics.items():
+            for name, channel in each.channels.items():
+                old, seconds = self._before(partial(Overview.channel, topic=topic, name=name))
+                trends[topic, name] = trend_of(old, channel, seconds)
+        return trends
+
+    def _before(self, find: Callable[[Overview], _T | None]) -> tuple[_T | None, float]:
+        """The oldest of the last minute that is not of the newest overview, and how many seconds it is older."""
+        newest = self._overviews[-1]
+        for old in self._overviews:
+            if old is not newest and (found := find(old)) is not None:
+                return found, newest.taken - old.taken
+        return None, 0.0
 
     def trend(self, topic: str, channel: str) -> Trend:
         """The trend of a channel over the last minute."""
@@ -113,21 +122,17 @@ class Recorder:
         """The trend of a topic over the last minute."""
         if not self._overviews or topic not in self._overviews[-1].topics:
             return Trend()
-        old, new = self._overviews[0], self._overviews[-1]
-        return topic_trend(old.topics.get(topic), new.topics[topic], new.taken - old.taken)
+        old, seconds = self._before(lambda overview: overview.topics.get(topic))
+        return topic_trend(old, self._overviews[-1].topics[topic], seconds)
 
-    def cluster_rates(self) -> tuple[float, float]:
-        """Messages published and finished a second, in all; nan while unknown."""
-        if len(self._overviews) < 2:
-            return math.nan, math.nan
-        old, new = self._overviews[0], self._overviews[-1]
-        seconds = new.taken - old.taken
-        before = old.topics
-        published = sum(
-            max(0, topic.messages - before[name].messages) for name, topic in new.topics.items() if name in before
+    def cluster_rates(self) -> tuple[float, float, float]:
+        """Messages a second: published, arriving in channels, and finished by these; nan while unknown."""
+        topics = self._overviews[-1].topics if self._overviews else ()
+        return (
+            total(self.topic_trend(name).rate_in for name in topics),
+            total(trend.rate_in for trend in self._trends.values()),
+            total(trend.rate_out for trend in self._trends.values()),
         )
-        finished = sum(trend.rate_out for trend in self._trends.values() if trend.rate_out == trend.rate_out)
-        return published / seconds, finished
 
     def _note(self, alert: Alert, at: float, begins: bool) -> None:
         text, kind = (alert.text, "bad") if begins else (f"over: {alert.text}", "good")

@@ -71,9 +71,9 @@ def topic_trend(old: TopicTotal | None, new: TopicTotal, seconds: float) -> Tren
     ]
     return Trend(
         rate_in=rate,
-        rate_out=math.nan if not channels else _total(each.rate_out for each in channels),
+        rate_out=math.nan if not channels else total(each.rate_out for each in channels),
         drain=max((each.drain for each in channels), default=math.nan, key=_by_length),
-        retries=_total(each.retries for each in channels),
+        retries=total(each.retries for each in channels),
         is_stuck=any(each.is_stuck for each in channels),
         many_attempts=any(each.many_attempts for each in channels),
     )
@@ -83,7 +83,8 @@ def _by_length(drain: float) -> float:
     return -1.0 if math.isnan(drain) else drain
 
 
-def _total(values: Iterable[float]) -> float:
+def total(values: Iterable[float]) -> float:
+    """The sum of those that are known; nan if none is."""
     known = [value for value in values if value == value]
     return sum(known) if known else math.nan
 

@@ -16,6 +16,7 @@ import gevent
 from gnsq_like import Message, Reader
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.cluster import Cluster
+from gnsq_like.errors import NSQError
 from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, CannotReplay, HeldLetters
 
 #: The limits of a session.
@@ -105,6 +106,22 @@ class Letters:
             actions.publish(cluster, nodes[0].address, to, body, None)
 
         return self._held(cluster, topic).replay(letter, publish)
+
+    def replay_all(self, cluster: Cluster, topic: str) -> tuple[int, list[str]]:
+        """Publish all letters that are held, each to its topic. May switch.
+
+        :returns: how many were, and why others were not
+        """
+        count = 0
+        problems: dict[str, None] = {}
+        for letter in list(self._held(cluster, topic).held):
+            try:
+                self.replay(cluster, topic, letter)
+            except NSQError as exc:
+                problems[str(exc)] = None
+            else:
+                count += 1
+        return count, [*problems]
 
     def drop(self, cluster: Cluster, topic: str, letter: str) -> None:
         """Finish a letter. Never switches. Raises CannotReplay."""

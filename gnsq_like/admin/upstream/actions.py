@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.rounds import Round
+from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
 
@@ -35,6 +36,8 @@ class Outcome:
     #: Daemons that carried it out.
     done: int = 0
     warnings: list[str] = field(default_factory=list)
+    #: What nsqadmin's API calls an error, although a part was carried out; empty if nothing.
+    error: str = ""
 
 
 def create(cluster: Cluster, topic: str, channel: str = "") -> Outcome:
@@ -107,7 +110,10 @@ def tombstone(cluster: Cluster, topic: str, node: str) -> Outcome:
     names = [f"{each.broadcast_address}:{each.http_port}" for each in found.value if each.address == node] or [node]
     known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.tombstone(topic, names[0]))
     deleted = cluster.nsqds.ask([node], lambda client: client.delete_topic(topic))
-    return _done(cluster, [known, deleted])
+    outcome = _done(cluster, [known, deleted])
+    if any(isinstance(failure, HTTPRequestFailed) for failure in deleted.failures.values()):
+        outcome.error = f"failed to query any nsqd: {'; '.join(deleted.warnings)}"
+    return outcome
 
 
 def dismiss(cluster: Cluster, node: str) -> Outcome:

@@ -160,6 +160,8 @@ class API:
 
     def _perform(self, action: str, target: Target) -> dict[str, Any]:
         outcome: Outcome = self._site.perform(action, target)
+        if outcome.error:
+            raise UpstreamError(outcome.error)
         return {"message": warning(outcome.warnings)}
 
 

@@ -16,13 +16,13 @@ except ModuleNotFoundError as exc:
         f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name
     ) from exc
 
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
 from gnsq_like.admin.web.message_screens import MessageScreens
 from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooManyTries
-from gnsq_like.admin.web.replies import Refusal, compress, problem
+from gnsq_like.admin.web.replies import Refusal, compress, is_missing, not_found, problem
 from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 
@@ -52,7 +52,17 @@ def app_of(site: Site) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.register_blueprint(blueprint_of(site), url_prefix=site.options.base_path.rstrip("/") or None)
     app.extensions["gnsq_like_admin"] = site
+    app.register_error_handler(HTTPException, _http_error)
     return app
+
+
+def _http_error(exc: HTTPException) -> Any:
+    """For requests that no route takes: nsqadmin's answers."""
+    if isinstance(exc, MethodNotAllowed) and not is_missing(request.path):
+        response = problem(405, "METHOD_NOT_ALLOWED")
+        response.headers["Allow"] = ", ".join(sorted(exc.valid_methods or ()))
+        return not_found(response)
+    return not_found() if exc.code in (404, 405) else exc
 
 
 def make_blueprint(options: AdminOptions) -> Blueprint:
@@ -172,7 +182,7 @@ class _Routes:
         self._page("/topics/<topic_name>/-/messages", "peek", messages.peek, "GET", "POST")
         self._page("/topics/<topic_name>/-/letters", "letters", messages.letters, "GET", "POST")
         self._page("/", "start", lambda: redirect(screens.renderer.link("topics")))
-        self._page("/<path:path>", "missing", screens.missing)
+        self._page("/<path:path>", "missing", self._missing)
 
     def _static(self, name: str) -> Response:
         return self._screens.renderer.assets.response(name) or problem(404, "NOT_FOUND")
@@ -195,7 +205,10 @@ class _Routes:
         except Refusal as refusal:
             return problem(refusal.status, refusal.text)
 
+    def _missing(self, path: str) -> Any:
+        return not_found(self._screens.missing(path))
+
     def _other(self, path: str) -> Any:
         if path.endswith("/") and path.strip("/"):
             return redirect(request.path.rstrip("/"), 301 if request.method == "GET" else 307)
-        return problem(404, "NOT_FOUND")
+        return not_found()

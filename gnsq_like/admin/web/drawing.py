@@ -14,6 +14,8 @@ from gnsq_like.admin.web.words import compact, number
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 22
 #: Of a large one; its width is stretched to that of the page.
 _WIDTH, _HEIGHT = 600, 120
+#: The lowest top of its scale: the middle of an idle one is 1 then, and not a part of a message.
+_LEAST_TOP = 2.0
 
 
 def spark(values: Sequence[float], label: str, kind: str = "") -> Markup:
@@ -43,24 +45,21 @@ def chart(series: Sequence[tuple[float, float]], title: str, unit: str = "", kin
         return Markup(
             '<figure class="chart {}"><figcaption>{}</figcaption><p class="quiet">collecting …</p></figure>'
         ).format(kind, title)
-    top = nice_above(max(known))
+    top = max(_LEAST_TOP, nice_above(max(known)))
     points = _points([value for _, value in series], _WIDTH, _HEIGHT, top)
     lines = Markup("").join(
         Markup('<line x1="0" y1="{}" x2="{}" y2="{}" class="grid"/>').format(y, _WIDTH, y) for y in (0.5, _HEIGHT / 2)
     )
-    last = known[-1]
-    summary = (
-        f"{title}: now {number(last)}{unit}, highest {number(max(known))}{unit}, lowest {number(min(known))}{unit}"
-    )
+    summary = f"{title}: highest {number(max(known))}{unit}, lowest {number(min(known))}{unit}"
     return Markup(
-        '<figure class="chart {kind}"><figcaption>{title}<b>{last}<small>{unit}</small></b></figcaption>'
+        '<figure class="chart {kind}"><figcaption>{title}<small>highest {highest}{unit}</small></figcaption>'
         '<div class="plot"><svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         'aria-label="{summary}">{lines}{paths}</svg><span class="most">{top}</span><span class="mid">{mid}</span></div>'
         '<div class="times"><span>{first}</span><span>{end}</span></div></figure>'
     ).format(
         kind=kind,
         title=title,
-        last=compact(last),
+        highest=compact(max(known)),
         unit=unit,
         width=_WIDTH,
         height=_HEIGHT,

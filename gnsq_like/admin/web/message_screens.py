@@ -117,7 +117,10 @@ class MessageScreens:
             return refusal
         site, cluster, form = self._site, self._site.cluster, request.form
         action, letter = form.get("action", ""), form.get("id", "")
-        said = {"open": "", "release": "They are given back.", "replay": "Published again.", "drop": "Dropped."}
+        said = {
+            **{"open": "Letters are coming.", "release": "They are given back.", "replay": "Published again."},
+            **{"replay_all": "All are published again.", "drop": "Dropped."},
+        }
         if action not in said:
             return self._screens.refused(400, "There is no such action.")
 
@@ -128,18 +131,21 @@ class MessageScreens:
                 site.run(site.letters.release, cluster, topic)
             elif action == "replay":
                 site.run(site.letters.replay, cluster, topic, letter)
+            elif action == "replay_all":
+                return Outcome(*site.run(site.letters.replay_all, cluster, topic))
             else:
                 site.run(site.letters.drop, cluster, topic, letter)
             return Outcome(1)
 
         where = self._screens.renderer.link("letters", topic_name=topic)
         details = {"letter": letter} if letter else {}
-        name = {"open": "read_letters", "release": "release_letters"}.get(action, f"{action}_letter")
+        names = {"open": "read_letters", "release": "release_letters", "replay_all": "replay_letters"}
+        name = names.get(action, f"{action}_letter")
         try:
-            site.operations.record(name, cluster, Target(topic), request, site.identity, carry_out, **details)
+            outcome = site.operations.record(name, cluster, Target(topic), request, site.identity, carry_out, **details)
         except NSQError as exc:
             return self._screens.go(where, f"That did not work: {exc}", "bad")
-        return self._screens.go(where, said[action] or "Letters are coming.")
+        return self._screens.told(where, outcome, said[action])
 
     def _refusal(self) -> Response | None:
         if not self._site.options.peek:

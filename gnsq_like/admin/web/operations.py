@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from flask import Request
 
@@ -108,15 +109,20 @@ class Operations:
         if action == "create_channel":  # as nsqadmin, which creates both
             of_topic = {name: value for name, value in entry.items() if name != "channel"}
             self._notifications.send({**of_topic, "action": "create_topic"})
-        self._notifications.send(entry)
+        if not outcome.error:
+            self._notifications.send(entry)
         return outcome
 
 
 def _entry(action: str, target: Target, request: Request, user: str) -> dict[str, Any]:
     """nsqadmin's notification."""
     port = request.environ.get("REMOTE_PORT")
+    # Flask has decoded the path: an ephemeral name's "#" would end it.
+    path = quote(request.script_root + request.path, "/$&+,:;=@~")
+    if query := request.query_string.decode("latin-1"):
+        path += f"?{query}"
     is_https = request.is_secure or request.headers.get("X-Scheme") == "https"
-    url = f"{'https' if is_https else 'http'}://{request.host}{request.full_path.removesuffix('?')}"
+    url = f"{'https' if is_https else 'http'}://{request.host}{path}"
     entry: dict[str, Any] = {
         "action": action,
         "topic": target.topic,

@@ -68,6 +68,7 @@ class Renderer:
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
+            finalize=words.cut,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -75,7 +76,7 @@ class Renderer:
             name: getattr(words, name)
             for name in (
                 *("number", "compact", "rate", "span", "drain", "latency", "clock", "moment", "size"),
-                *("share", "seconds"),
+                *("share", "seconds", "whole"),
             )
         }
         self._templates.filters["uptime"] = words.span

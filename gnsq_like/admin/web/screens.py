@@ -34,7 +34,7 @@ _MOST_TEXT = 1200
 #: What is said after an action.
 _DONE = {
     "create_topic": "{topic} is registered.",
-    "create_channel": "{topic}/{channel} is created.",
+    "create_channel": "{topic}/{channel} is registered, and created on the nodes that have {topic}.",
     "pause_topic": "{topic} is paused: its messages wait in the topic.",
     "unpause_topic": "{topic} runs again.",
     "empty_topic": "{topic} is empty.",
@@ -194,11 +194,11 @@ class Screens:
         fits = ("channel" in action) == bool(target.channel) and of_node == bool(target.node)
         if action not in _DONE or not fits:
             return self.refused(400, "There is no such action.")
-        where = self._after(action, target)
         try:
             outcome = self._site.perform(action, target)
+            where = self._after(action, target)
         except NSQError as exc:
-            return self.go(where, f"That did not work: {exc}", "bad")
+            return self.go(self._after("", target), f"That did not work: {exc}", "bad")
         if is_dismissal:
             self._site.run(self._site.recorder.alerts.end, down(target.node), time.time())
         return self.told(where, outcome, _DONE[action].format(**vars(target)))
@@ -208,12 +208,14 @@ class Screens:
         link = self.renderer.link
         if action == "delete_topic":
             return link("topics")
-        if action == "dismiss_node":
+        if not target.topic:
             return link("activity")
-        if target.channel and action != "delete_channel":
-            return link("channel", topic_name=target.topic, channel=target.channel)
         if action == "create_topic":
             return link("lookup")
+        if action == "create_channel" and not self._site.run(self._site.cluster.producers_of, target.topic).value:
+            return link("lookup")  # it is registered, and made on a node with the topic's first message
+        if target.channel and action != "delete_channel":
+            return link("channel", topic_name=target.topic, channel=target.channel)
         return link("topic", topic_name=target.topic)
 
     def publish(self, topic_name: str) -> AnyResponse:
@@ -224,8 +226,10 @@ class Screens:
         node, body = request.form.get("node", ""), request.form.get("body", "").replace("\r\n", "\n").encode()
         try:
             defer = float(request.form.get("defer", "").strip() or 0)
-            known = {each.address for each in self._site.run(self._site.cluster.producers_of, topic_name).value}
-            if node not in known:
+            # A topic that is only registered is made by its first message, on any node.
+            nodes = self._site.run(self._site.cluster.producers_of, topic_name).value
+            nodes = nodes or self._site.run(self._site.cluster.nodes).value
+            if node not in {each.address for each in nodes}:
                 return self.go(where, f"{node[:100]} has no such topic.", "bad")
 
             def carry_out() -> Outcome:

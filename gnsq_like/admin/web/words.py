@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from typing import Any
+
+from markupsafe import Markup, escape
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _MISSING = "–"
+#: Characters of a text on a page.
+_MOST_TEXT = 500
 
 
 def number(value: float | None) -> str:
@@ -54,14 +59,18 @@ def span(seconds: float | None) -> str:
 
 
 def drain(seconds: float) -> str:
-    """A time to drain: "–" where there is nothing to drain, or nothing is known."""
+    """A time to drain, or why there is none."""
+    if seconds != seconds:
+        return "not known yet"
     if seconds == 0:
-        return _MISSING
+        return "empty"
     return "not falling" if math.isinf(seconds) else span(seconds)
 
 
 def latency(nanoseconds: float) -> str:
-    """A latency, as nsqd writes it."""
+    """A latency; nsqd reports 0 where it has measured none."""
+    if not nanoseconds > 0:
+        return _MISSING
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= size:
             return f"{nanoseconds / size:.1f} {unit}"
@@ -72,7 +81,7 @@ def seconds(value: float | None) -> str:
     """A latency in seconds: 12 ms, 3.4 s, 2m 5s."""
     if value is None or value != value:
         return _MISSING
-    return span(value) if value >= 60 else latency(value * 1e9)
+    return span(value) if value >= 60 else latency(value * 1e9) if value > 0 else "0 s"
 
 
 def share(value: float | None) -> str:
@@ -106,6 +115,16 @@ def size(count: float | None) -> str:
         if count >= limit:
             return f"{count / limit:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def whole(text: str) -> Markup:
+    """A text that is shown however long it is; others are cut by :func:`cut`."""
+    return escape(text)
+
+
+def cut(value: Any) -> Any:
+    """What a template shows of a value: a text that comes from elsewhere may be of any length."""
+    return f"{value[:_MOST_TEXT]}…" if type(value) is str and len(value) > _MOST_TEXT else value
 
 
 def body(data: bytes, limit: int = 20000) -> str:

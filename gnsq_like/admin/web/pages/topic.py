@@ -41,11 +41,16 @@ def topic_page(view: View, topic: str) -> Page:
         if topic not in view.overview.idle_topics:
             warnings = [str(exc)]
     day = view.query.get("span") == "day"
+    channels = _channel_rows(view, report) if report else []
     values = {
         "topic": topic,
         "report": report,
         "figures": report.figures if report else None,
-        "channels": _channel_rows(view, report) if report else [],
+        "channels": channels,
+        "total_depth": (report.figures.depth if report else 0) + sum(row.figures.depth for row in channels),
+        "targets": [
+            each.address for each in (report.nodes if report else (total.node for total in view.overview.nodes))
+        ],
         "trend": view.recorder.topic_trend(topic),
         "publishers": sorted(report.publishers, key=lambda each: -each["published"]) if report else [],
         "charts": _charts(view, (topic,), day),
@@ -151,10 +156,10 @@ def attributes_of(client: dict[str, Any]) -> list[str]:
 
 
 def _charts(view: View, key: tuple[str, ...], day: bool) -> list[Any]:
-    columns = view.recorder.columns
+    columns, is_topic = view.recorder.columns, len(key) == 1
     charts = [
-        chart(columns.series(key, "depth", day=day), "Depth", "", "depth"),
-        chart(columns.series(key, "rate", day=day), "Messages", "/s", "rate"),
+        chart(columns.series(key, "depth", day=day), "Depth, with channels" if is_topic else "Depth", "", "depth"),
+        chart(columns.series(key, "rate", day=day), "Published" if is_topic else "Arriving", "/s", "rate"),
         chart(columns.series(key, "in_flight", day=day), "In flight", "", "in-flight"),
     ]
     retries = [

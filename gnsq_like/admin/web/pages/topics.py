@@ -108,6 +108,7 @@ def _row(view: View, name: str) -> TopicRow:
     topic = view.overview.topics[name]
     channels = {each: channel for each, channel in topic.channels.items() if not is_peek(each)}
     trends = {each: view.recorder.trend(name, each) for each in channels}
+    states, is_dead_letter = topic_states(topic, trends), view.options.is_dead_letter(name)
     return TopicRow(
         name=name,
         depth=topic.depth + sum(channel.depth for channel in channels.values()),
@@ -117,8 +118,9 @@ def _row(view: View, name: str) -> TopicRow:
         clients=sum(channel.clients for channel in channels.values()),
         messages=topic.messages,
         nodes=topic.nodes,
-        states=topic_states(topic, trends),
-        is_dead_letter=view.options.is_dead_letter(name),
+        # Dead letters wait for a person.
+        states=[state for state in states if not (is_dead_letter and state.startswith("no "))],
+        is_dead_letter=is_dead_letter,
     )
 
 

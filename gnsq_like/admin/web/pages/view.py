@@ -53,11 +53,12 @@ class View:
     def _totals(self) -> dict[str, Any]:
         """The line of totals at the top."""
         overview = self.overview
-        published, finished = self.recorder.cluster_rates()
+        published, arriving, finished = self.recorder.cluster_rates()
         return {
             "depth": overview.depth,
             "in_flight": overview.in_flight,
             "published": published,
+            "arriving": arriving,
             "finished": finished,
             "topics": len(overview.topics),
             "channels": sum(len(topic.channels) for topic in overview.topics.values()),
