@@ -240,6 +240,7 @@ class Pool:
         for destination in self.destinations:
             if destination.name == address:
                 destination.doubt()
+        self.circuit.check()  # now: the caller may publish again before _pump runs
 
     def why(self, but: Collection[str] = ()) -> str:
         """Why nothing could be sent, for an error's text.

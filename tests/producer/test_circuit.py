@@ -16,7 +16,15 @@ from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishError
 from tests.support.daemons import Kind, Process, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import answer_all, answer_one, good_nsqd, identified, nowhere, run_out_of_time
+from tests.support.nsqds import (
+    answer_all,
+    answer_one,
+    good_nsqd,
+    identified,
+    nowhere,
+    run_out_of_time,
+    unanswered,
+)
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd
 from tests.support.processes import stopped
 
@@ -160,6 +168,28 @@ def test_a_doubted_nsqd_gets_no_publish_and_is_replaced_after_a_redial(fast: Mak
     waiting = gevent.spawn(producer.publish, "t", b"x")
     answer_one(second, b"x")
     waiting.get(timeout=PATIENCE)
+
+
+def test_a_stopped_nsqd_costs_one_timeout(fast: Make, nsqd: ScriptedNsqd) -> None:
+    """The caller of the publish that it left unanswered publishes again as soon as it is woken."""
+    producer = fast(nsqd.address)
+    outcomes: list[type[Exception]] = []
+
+    def publish_twice() -> None:
+        for _ in range(2):
+            try:
+                producer.publish("t", b"x")
+            except PublishError as exc:
+                outcomes.append(type(exc))
+
+    publishing = gevent.spawn(publish_twice)
+    peer = identified(nsqd)
+    assert (peer.line(), peer.body()) == (b"PUB t", b"x")
+    run_out_of_time(producer)
+    wait_for(lambda: outcomes)
+    wait_for(lambda: len(outcomes) == 2 or unanswered(producer, nsqd.address) == 2)
+    publishing.kill()
+    assert outcomes == [OutcomeUnknown, NotSent]
 
 
 @pytest.mark.parametrize("sign", [OK, HEARTBEAT], ids=["answer", "heartbeat"])
