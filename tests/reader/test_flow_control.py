@@ -490,6 +490,9 @@ def test_a_message_with_a_short_deadline_is_overdue_shortly_before_it(nsqd):
 
     with reading([nsqd], hold, max_backoff_duration=0, adaptive_rdy=False) as reader:
         peer = serve(nsqd, msg_timeout=2000)
+        assert reader._running is not None
+        [subscription] = reader._running.flow.subscriptions
+        subscription.charge.round_trip = 0.3  # of which nsqd's clock is ahead by half, and RDY takes the other half
         peer.messages(ID % 1)
         wait_for(lambda: messages)
         timer = timer_that_is_due_for(reader, messages[0])
@@ -533,6 +536,40 @@ def test_a_touched_message_does_not_hide_the_deadline_of_the_next(nsqd):
         release.set()
         wait_for(lambda: reader.stats()["finished"] == 2)
         gevent.spawn(answer_cls, peer)
+
+
+def test_rdy_is_lowered_before_the_answer_of_a_slow_message():
+    """The RDY sent counts it, so nsqd would send another message in its place, beside the one that the share allows."""
+    gates = {number: Event() for number in range(1, 6)}
+    entered: list[int] = []
+
+    def handler(message: Message) -> None:
+        number = int(message.id[-1])
+        entered.append(number)
+        gates[number].wait()
+
+    with scripted_nsqd() as one, scripted_nsqd() as two, contextlib.ExitStack() as stack:
+        reader = stack.enter_context(reading([one, two], handler, max_in_flight=4, adaptive_rdy=False))
+        for gate in gates.values():
+            stack.callback(gate.set)  # a Reader that stops waits for its handlers
+        peers = serve(one), serve(two)
+        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [2, 2])
+        for peer, numbers in zip(peers, ((1, 2), (3, 4)), strict=True):
+            peer.messages(*[ID % number for number in numbers])
+        for peer in peers:
+            until(peer, b"RDY 0")  # two seconds later
+        gates[1].set()
+        until(peers[0], b"FIN " + ID % 1)
+        wait_for(lambda: any(each["share"] for each in reader.stats()["connections"].values()))
+        holder = 0 if reader.stats()["connections"][one.address]["share"] else 1
+        until_line(peers[holder], [b"RDY 2", b"RDY 3"][holder])  # a place, and the slow ones there
+        peers[holder].messages(ID % 5)
+        wait_for(lambda: 5 in entered)
+        gates[[2, 3][holder]].set()
+        assert peers[holder].line() == [b"RDY 1", b"RDY 2"][holder]
+        assert peers[holder].line() == b"FIN " + ID % [2, 3][holder]
+        for peer in peers:
+            gevent.spawn(answer_cls, peer)
 
 
 def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard():
