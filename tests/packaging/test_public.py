@@ -1,0 +1,11 @@
+"""The public surface is the one that is written down, so that a change of it is seen in review."""
+
+from __future__ import annotations
+
+from tests.support.surface import PATH, surface
+
+
+def test_the_public_surface_is_the_one_written_down() -> None:
+    assert surface().splitlines() == PATH.read_text().splitlines(), (
+        "a change for CHANGES.rst: run python -m tests.support.surface"
+    )
