@@ -18,7 +18,7 @@ ROOT = DOCS.parent
 ROLES = ("doc", "ref")
 DIRECTIVES = (
     *("toctree", "autoclass", "autoexception", "autofunction", "automodule", "py:class", "click"),
-    *("options", "metrics", "client-flags"),
+    *("options", "metrics", "client-flags", "json-values"),
 )
 
 

@@ -56,13 +56,9 @@ ROOMS = {
     # tools.letters: dead letters are held alike.
     "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.letters"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
-    "tools": room(
-        "server", "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}
-    ),
+    "tools": room("server", "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}),
     # The one HTTP server of this package.
-    "tools.pubsub": room(
-        "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}
-    ),
+    "tools.pubsub": room("testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}),
     # Below tools and admin.
     "tools.letters": room(only=PUBLIC | {"deadletter"}),
     # options: each option of the client is a flag, by its type.

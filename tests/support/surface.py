@@ -93,7 +93,7 @@ def names() -> Iterator[str]:
 def flags(command: click.Command, path: str) -> Iterator[str]:
     """The commands and their flags."""
     yield path
-    for param in command.params:
+    for param in sorted(command.params, key=lambda param: param.opts):
         shown = "/".join((*param.opts, *param.secondary_opts))
         yield f"{path} {shown}" if isinstance(param, click.Option) else f"{path} {param.human_readable_name}"
     if isinstance(command, click.Group):
