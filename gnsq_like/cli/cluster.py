@@ -67,8 +67,7 @@ def _last_port(first: int, daemons: int) -> int:
 
 def _run(options: dict[str, Any]) -> int:
     """Run the cluster; returns the exit status."""
-    from gnsq_like.cli.cluster_run import ClusterRun
-    from gnsq_like.cli.cluster_screen import ClusterLayout
+    from gnsq_like.cli.cluster_run import ClusterLayout, ClusterRun
     from gnsq_like.cli.screen import make_view
     from gnsq_like.server.daemon_process import DaemonFailed
 

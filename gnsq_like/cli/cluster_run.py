@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gevent
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
-from gnsq_like.cli.cluster_screen import ClusterSnapshot, LookupdRow, NsqdRow
-from gnsq_like.cli.screen import View
-from gnsq_like.errors import HTTPError
+from gnsq_like.cli.screen import Layout, View
+from gnsq_like.cli.top_figures import KINDS, Tables
+from gnsq_like.cli.top_poll import Poll
+from gnsq_like.cli.top_screen import Grid
 from gnsq_like.server.daemon_process import DaemonProcess
+from gnsq_like.tools.asking import Daemons
 
 #: Seconds between two rounds of questions.
 INTERVAL = 1.0
@@ -23,6 +27,54 @@ INTERVAL = 1.0
 _ANSWER_TIMEOUT = 2.0
 #: Seconds that the nsqds have at their end to write all messages to disk.
 _STOP_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """The cluster at one moment."""
+
+    seconds: float
+    tables: Tables
+
+    def total(self, kind: str, name: str) -> float:
+        """The sum of a column; what is not known is left out."""
+        found = [row.values[name] for row in self.tables.rows[kind]]
+        return sum(each for each in found if isinstance(each, float) and not math.isnan(each))
+
+
+class ClusterLayout(Layout[ClusterSnapshot]):
+    """The sums, and a row for each nsqd: the table of ``gnsq-like top``."""
+
+    least_size = (80, 12)
+
+    def line(self, snapshot: ClusterSnapshot) -> str:
+        return "; ".join([*self._sums(snapshot), *snapshot.tables.warnings])
+
+    @staticmethod
+    def _sums(snapshot: ClusterSnapshot) -> list[str]:
+        topics, channels = (len(snapshot.tables.rows[name]) for name in ("topics", "channels"))
+        counts = [
+            f"{topics:,} topics, {channels:,} channels, depth {snapshot.total('nodes', 'DEPTH'):,.0f}",
+            f"{snapshot.total('nodes', 'IN FLIGHT'):,.0f} in flight",
+            f"{snapshot.total('channels', 'DEFERRED'):,.0f} deferred",
+            f"{snapshot.total('nodes', 'CLIENTS'):,.0f} clients",
+        ]
+        rates = [
+            f"{snapshot.total('nodes', 'IN/S'):,.0f} messages/s in",
+            f"{snapshot.total('channels', 'OUT/S'):,.0f} finished",
+        ]
+        return [", ".join(counts), ", ".join(rates)]
+
+    def table(self, snapshot: ClusterSnapshot, width: int, height: int) -> RenderableType:
+        rows = snapshot.tables.rows["nodes"]
+        grid = Grid(KINDS["nodes"], rows, width)
+        # The sums count the nsqds for which there is no room.
+        shown = [grid.line(row) for row in rows[: max(1, height - 8)]]
+        warnings = [Text(each, "red") for each in snapshot.tables.warnings[:2]]
+        lines = [Text("; ".join(self._sums(snapshot))), grid.heading(), *shown, *warnings]
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*lines, Text(f"{snapshot.seconds:.0f} s; Ctrl-C ends it", style="dim"))
 
 
 class ClusterRun:
@@ -38,8 +90,6 @@ class ClusterRun:
         self._cluster = ClusterProcesses(**options, stop_timeout=_STOP_TIMEOUT)
         #: Daemons that ended by themselves.
         self.lost: list[DaemonProcess] = []
-        self._nsqds: list[_AskedNsqd] = []
-        self._lookupds: list[_AskedLookupd] = []
 
     def run(self) -> int:
         """Run until no nsqd is left, or until something is thrown into this greenlet. May switch.
@@ -47,17 +97,19 @@ class ClusterRun:
         :raises DaemonFailed: when a daemon does not start
         """
         with self._cluster:
-            self._nsqds = [_AskedNsqd(daemon, number) for number, daemon in enumerate(self._cluster.nsqds, 1)]
-            self._lookupds = [_AskedLookupd(daemon) for daemon in self._cluster.lookupds]
             found = [lookupd.http_address for lookupd in self._cluster.lookupds]
             self._introduce()
             started = time.monotonic()
-            with admin_beside(self._admin_port, found, self._view.say_to_copy), self._view:
+            options = {"timeout": _ANSWER_TIMEOUT, "connect_timeout": _ANSWER_TIMEOUT, "verify": True, "cert": None}
+            nsqds = tuple(nsqd.http_address for nsqd in self._cluster.nsqds)
+            with (
+                closing(Poll(Daemons(nsqds, (), options))) as poll,
+                admin_beside(self._admin_port, found, self._view.say_to_copy),
+                self._view,
+            ):
                 while self._cluster.running_nsqds:
                     self._note_lost()
-                    asks = [nsqd.ask for nsqd in self._nsqds] + [lookupd.ask for lookupd in self._lookupds]
-                    gevent.joinall([gevent.spawn(ask) for ask in asks])
-                    self._view.update(self._snapshot(time.monotonic() - started))
+                    self._view.update(self._snapshot(poll, time.monotonic() - started))
                     gevent.sleep(INTERVAL)
                 self._note_lost()
         return 1
@@ -81,94 +133,15 @@ class ClusterRun:
                 self.lost.append(daemon)
                 self._view.say(f"{daemon.name} is gone: {daemon.how_it_ended}.")
 
-    def _snapshot(self, seconds: float) -> ClusterSnapshot:
-        topics = {topic for nsqd in self._nsqds for topic in nsqd.topics}
-        channels = {channel for nsqd in self._nsqds for channel in nsqd.channels}
-        return ClusterSnapshot(
-            seconds,
-            [nsqd.row for nsqd in self._nsqds],
-            [lookupd.row for lookupd in self._lookupds],
-            len(topics),
-            len(channels),
-        )
+    def _snapshot(self, poll: Poll, seconds: float) -> ClusterSnapshot:
+        """May switch."""
+        tables = poll.take()
+        names = {nsqd.http_address: nsqd.name for nsqd in self._cluster.nsqds}
+        named = [replace(row, values={**row.values, "NSQD": names[row.key]}) for row in tables.rows["nodes"]]
+        tables.rows["nodes"] = sorted(named, key=lambda row: [*names].index(row.key))
+        return ClusterSnapshot(seconds, tables)
 
 
 def _listed(addresses: list[str]) -> str:
     """A list in Python's syntax."""
     return "[" + ", ".join(f'"{address}"' for address in addresses) + "]"
-
-
-def _problem(daemon: DaemonProcess) -> str:
-    """Why a daemon did not answer."""
-    return f"no answer within {_ANSWER_TIMEOUT:g} s" if daemon.is_running else f"gone: {daemon.how_it_ended}"
-
-
-class _AskedNsqd:
-    """An nsqd that is asked for its figures again and again."""
-
-    def __init__(self, daemon: DaemonProcess, node_id: int) -> None:
-        self._daemon = daemon
-        self._client = NsqdHTTPClient(daemon.http_address, timeout=_ANSWER_TIMEOUT)
-        self._blank = NsqdRow(daemon.name, daemon.tcp_address, daemon.http_address, node_id)
-        self.row = self._blank
-        #: The names of its topics, and of its channels with their topics'.
-        self.topics: set[str] = set()
-        self.channels: set[tuple[str, str]] = set()
-        #: When it answered last (monotonic), and how many messages had been published and finished by then.
-        self._counts: tuple[float, int, int] | None = None
-
-    def ask(self) -> None:
-        """Renew ``row``. May switch."""
-        stats = None
-        if self._daemon.is_running:
-            with suppress(HTTPError):
-                stats = self._client.stats(include_clients=False, include_mem=False)
-        if stats is None:
-            self.topics, self.channels = set(), set()
-            self._counts = None
-            self.row = replace(self._blank, problem=_problem(self._daemon))
-            return
-        now = time.monotonic()
-        topics = stats["topics"]
-        channels = [(topic, channel) for topic in topics for channel in topic["channels"]]
-        self.topics = {topic["topic_name"] for topic in topics}
-        self.channels = {(topic["topic_name"], channel["channel_name"]) for topic, channel in channels}
-        depth = sum(topic["depth"] for topic in topics) + sum(channel["depth"] for _, channel in channels)
-        in_flight = sum(channel["in_flight_count"] for _, channel in channels)
-        deferred = sum(channel["deferred_count"] for _, channel in channels)
-        published = sum(topic["message_count"] for topic in topics)
-        # Messages that arrived in a channel and are no longer there were finished (or the channel was emptied).
-        held = sum(channel["depth"] for _, channel in channels) + in_flight + deferred
-        finished = sum(channel["message_count"] for _, channel in channels) - held
-        then = self._counts or (now, published, finished)
-        self._counts = (now, published, finished)
-        elapsed = now - then[0]
-        self.row = replace(
-            self._blank,
-            topics=len(self.topics),
-            channels=len(self.channels),
-            depth=depth,
-            in_flight=in_flight,
-            deferred=deferred,
-            clients=sum(channel["client_count"] for _, channel in channels),
-            published_per_second=max(0, published - then[1]) / elapsed if elapsed else 0.0,
-            finished_per_second=max(0, finished - then[2]) / elapsed if elapsed else 0.0,
-        )
-
-
-class _AskedLookupd:
-    """A nsqlookupd that is asked for its counts again and again."""
-
-    def __init__(self, daemon: DaemonProcess) -> None:
-        self._daemon = daemon
-        self._client = LookupdClient(daemon.http_address, timeout=_ANSWER_TIMEOUT)
-        self._blank = LookupdRow(daemon.name, daemon.tcp_address, daemon.http_address)
-        self.row = self._blank
-
-    def ask(self) -> None:
-        """Renew ``row``. May switch."""
-        if self._daemon.is_running:
-            with suppress(HTTPError):
-                self.row = replace(self._blank, nsqds=len(self._client.nodes()), topics=len(self._client.topics()))
-                return
-        self.row = replace(self._blank, problem=_problem(self._daemon))

@@ -85,11 +85,11 @@ class Top:
         self.is_over = False
         #: Whether keys go into the filter.
         self._edits = False
-        #: As drawn last: the rows, how many fit, the line of the headings, and the columns' first cells.
+        #: As drawn last: the rows, how many fit, the line of the headings, and the columns.
         self._rows: list[Row] = []
         self._page = 1
         self._heading_line = 0
-        self._starts: list[tuple[int, Column]] = []
+        self._grid = Grid(self.look.kind, (), 0)
         self._keys: Mapping[str, Callable[[], object]] = {
             **{str(number): lambda name=name: self._view(name) for number, name in enumerate(KINDS, 1)},  # type: ignore[misc]
             "s": lambda: self._sort(1),
@@ -169,9 +169,9 @@ class Top:
     def click(self, column: int, line: int) -> None:
         """A click, counted from 0: sorts by a heading, or chooses a row."""
         if line == self._heading_line:
-            under = [each for start, each in self._starts if start <= column]
-            if under and under[-1].kind != "spark":
-                self.look.sort_by(under[-1].name)
+            under = self._grid.column_at(column)
+            if under.kind != "spark":
+                self.look.sort_by(under.name)
         elif 0 < line - self._heading_line <= min(self._page, len(self._rows) - self.look.first):
             self._move(self.look.first + line - self._heading_line - 1 - self.look.at)
 
@@ -186,13 +186,9 @@ class Top:
         self._heading_line = len(head)
         self._page = max(1, height - len(head) - 2 - len(warnings))
         self._find_cursor()
-        columns, widths = fitting(look.kind, rows[:_MEASURED], width)
-        self._starts = [(sum(widths[:number]) + _GAP * number, each) for number, each in enumerate(columns)]
+        self._grid = grid = Grid(look.kind, rows[:_MEASURED], width)
         page = rows[look.first : look.first + self._page]
-        body = [_line([self._heading(each) for each in columns], columns, widths, "bold")]
-        for row in page:
-            cells = [row.text(each) for each in columns]
-            body.append(_line(cells, columns, widths, "reverse" if row.key == look.key else ""))
+        body = [grid.heading(look), *(grid.line(row, "reverse" if row.key == look.key else "") for row in page)]
         body += [Text()] * (self._page - len(page))
         lines = [*head, *body, *warnings, Text(_HELP, "dim")]
         for line in lines:
@@ -218,35 +214,51 @@ class Top:
             text.append(f" {number} {name} ", "reverse" if name == self.look.kind.name else "").append(" ")
         return text
 
-    def _heading(self, column: Column) -> str:
-        return column.name + (("▼" if self.look.descending else "▲") if column.name == self.look.sorted_by else "")
 
+class Grid:
+    """The columns that fit into a terminal of this width, and how wide each is.
 
-def _line(cells: list[str], columns: list[Column], widths: list[int], style: str) -> Text:
-    """The cells below each other, as wide as their columns."""
-    line = Text(style=style)
-    for number, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
-        text = f"{cell[: _LONGEST - 1]}…" if len(cell) > _LONGEST else cell
-        if column.kind not in ("text", "spark"):
-            text = text.rjust(width)
-        alarming = column.name == "STATE" and any(word in text for word in _ALARMING)
-        line.append(" " * _GAP * (number > 0)).append(set_cell_size(text, width), "bold red" if alarming else "")
-    return line
+    :param rows: those that are looked at for the widths
+    """
 
+    def __init__(self, kind: Kind, rows: Iterable[Row], width: int) -> None:
+        columns = list(kind.columns)
+        # One more for the mark of the column that is sorted by; a small graph has its place from the beginning.
+        widths = {each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in columns}
+        for row in rows:
+            for each in columns:
+                widths[each.name] = max(widths[each.name], min(_LONGEST, len(row.text(each))))
+        for name in kind.dispensable:
+            if sum(widths[each.name] + _GAP for each in columns) - _GAP <= width:
+                break
+            columns = [each for each in columns if each.name != name]
+        self.columns = columns
+        self.widths = [widths[each.name] for each in columns]
+        #: The first cell of each column.
+        self.starts = [sum(self.widths[:number]) + _GAP * number for number in range(len(columns))]
 
-def fitting(kind: Kind, rows: Iterable[Row], width: int) -> tuple[list[Column], list[int]]:
-    """The columns that fit into a terminal of this width, and how wide each is."""
-    shown = list(kind.columns)
-    # One more for the mark of the column that is sorted by; a small graph has its place from the beginning.
-    widths = {each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in shown}
-    for row in rows:
-        for each in shown:
-            widths[each.name] = max(widths[each.name], min(_LONGEST, len(row.text(each))))
-    for name in kind.dispensable:
-        if sum(widths[each.name] + _GAP for each in shown) - _GAP <= width:
-            break
-        shown = [each for each in shown if each.name != name]
-    return shown, [widths[each.name] for each in shown]
+    def heading(self, look: Look | None = None) -> Text:
+        """The names, and a mark at the one that is sorted by."""
+        mark = {look.sorted_by: "▼" if look.descending else "▲"} if look else {}
+        return self._line([each.name + mark.get(each.name, "") for each in self.columns], "bold")
+
+    def line(self, row: Row, style: str = "") -> Text:
+        """A row."""
+        return self._line([row.text(each) for each in self.columns], style)
+
+    def _line(self, cells: list[str], style: str) -> Text:
+        line = Text(style=style)
+        for number, (cell, column, width) in enumerate(zip(cells, self.columns, self.widths, strict=True)):
+            text = f"{cell[: _LONGEST - 1]}…" if len(cell) > _LONGEST else cell
+            if column.kind not in ("text", "spark"):
+                text = text.rjust(width)
+            alarming = column.name == "STATE" and any(word in text for word in _ALARMING)
+            line.append(" " * _GAP * (number > 0)).append(set_cell_size(text, width), "bold red" if alarming else "")
+        return line
+
+    def column_at(self, place: int) -> Column:
+        """The column at this cell."""
+        return [each for start, each in zip(self.starts, self.columns, strict=True) if start <= place][-1]
 
 
 # -- the terminal -----------------------------------------------------------------------------------

@@ -142,17 +142,17 @@ def test_a_terminal_has_a_table_and_a_daemon_that_ends_is_reported() -> None:
     with running("--nsqds", "2", terminal=(130, 40)) as cluster:
         addresses = cluster.addresses()
         cluster.wait_for("Ctrl-C ends it")
-        for heading in ("node id", "topics", "channels", "depth", "in flight", "deferred", "clients", "in/s", "done/s"):
+        for heading in ("TOPICS", "CHANNELS", "DEPTH", "IN FLIGHT", "CLIENTS", "IN/S", "STATE"):
             assert heading in cluster.written
         with NsqdHTTPClient(addresses["nsqd 1"][1]) as nsqd:
             nsqd.create_topic("clicks")
             nsqd.create_channel("clicks", "archive")
             nsqd.multi_publish("clicks", [b"x"] * 1234)
-        cluster.wait_for(r"nsqd 1 .* 1 +1 +1,234 +0 +0 +0 +[\d,]+ +0")
-        cluster.wait_for(r"all .* 1,234 ")
+        cluster.wait_for(r"nsqd 1 .* 1\.2k ")
+        cluster.wait_for(r"1 topics, 1 channels, depth 1,234, 0 in flight, 0 deferred, 0 clients; ")
         os.kill(daemons_of(cluster.process.pid)["nsqd 2"], signal.SIGKILL)
         cluster.wait_for(r"nsqd 2 is gone: it was killed by SIGKILL\.")
-        cluster.wait_for("nsqd 2: gone: it was killed by SIGKILL")
+        cluster.wait_for("nsqd 2 .* no answer")
         assert cluster.end(signal.SIGTERM) == (1, "Ended by SIGTERM; no process is left.\n")
         # The cursor is back.
         assert cluster.written.rindex("\x1b[?25h") > cluster.written.rindex("\x1b[?25l")
@@ -161,12 +161,12 @@ def test_a_terminal_has_a_table_and_a_daemon_that_ends_is_reported() -> None:
 def test_a_narrow_terminal_has_a_narrow_table() -> None:
     with running("--nsqds", "1", terminal=(80, 24)) as cluster:
         cluster.wait_for("Ctrl-C ends it")
-        assert "node id" not in cluster.written
+        assert "VERSION" not in cluster.written
         whole, _, _ = cluster.plain().rpartition("\n")  # of the last line there may be the beginning only
-        [row] = {line.rstrip() for line in whole.splitlines() if re.match(r"nsqd 1 +127\S+ +\d", line)}
+        rows = {line.rstrip() for line in whole.splitlines() if re.match(r"nsqd( 1)? .* 0", line)}
         assert cluster.end()[0] == 0
-    assert len(row) <= 80
-    assert row.split()[3:] == ["0"] * 7
+    assert rows
+    assert all(len(row) <= 80 for row in rows)
 
 
 @needs_proc
