@@ -21,8 +21,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
 from gnsq_like.contrib.django import conf
-from gnsq_like.contrib.shared.outbox.envelope import is_json
-from gnsq_like.contrib.shared.outbox.rows import check_unused, checked_delay, checked_key
+from gnsq_like.contrib.shared.outbox.rows import NewRows, check_unused
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -197,27 +196,17 @@ def _into_outbox(
 
     if not on_commit:
         raise InvalidOption("on_commit", on_commit, "with outbox=True the message is a part of the transaction")
-    known = checked_key(key, defer)
-    wrapped = bool(known) if envelope is None else envelope
     records = bool(_outboxes or conf.settings().own["RECORD"])
-    tracing = None if records else conf.tracing()
-    encoded = []
-    for body in bodies:
-        data = producer().check(topic, body)
-        as_json = not isinstance(body, bytes | bytearray | memoryview) and is_json(data)
-        if tracing is not None and not wrapped:
-            data = tracing.event(topic, data, is_json=as_json)
-        encoded.append((data, as_json))
-    rows = add(
+    new = NewRows(
         topic,
-        encoded,
-        key=known,
-        defer=checked_delay(defer),
-        wrapped=wrapped,
-        extensions={} if tracing is None else tracing.carrier(topic),
-        check=partial(producer().check, topic),
-        using=using,
+        bodies,
+        key=key,
+        defer=defer,
+        envelope=envelope,
+        check=producer().check,
+        tracing=None if records else conf.tracing(),
     )
+    rows = add(new, using)
     if records:
         # As if a relay had published them; in a test there is none.
         _when(True, using, partial(_send_many, topic, [row.body for row in rows], None))

@@ -21,13 +21,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.contrib.shared.outbox import envelope as envelopes
 from gnsq_like.contrib.shared.outbox.relay import Relay
-from gnsq_like.contrib.shared.outbox.rows import MAX_KEY_CHARS, checked_delay, checked_key, shard_of
+from gnsq_like.contrib.shared.outbox.rows import MAX_KEY_CHARS, NewRows
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, wake_all
 
 try:
@@ -64,8 +62,6 @@ if TYPE_CHECKING:
 
 #: SQLite numbers rows only in a column of this type.
 _ID = BigInteger().with_variant(Integer, "sqlite")
-#: The largest number: each takes as many bytes in an envelope.
-_ANY_NUMBER = 2**63 - 1
 #: In ``session.info``: the messages to record if the transaction commits, each with its transaction or savepoint.
 _RECORDED = "gnsq_like_recorded"
 _Recorded = tuple[SessionTransaction | None, str, bytes]
@@ -128,7 +124,7 @@ class Outbox:
         :param body: as of ``nsq.publish``
         :param key: messages of a topic with the same key are numbered, and published in the order in which their
             transactions commit, which wait for each other
-        :param defer: seconds until it is published; may be years
+        :param defer: seconds until it is published, at most ten years
         :param envelope: whether it gets an envelope with its id, key and number, see
             :class:`gnsq_like.contrib.outbox.Event`; by default if it has a key
         :param session: instead of the current one
@@ -157,43 +153,20 @@ class Outbox:
         envelope: bool | None,
         session: Session | None,
     ) -> None:
-        known, delay = checked_key(key, defer), checked_delay(defer)
-        wraps = bool(known) if envelope is None else envelope
-        check = self._nsq.producer.check
-        tracing = None if self._nsq.is_recording else self._nsq.tracing
-        extensions = {} if tracing is None else tracing.carrier(topic)
-
-        def wrapped(data: bytes, is_json: bool, sequence: int | None) -> bytes:
-            return envelopes.wrap(
-                data, is_json=is_json, topic=topic, key=known, sequence=sequence, extensions=extensions
-            )
-
-        encoded: list[tuple[bytes, bool]] = []
-        for body in bodies:
-            data = check(topic, body)
-            is_json = not isinstance(body, bytes | bytearray | memoryview) and envelopes.is_json(data)
-            if not wraps and tracing is not None:
-                data = tracing.event(topic, data, is_json=is_json)
-            check(topic, wrapped(data, is_json, _ANY_NUMBER if known else None) if wraps else data)
-            encoded.append((data, is_json))
+        rows = NewRows(
+            topic,
+            bodies,
+            key=key,
+            defer=defer,
+            envelope=envelope,
+            check=self._nsq.producer.check,
+            tracing=None if self._nsq.is_recording else self._nsq.tracing,
+        )
         session = self._session() if session is None else session
-        last = self._advance(session, topic, known, len(encoded)) if known and encoded else None
-        moment = now()
-        for number, (data, is_json) in enumerate(encoded):
-            sequence = None if last is None else last - len(encoded) + 1 + number
-            sent = wrapped(data, is_json, sequence) if wraps else data
-            session.execute(
-                insert(self.messages).values(
-                    topic=topic,
-                    key=known,
-                    sequence=sequence,
-                    shard=shard_of(topic, known, is_deferred=delay is not None),
-                    body=sent,
-                    created_at=moment,
-                    due_at=None if delay is None else moment + timedelta(seconds=delay),
-                )
-            )
-            self._at_commit(session, topic, sent)
+        last = self._advance(session, topic, rows.key, len(rows)) if rows.key and len(rows) else None
+        for values in rows.values(last, now()):
+            session.execute(insert(self.messages).values(values))
+            self._at_commit(session, topic, values["body"])
 
     def _advance(self, session: Session, topic: str, key: str, count: int) -> int:
         """Take the next numbers, and return the last. Other transactions with this key wait for this one's end."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
 
+from gnsq_like.contrib.shared.outbox import envelope as envelopes
 from gnsq_like.errors import InvalidOption
 
 #: Shards of the keys; a relay has a shard for the time of a batch. Fixed: it is in the rows, and relays of two versions
@@ -17,6 +20,8 @@ DEFERRED = SHARDS + 1
 
 #: The longest key, in characters; a column has this length.
 MAX_KEY_CHARS = 200
+#: The largest number: each takes as many bytes in an envelope.
+_ANY_NUMBER = 2**63 - 1
 
 
 class Row(NamedTuple):
@@ -86,3 +91,79 @@ def checked_delay(defer: object) -> float | None:
     if isinstance(defer, bool) or not isinstance(defer, int | float) or not 0 <= defer <= 10 * 366 * 86_400:
         raise InvalidOption("defer", defer, "it must be seconds, from 0 to ten years")
     return float(defer)
+
+
+class Tracing(Protocol):
+    """The members of an application's Tracing that an outbox uses."""
+
+    def carrier(self, topic: str) -> Mapping[str, str]: ...
+    def event(self, topic: str, body: bytes, *, is_json: bool) -> bytes: ...
+
+
+class NewRows:
+    """Messages that are to be inserted: checked and encoded, not numbered yet. Next: :meth:`values`.
+
+    :param bodies: as of ``publish``
+    :param key: None for no key
+    :param defer: seconds until they are published; None for now
+    :param envelope: whether each gets an envelope; None for those with a key
+    :param check: the Producer's: returns the encoded body, or raises
+    :param tracing: adds the current trace; None for none
+    :raises InvalidName, InvalidBody, InvalidOption: if one of them cannot be published
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        *,
+        key: str | None,
+        defer: float | None,
+        envelope: bool | None,
+        check: Callable[[str, Any], bytes],
+        tracing: Tracing | None,
+    ) -> None:
+        self.topic = topic
+        #: "" for none.
+        self.key = checked_key(key, defer)
+        self._delay = checked_delay(defer)
+        self._wraps = bool(self.key) if envelope is None else envelope
+        self._extensions = {} if tracing is None else tracing.carrier(topic)
+        #: Each encoded, and whether it is JSON.
+        self._encoded: list[tuple[bytes, bool]] = []
+        for body in bodies:
+            data = check(topic, body)
+            is_json = not isinstance(body, bytes | bytearray | memoryview) and envelopes.is_json(data)
+            if not self._wraps and tracing is not None:
+                data = tracing.event(topic, data, is_json=is_json)
+            check(topic, self._sent(data, is_json, _ANY_NUMBER if self.key else None))
+            self._encoded.append((data, is_json))
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def _sent(self, data: bytes, is_json: bool, sequence: int | None) -> bytes:
+        if not self._wraps:
+            return data
+        return envelopes.wrap(
+            data, is_json=is_json, topic=self.topic, key=self.key, sequence=sequence, extensions=self._extensions
+        )
+
+    def values(self, last: int | None, now: datetime) -> Sequence[dict[str, Any]]:
+        """The columns of each row.
+
+        :param last: the number of the last one; None without a key
+        """
+        first = None if last is None else last - len(self) + 1
+        return [
+            {
+                "topic": self.topic,
+                "key": self.key,
+                "sequence": (sequence := None if first is None else first + position),
+                "shard": shard_of(self.topic, self.key, is_deferred=self._delay is not None),
+                "body": self._sent(data, is_json, sequence),
+                "created_at": now,
+                "due_at": None if self._delay is None else now + timedelta(seconds=self._delay),
+            }
+            for position, (data, is_json) in enumerate(self._encoded)
+        ]
