@@ -17,8 +17,8 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
     from gnsq_like.tools.benchmark import Measured
+    from gnsq_like.tools.daemons import Daemons
 
 HEADINGS = ("STAGE", "MESSAGES", "SECONDS", "RATE/S", "MB/S", "P50", "P90", "P99", "P99.9", "MAX")
 DISPENSABLE = ("SECONDS", "MB/S", "P90", "MESSAGES")

@@ -14,7 +14,7 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.topic import CHANNEL_DISPENSABLE, CHANNEL_HEADINGS, TOPIC, channel_row, name_argument
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
 
 _CHANNEL = name_argument("channel")
 
@@ -114,8 +114,8 @@ def delete_channel(daemons: Daemons, topic: str, channel: str, yes: bool, verbos
 
 def _size_of(daemons: Daemons, topic: str, channel: str) -> str:
     """What a channel has, for the question; nothing where no nsqd has it, or none answers."""
-    from gnsq_like.tools.asking import NotFound
     from gnsq_like.tools.counting import count_topic
+    from gnsq_like.tools.daemons import NotFound
     from gnsq_like.tools.sources import Unreachable
 
     try:

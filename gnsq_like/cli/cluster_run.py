@@ -19,7 +19,7 @@ from gnsq_like.cli.top_figures import KINDS, Tables
 from gnsq_like.cli.top_poll import Poll
 from gnsq_like.cli.top_screen import Grid
 from gnsq_like.server.daemon_process import DaemonProcess
-from gnsq_like.tools.asking import Daemons
+from gnsq_like.tools.daemons import Daemons
 
 #: Seconds between two rounds of questions.
 INTERVAL = 1.0

@@ -68,7 +68,7 @@ def _asks(function: Any, check: Any, *, nsqds: bool = True) -> Any:
         if http_client_tls_key and not http_client_tls_cert:
             raise click.UsageError("--http-client-tls-key needs --http-client-tls-cert", ctx)
 
-        from gnsq_like.tools.asking import Daemons
+        from gnsq_like.tools.daemons import Daemons
 
         cert, key = http_client_tls_cert, http_client_tls_key
         options = {

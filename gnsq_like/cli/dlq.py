@@ -23,7 +23,7 @@ from gnsq_like.cli.topic import TOPIC
 
 if TYPE_CHECKING:
     from gnsq_like import Message
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
     from gnsq_like.tools.dead_letters import DeadLetterQueue
 
 HEADINGS = ("ID", "FROM", "ATTEMPTS", "GIVEN UP", "BYTES", "NSQD", "REASON")
@@ -257,7 +257,7 @@ class _Wanted:
         self._matching = matching
 
     def has(self, message: Message) -> bool:
-        from gnsq_like.tools.letters import name_of, read_letter
+        from gnsq_like.tools.held_letters import name_of, read_letter
 
         if self._ids:
             named = self._ids & {message.id, name_of(message)}
@@ -281,7 +281,7 @@ class _Wanted:
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
-    from gnsq_like.tools.letters import read_letter
+    from gnsq_like.tools.held_letters import read_letter
 
     letter = read_letter(message)
     body = letter.body if letter else message.body

@@ -14,7 +14,7 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.topic import TOPIC
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons, Node
+    from gnsq_like.tools.daemons import Daemons, Node
 
 HEADINGS = ("NSQD", "TCP", "HOST", "VERSION", "TOPICS", "TOMBSTONED", "NSQLOOKUPDS")
 DISPENSABLE = ("NSQLOOKUPDS", "TOMBSTONED", "VERSION", "TCP", "TOPICS")
@@ -56,7 +56,7 @@ def node() -> None:
 
 def _node(ctx: click.Context, param: click.Parameter, name: str) -> str:
     from gnsq_like.errors import InvalidAddress
-    from gnsq_like.tools.asking import check_node
+    from gnsq_like.tools.daemons import check_node
 
     try:
         return check_node(name)

@@ -13,7 +13,7 @@ from gnsq_like.cli.tables import Cell, print_json, print_table
 from gnsq_like.cli.tool_command import ToolCommand
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
 
 
 @click.command("ping", cls=ToolCommand)

@@ -19,7 +19,7 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
     from gnsq_like.tools.rates import Report
     from gnsq_like.tools.sources import Unreachable
 

@@ -13,7 +13,7 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, option
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
 
 
 @click.command("top", cls=ToolCommand)

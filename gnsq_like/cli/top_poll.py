@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gnsq_like.admin.upstream.cluster import Cluster
     from gnsq_like.admin.upstream.figures import ChannelFigures
     from gnsq_like.admin.upstream.overview import Overview
-    from gnsq_like.tools.asking import Daemons
+    from gnsq_like.tools.daemons import Daemons
 
 #: Seconds that an overview may be old.
 _MAX_AGE = 0.05

@@ -14,8 +14,8 @@ from gnsq_like.cli.tables import Cell, print_json, print_table, warn, yes_or_no
 from gnsq_like.cli.tool_command import ToolCommand
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.asking import Daemons
     from gnsq_like.tools.counting import ChannelCount, TopicCount
+    from gnsq_like.tools.daemons import Daemons
 
 
 def name_argument(kind: str) -> Callable[[Any], Any]:

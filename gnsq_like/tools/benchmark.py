@@ -21,7 +21,7 @@ from gevent.event import AsyncResult, Event
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import HTTPStatusError, NSQError
 from gnsq_like.quantiles import Buckets
-from gnsq_like.tools.asking import Daemons
+from gnsq_like.tools.daemons import Daemons
 from gnsq_like.tools.sources import Unreachable
 
 STAGES = ("publish", "consume", "end to end")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gnsq_like import LookupdClient
 from gnsq_like.errors import HTTPRequestFailed, NSQError
-from gnsq_like.tools.asking import Answers, Daemons, NotFound
+from gnsq_like.tools.daemons import Answers, Daemons, NotFound
 from gnsq_like.tools.sources import Unreachable
 
 #: The counts of a record of nsqd's that are summed.

@@ -15,9 +15,9 @@ from gevent.queue import Empty, Queue
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.asking import Daemons, NotFound
 from gnsq_like.tools.counting import TopicCount, count_topic
-from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
+from gnsq_like.tools.daemons import Daemons, NotFound
+from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
 from gnsq_like.tools.sources import Unreachable
 
 #: Letters of an nsqd that may be in flight at once: its default max-rdy-count.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.asking import Answers, Daemons, NotFound, check_node
+from gnsq_like.tools.daemons import Answers, Daemons, NotFound, check_node
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 #: Changes of a topic on an nsqd, and of a channel.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPStatusError, NSQError
-from gnsq_like.tools.asking import Answers, Daemons
+from gnsq_like.tools.daemons import Answers, Daemons
 
 
 @dataclass

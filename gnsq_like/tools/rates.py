@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import gevent
 
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.asking import Daemons
 from gnsq_like.tools.counting import ChannelCount, count_topic
+from gnsq_like.tools.daemons import Daemons
 from gnsq_like.tools.sources import Unreachable
 
 

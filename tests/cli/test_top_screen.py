@@ -10,7 +10,7 @@ from gnsq_like.cli.top_poll import Poll
 from gnsq_like.cli.top_screen import Grid, Top, feed
 from gnsq_like.errors import NotRunning
 from gnsq_like.testing import wait_until
-from gnsq_like.tools.asking import Daemons
+from gnsq_like.tools.daemons import Daemons
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd
 from tests.support.tools import fill

@@ -53,14 +53,14 @@ ROOMS = {
     "server": room(only=LEAVES | {"wire", "runtime", "transport", "http"}),
     "testing": room("admin", "cli", "contrib", "spark", "tools", "__main__"),
     # runtime: upstreams are asked in a thread of its own. server: its HTTP server, and JSON as Go writes it.
-    # tools.letters: dead letters are held alike.
-    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.letters"}),
+    # tools.held_letters: dead letters are held alike.
+    "admin": room(only=PUBLIC | {"wire.names", "runtime", "http", "server", "deadletter", "tools.held_letters"}),
     # The work of the command line's tools; cli reads their arguments and shows their screens.
     "tools": room("server", "testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}),
     # The one HTTP server of this package.
     "tools.pubsub": room("testing", "admin", "cli", "contrib", "spark", "__main__", others={"click", "rich"}),
     # Below tools and admin.
-    "tools.letters": room(only=PUBLIC | {"deadletter"}),
+    "tools.held_letters": room(only=PUBLIC | {"deadletter"}),
     # options: each option of the client is a flag, by its type.
     "cli": room(only=PUBLIC | {"options", "server", "http", "admin", "spark", "tools", "contrib.workers"}),
     # options: settings are read by each option's type and bounds, which stand there once. The other two: test modes.

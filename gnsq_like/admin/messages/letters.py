@@ -17,7 +17,7 @@ from gnsq_like import Message, Reader
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.letters import CHANNEL, READER_OPTIONS, CannotReplay, HeldLetters
+from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, CannotReplay, HeldLetters
 
 #: The limits of a session.
 MOST_LETTERS, SECONDS = 50, 300.0

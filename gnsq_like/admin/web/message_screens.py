@@ -17,7 +17,7 @@ from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import body
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.letters import CHANNEL, read_letter
+from gnsq_like.tools.held_letters import CHANNEL, read_letter
 
 
 class MessageScreens:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.contrib.shared.outbox.alone import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import DEFERRED, NO_KEY, SHARDS, Row, Skipped, lock_number
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, Listening

@@ -18,7 +18,7 @@ from django.db.models import Count, Min, Q
 from django.utils import timezone
 
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
-from gnsq_like.contrib.shared.outbox.alone import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import DEFERRED, NO_KEY, SHARDS, Row, Skipped, lock_number
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, Listening

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gnsq_like.contrib.shared.outbox.alone import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock
 from tests.support.daemons import wait_for
 from tests.support.web import ROOT
 
@@ -32,7 +32,7 @@ def test_without_a_path_everybody_has_it() -> None:
 
 def test_a_killed_process_has_it_no_longer(tmp_path: Path) -> None:
     code = f"""
-from gnsq_like.contrib.shared.outbox.alone import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock
 lock = FileLock({str(tmp_path / "lock")!r})
 print(lock.acquire(), flush=True)
 input()
