@@ -11,10 +11,22 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 #: Every temporary name begins with this; code that lists the directory must skip such names.
 TEMPORARY_PREFIX = "."
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Context manager that names the file in errors of its descriptor, which name none: a full disk, mostly."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.filename is None:
+            exc.filename = os.fspath(path)
+        raise
 
 
 def temporary_beside(path: str | os.PathLike[str]) -> str:
@@ -33,11 +45,12 @@ def write_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: 
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
-        rest = memoryview(data)
-        while rest:  # an almost full disk accepts part of it without an error
-            rest = rest[os.write(descriptor, rest) :]
-        if sync:
-            os.fsync(descriptor)
+        with naming(path):
+            rest = memoryview(data)
+            while rest:  # an almost full disk accepts part of it without an error
+                rest = rest[os.write(descriptor, rest) :]
+            if sync:
+                os.fsync(descriptor)
     except BaseException:
         remove_file(path)
         raise
@@ -94,6 +107,7 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
     """Wait until the names in a directory are on disk; an empty path is the current directory."""
     descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -105,3 +105,13 @@ def test_temporary_names_are_hidden_different_and_in_the_same_directory(name: st
     assert len(names) == 3
     assert {os.path.dirname(each) for each in names} == {"/directory"}
     assert all(os.path.basename(each).startswith(f"{TEMPORARY_PREFIX}{name}.") for each in names)
+
+
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    with files_no_larger_than(10), pytest.raises(OSError, match=str(path)) as raised:
+        write_file(path, b"x" * 100)
+    assert raised.value.filename == str(path)
+    with files_no_larger_than(10), pytest.raises(OSError, match=r"\.kept\."):
+        replace_file(path, b"x" * 100)
+    assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.durable_file import replace_file
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import UsageError
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.options import VERSION, version_line
 
 #: Options that repeat, whose flags are no plain singular; and those that are tables.
 _FLAGS = {"trusted_proxies": "trusted-proxy", "dead_letter_suffixes": "dead-letter-suffix"}
@@ -88,7 +88,7 @@ def _flags(function: Any) -> Any:
     for name in sorted(_IGNORED):
         flag = f"--{name.replace('_', '-')}"
         function = click.option(flag, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
-    function = click.version_option(VERSION, message=f"nsqadmin v{VERSION} (gnsq_like {__version__})")(function)
+    function = click.version_option(VERSION, message=f"{version_line('nsqadmin')} gnsq_like {__version__}")(function)
     return click.option(
         "--config",
         is_eager=True,

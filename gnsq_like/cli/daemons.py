@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import platform
 import re
 import signal
 import tempfile
@@ -30,7 +29,7 @@ from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.options import VERSION, version_line
 
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
 
@@ -82,11 +81,6 @@ def _flag(field: Field[Any]) -> Callable[[Any], Any]:
     )
 
 
-def _version_line(name: str) -> str:
-    """It begins as that of NSQ's daemons, which programs parse."""
-    return f"{name} v{VERSION} (built w/python{platform.python_version()}, gnsq_like {__version__})"
-
-
 def _flags_of(options: type) -> Callable[[Any], Any]:
     """The flags for all options of a daemon, and those that all daemons have."""
 
@@ -102,7 +96,7 @@ def _flags_of(options: type) -> Callable[[Any], Any]:
             ignored = f"--{name.replace('_', '-')}"
             function = click.option(ignored, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
         name = options.__name__.removesuffix("Options").lower()
-        function = click.version_option(VERSION, message=_version_line(name))(function)
+        function = click.version_option(VERSION, message=f"{version_line(name)} gnsq_like {__version__}")(function)
         return click.option(
             "--config",
             is_eager=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,12 @@ _LEAST = {"mem_queue_size": 0, "max_bytes_per_file": 1, "sync_every": 1, "sync_t
 
 #: A node id is 10 bits of a message id (docs/internals 1.15).
 MAX_NODE_ID = 1024
+
+
+def version_line(name: str) -> str:
+    """The line in which a daemon says its version, as NSQ's does; programs parse it."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"{name} v{VERSION} (built w/python{python})"
 
 
 def default_node_id(hostname: str | None = None) -> int:

@@ -1,5 +1,6 @@
 """NSQ's config files, as flags' defaults."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,10 @@ def test_what_nsqs_own_examples_of_config_files_and_old_command_lines_have_is_ta
 
 def test_the_version_names_the_daemon() -> None:
     done = CliRunner().invoke(nsqlookupd, ["-version"])
-    begins = f"nsqlookupd v{VERSION} (built w/"  # as NSQ's: programs parse it
     assert done.exit_code == 0
-    assert done.output.startswith(begins)
-    assert done.output.endswith(f"gnsq_like {__version__})\n")
+    # As NSQ's, which programs parse: neither a space nor a comma within the brackets.
+    wanted = rf"nsqlookupd v{re.escape(VERSION)} \(built w/[a-z0-9.-]+\) gnsq_like {re.escape(__version__)}\n"
+    assert re.fullmatch(wanted, done.output)
 
 
 def test_nsqlookupd_has_one_too(config: Path) -> None:

@@ -285,7 +285,7 @@ def test_a_disk_that_is_full_ends_it_and_nothing_unsynced_is_finished(tmp_path: 
         command = [*limit, *COMMAND]
         with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path), command=command) as tool:
             assert tool.wait() == 1
-            assert re.fullmatch(r"Error: .*File too large", last_line(tool))
+            assert re.fullmatch(rf"Error: {tmp_path}/.*: File too large", last_line(tool))
             assert "Traceback" not in tool.err
         left = unfinished(nsqd, "t", "nsq_to_file")
         written = lines_of(tmp_path)

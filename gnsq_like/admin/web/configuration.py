@@ -16,6 +16,7 @@ from gnsq_like.admin.web.replies import Refusal, json_reply
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.http.url import check_addresses
+from gnsq_like.server.shared.wsgi import NSQ_HEADER
 
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
@@ -39,7 +40,7 @@ def configure(site: Site, name: str) -> Response:
     value = _value(site, name)
     if isinstance(value, str):
         response = Response(value, content_type="text/plain; charset=utf-8")
-        response.headers["X-NSQ-Content-Type"] = "nsq; version=1.0"
+        response.headers[NSQ_HEADER[0]] = NSQ_HEADER[1]
         return response
     return json_reply(value)
 

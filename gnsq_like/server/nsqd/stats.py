@@ -17,7 +17,7 @@ from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.tcp import NsqdClient
-from gnsq_like.server.options import VERSION, NsqdOptions
+from gnsq_like.server.options import VERSION, NsqdOptions, version_line
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.tls_contexts import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy
@@ -179,7 +179,7 @@ def as_text(figures: dict[str, Any], started: float) -> str:
     """
     now = time.time()
     lines = [
-        f"nsqd v{VERSION} (built w/python{sys.version_info.major}.{sys.version_info.minor})",
+        version_line("nsqd"),
         f"start_time {datetime.fromtimestamp(started, UTC):%Y-%m-%dT%H:%M:%SZ}",
         f"uptime {format_duration(now - started)}",
         "",

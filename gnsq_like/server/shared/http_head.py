@@ -185,8 +185,6 @@ def _fields(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
         name, colon, value = line.partition(":")
         if not colon:
             raise BadRequest
-        if not name:
-            continue
         value = value.lstrip(" \t")
         if not _NAME.fullmatch(name):
             problem = problem or "invalid header name"

@@ -263,13 +263,9 @@ class _Handler(WSGIHandler):
     def _refuse(self, problem: BadRequest) -> None:
         """Send the last response of the connection; the client may still be sending. May switch."""
         body = problem.body.encode()
-        lines = [
-            f"HTTP/1.{problem.minor_version} {problem.status_line}",
-            "Connection: close",
-            f"Content-Length: {len(body)}",
-        ]
-        if body:
-            lines.append("Content-Type: text/plain; charset=utf-8")
+        # As in Go, the end of the connection ends the body.
+        last = "Content-Type: text/plain; charset=utf-8" if body else "Content-Length: 0"
+        lines = [f"HTTP/1.{problem.minor_version} {problem.status_line}", "Connection: close", last]
         with suppress(OSError):
             with self._connection.owed(self._connection.seconds):
                 self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + body)

@@ -35,7 +35,7 @@ _REASONS = {
 }
 _TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
-NSQ_HEADER = ("X-NSQ-Content-Type", "nsq; version=1.0")
+NSQ_HEADER = ("X-Nsq-Content-Type", "nsq; version=1.0")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _HTML_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 #: The beginnings of paths whose responses do not carry NSQ's header.

@@ -32,6 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from gnsq_like.durable_file import naming
 from gnsq_like.server.storage.atomic_file import AtomicFile, Draft
 from gnsq_like.server.storage.queue_files import QueueFiles
 from gnsq_like.server.storage.records import (
@@ -66,7 +67,8 @@ def disk_error(exc: OSError, action: str) -> DiskError:
 class Sync:
     """What must be waited for until a queue is safe on the disk."""
 
-    def __init__(self, fds: list[int], draft: Draft) -> None:
+    def __init__(self, fds: list[tuple[int, str]], draft: Draft) -> None:
+        #: With the paths of their files.
         self._fds = fds
         self.draft = draft
         #: Whether it succeeded.
@@ -78,12 +80,13 @@ class Sync:
         :raises OSError: if the disk fails
         """
         try:
-            for fd in self._fds:
-                os.fsync(fd)
+            for fd, path in self._fds:
+                with naming(path):
+                    os.fsync(fd)
             self.draft.store()
             self.stored = True
         finally:
-            for fd in self._fds:
+            for fd, _ in self._fds:
                 os.close(fd)
 
 
@@ -122,7 +125,7 @@ class DiskQueue:
         self._reader: RecordReader | None = None
         self._writer = -1
         #: Full files, which the next sync closes.
-        self._full: list[int] = []
+        self._full: list[tuple[int, str]] = []
         #: Messages written and read since the last sync.
         self._operations = 0
 
@@ -254,14 +257,11 @@ class DiskQueue:
                 self._save_meta()
         data = memoryview(b"".join(pieces))
         at = self._write_at
-        try:
+        with naming(path):
             while data:
                 written = os.pwrite(self._writer, data, at)
                 at += written
                 data = data[written:]
-        except OSError as exc:
-            exc.filename = path
-            raise
         self._write_at = at
         self.depth += len(pieces) // 2
 
@@ -270,11 +270,12 @@ class DiskQueue:
         if self._reader is not None and self._read_file == self._write_file:
             self._reader.size = self._write_at
         if self._writer >= 0:
-            self._full.append(self._writer)
+            self._full.append((self._writer, self._files.path(self._write_file)))
             self._on_unsynced(self, True)
             if len(self._full) > _MOST_FULL:
-                fd = self._full.pop(0)
-                os.fsync(fd)
+                fd, path = self._full.pop(0)
+                with naming(path):
+                    os.fsync(fd)
                 os.close(fd)
         self._writer = -1
         self._write_file += 1
@@ -426,7 +427,7 @@ class DiskQueue:
             self._close_full()
 
     def _close_full(self) -> None:
-        for fd in self._full:
+        for fd, _ in self._full:
             os.close(fd)
         self._full = []
 
@@ -441,7 +442,7 @@ class DiskQueue:
             return None
         fds = self._full
         if self._writer >= 0:
-            fds = [*fds, os.dup(self._writer)]
+            fds = [*fds, (os.dup(self._writer), self._files.path(self._write_file))]
         self._full = []
         self._operations = 0
         return Sync(fds, self._meta.draft(self._meta_text()))

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gnsq_like.durable_file import sync_directory
+from gnsq_like.durable_file import naming, sync_directory
 from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.tools.to_file.members import Compressor, new_member
 from gnsq_like.tools.to_file.notes import OpenFiles
@@ -101,9 +101,10 @@ class LogFile:
         if self._descriptor < 0:
             return
         if self._member is not None:
-            _write_all(self._descriptor, self._member.flush())
+            self._write_all(self._member.flush())
             self._member = None
-        os.fsync(self._descriptor)
+        with naming(self._path):
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Sync and close the file, and hand it to the output; nothing if there is none."""
@@ -115,7 +116,7 @@ class LogFile:
         self.sync()
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
-        self._output.take(os.path.join(self._plan.directory, self._file_name), self._name, self._revision)
+        self._output.take(self._path, self._name, self._revision)
         self._notes.remove(self._file_name)
 
     def abandon(self) -> None:
@@ -180,7 +181,17 @@ class LogFile:
             if self._member is None:
                 self._member = new_member(self._plan.compression, self._plan.compression_level)
             data = self._member.compress(data)
-        _write_all(self._descriptor, data)
+        self._write_all(data)
+
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
+        with naming(self._path):
+            while rest:  # an almost full disk accepts part of it without an error
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._plan.directory, self._file_name)
 
 
 def make_directories(path: str) -> list[str]:
@@ -193,9 +204,3 @@ def make_directories(path: str) -> list[str]:
         with suppress(FileExistsError):
             os.mkdir(each, 0o770)
     return [os.path.dirname(each) or "." for each in missing]
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:  # an almost full disk accepts part of it without an error
-        rest = rest[os.write(descriptor, rest) :]
