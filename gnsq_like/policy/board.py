@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic
 
-from gnsq_like.policy.charge import Charge, Settings
+from gnsq_like.policy.charge import Charge, K, Settings
 from gnsq_like.policy.turns import SilentTurns
 
 #: Later than every monotonic time.
 FOREVER = float("inf")
+#: The tokens where there is no rate limit.
+UNLIMITED = 1 << 62
 
 
 class Mode(enum.Enum):
@@ -22,36 +25,44 @@ class Mode(enum.Enum):
 
 
 @dataclass(slots=True)
-class Plan:
+class Plan(Generic[K]):
     """What to send now, and when to plan again."""
 
     #: (key, rdy) to send in this order, decreases first; real changes only
-    changes: list[tuple[Hashable, int]] = field(default_factory=list)
+    changes: list[tuple[K, int]] = field(default_factory=list)
     #: monotonic time at which the plan may differ although nothing happened, or None
     next_at: float | None = None
     #: whether busy connections get more RDY as soon as what was lowered has settled
     grows: bool = False
     #: turns to carry on with until the next plan, or None
-    turns: SilentTurns | None = None
+    turns: SilentTurns[K] | None = None
 
 
-class Board:
+class Board(Generic[K]):
     """The plan under construction."""
 
     def __init__(
-        self, charges: Sequence[Charge], max_in_flight: int, now: float, settings: Settings, draw: Callable[[], float]
+        self,
+        charges: Sequence[Charge[K]],
+        max_in_flight: int,
+        now: float,
+        settings: Settings,
+        draw: Callable[[], float],
+        tokens: int,
     ) -> None:
         self.charges = charges
         self.max_in_flight = max_in_flight
         self.now = now
         self.settings = settings
         self.draw = draw
-        self.plan = Plan()
-        self._granted: dict[Hashable, int] = {}
-        self._increases: set[Hashable] = set()
+        #: the most tokens; silent connections have seats for half of them, or for all while none is busy
+        self.tokens = tokens
+        self.plan: Plan[K] = Plan()
+        self._granted: dict[K, int] = {}
+        self._increases: set[K] = set()
         self._lacks_room = False
         #: the connections on which topics in backoff test with one message
-        self.probes: set[Hashable] = set()
+        self.probes: set[K] = set()
         #: whether busy connections have less than their goals
         self.is_short = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
@@ -59,13 +70,14 @@ class Board:
         #: most seats that the silent may keep from hungry ones, whatever these hold with slow messages; at 0 they have
         #: one, and only for a turn in each round
         slow = sum(charge.slow for charge in charges if not charge.closing)
-        self.silent_seats = min(self.limit, int(settings.silent_part * (self.limit + slow)))
+        most = min(settings.silent_part * (self.limit + slow), settings.unused_part * tokens)
+        self.silent_seats = min(self.limit, int(most))
         #: what is left of max_in_flight; negative when it is exceeded
         self.room = max_in_flight - sum(charge.at(now) for charge in charges)
         #: when the next lowered RDY will have settled
         self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
 
-    def grant(self, charge: Charge, rdy: int) -> None:
+    def grant(self, charge: Charge[K], rdy: int) -> None:
         """Add this to the plan, if it changes the charge's RDY."""
         if rdy == charge.rdy:
             return
@@ -77,7 +89,7 @@ class Board:
         if charge.coming_after(rdy, self.now):
             self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
-    def firm_without(self, group: Sequence[Charge]) -> int:
+    def firm_without(self, group: Sequence[Charge[K]]) -> int:
         """The firm charge of all connections that are not in `group`, with the RDY of this plan."""
         apart = {charge.key for charge in group}
         return sum(
@@ -93,7 +105,7 @@ class Board:
         """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
         self._lacks_room = True
 
-    def finish(self) -> Plan:
+    def finish(self) -> Plan[K]:
         """The plan, complete."""
         if self._lacks_room and self.settles_at != FOREVER:
             self.wake(self.settles_at)

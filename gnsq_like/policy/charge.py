@@ -21,6 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+#: What a connection is called, and given back by in a plan.
+K = TypeVar("K", bound=Hashable)
 
 #: Earlier than every monotonic time.
 NEVER = float("-inf")
@@ -98,7 +102,7 @@ class Settings:
         return max(self.silent_round, count / self.turns(count))
 
 
-class Charge:
+class Charge(Generic[K]):
     """The plan's view of one connection. The Reader owns it and reports events.
 
     A `closing` connection gets no RDY, but its messages are charged until they are answered: keep it in the table
@@ -130,7 +134,7 @@ class Charge:
 
     def __init__(
         self,
-        key: Hashable,
+        key: K,
         now: float,
         settings: Settings,
         *,

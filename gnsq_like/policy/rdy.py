@@ -45,8 +45,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from gnsq_like.policy.board import FOREVER, Board, Mode, Plan
-from gnsq_like.policy.charge import Charge, Settings
+from gnsq_like.policy.board import FOREVER, UNLIMITED, Board, Mode, Plan
+from gnsq_like.policy.charge import Charge, K, Settings
 from gnsq_like.policy.shares import deal, deal_to_groups, lift
 from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, shared_round
 
@@ -54,24 +54,25 @@ __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
 
 
 def plan(
-    charges: Iterable[Charge],
+    charges: Iterable[Charge[K]],
     *,
     max_in_flight: int,
     now: float,
     mode: Mode | Mapping[Hashable, Mode],
     settings: Settings,
     draw: Callable[[], float],
-) -> Plan:
+    tokens: int = UNLIMITED,
+) -> Plan[K]:
     """Return the RDY changes that are due at `now`.
 
     `mode` is that of all charges, or a mapping from the topics of charges to theirs. `draw` returns a random float in
     [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan again at `next_at` and on every
     event: a connection opened or closed, max_in_flight or a mode changed, `received` or `answered` returned True. Until
-    then, call `tick` of `turns` at its `next_at`.
+    then, call `tick` of `turns` at its `next_at`. With a rate limit, `tokens` are the most that there may be.
     """
     everyone = list(charges)
     open_charges = [charge for charge in everyone if not charge.closing]
-    board = Board(everyone, max_in_flight, now, settings, draw)
+    board: Board[K] = Board(everyone, max_in_flight, now, settings, draw, tokens)
     if board.limit <= 0:
         for charge in open_charges:
             board.grant(charge, 0)
@@ -85,16 +86,16 @@ def plan(
 # --- topics in backoff -------------------------------------------------------------------------------------
 
 
-def _by_topic(charges: Iterable[Charge]) -> dict[Hashable, list[Charge]]:
-    groups: dict[Hashable, list[Charge]] = {}
+def _by_topic(charges: Iterable[Charge[K]]) -> dict[Hashable, list[Charge[K]]]:
+    groups: dict[Hashable, list[Charge[K]]] = {}
     for charge in charges:
         groups.setdefault(charge.topic, []).append(charge)
     return groups
 
 
-def _allowed(board: Board, charges: Sequence[Charge], modes: Mode | Mapping[Hashable, Mode]) -> list[Charge]:
+def _allowed(board: Board[K], charges: Sequence[Charge[K]], modes: Mode | Mapping[Hashable, Mode]) -> list[Charge[K]]:
     """The connections that may have RDY: those of topics that flow, and one of each topic that tests."""
-    allowed: list[Charge] = []
+    allowed: list[Charge[K]] = []
     # One mode for all: one of them tests, whatever their topics.
     groups = {None: list(charges)} if isinstance(modes, Mode) else _by_topic(charges)
     for topic, group in groups.items():
@@ -112,7 +113,7 @@ def _allowed(board: Board, charges: Sequence[Charge], modes: Mode | Mapping[Hash
     return allowed
 
 
-def _probe(board: Board, group: Sequence[Charge]) -> Charge | None:
+def _probe(board: Board[K], group: Sequence[Charge[K]]) -> Charge[K] | None:
     """The connection on which the topic of this group tests; moved when it delivered nothing and another is ready."""
     now, settings = board.now, board.settings
     ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.is_settling(now))]
@@ -135,7 +136,7 @@ def _probe(board: Board, group: Sequence[Charge]) -> Charge | None:
     return probe
 
 
-def _silent_at(holder: Charge, now: float) -> float:
+def _silent_at(holder: Charge[K], now: float) -> float:
     """When the turn of a holder ends because it delivers nothing, as things stand."""
     since = now if holder.in_time else max(holder.idle_since, holder.turn_at)
     return since + holder.settings.quick(holder.round_trip)
@@ -144,18 +145,18 @@ def _silent_at(holder: Charge, now: float) -> float:
 # --- busy and silent ---------------------------------------------------------------------------------------
 
 
-def _distribute(board: Board, charges: Sequence[Charge]) -> None:
+def _distribute(board: Board[K], charges: Sequence[Charge[K]]) -> None:
     """The limit for all, or a few seats of it for the silent ones and the rest for the busy."""
     now = board.now
-    busy: list[Charge] = []
-    silent: list[Charge] = []
+    busy: list[Charge[K]] = []
+    silent: list[Charge[K]] = []
     for charge in charges:
         (silent if charge.is_silent(now) else busy).append(charge)
     seats, shared = 0, 0.0
     if busy and silent:
         seats, shared = _silent_seats(board, silent, busy)
-    elif len(silent) > board.limit and not board.probes:
-        seats = board.limit
+    elif len(silent) > min(board.limit, board.tokens) and not board.probes:
+        seats = min(board.limit, board.tokens)
     if seats:
         turns = _rotate(board, silent, seats, shared=shared, alone=not busy)
         _serve(board, busy, board.limit - seats)
@@ -172,7 +173,7 @@ def _distribute(board: Board, charges: Sequence[Charge]) -> None:
                 board.wake(charge.silent_at(now))
 
 
-def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
+def _serve(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> None:
     if len(charges) <= limit:
         if charges:
             _share(board, charges, limit)
@@ -185,10 +186,12 @@ def _serve(board: Board, charges: Sequence[Charge], limit: int) -> None:
         _take_turns(board, group, seats=seats)
 
 
-def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]) -> tuple[int, float]:
+def _silent_seats(board: Board[K], silent: Sequence[Charge[K]], busy: Sequence[Charge[K]]) -> tuple[int, float]:
     """The seats for silent connections while others are busy, and the seconds of a round if these use them, too."""
     now, settings = board.now, board.settings
-    unused = min(int(settings.unused_part * board.limit), board.limit - settings.busy_minimum * len(busy))
+    unused = min(
+        int(settings.unused_part * min(board.limit, board.tokens)), board.limit - settings.busy_minimum * len(busy)
+    )
     if unused > board.silent_seats:
         fed_at = max(charge.full_at for charge in busy) + settings.low_rdy_idle_timeout
         # Slow handlers may hold messages for longer than that.
@@ -207,7 +210,7 @@ def _silent_seats(board: Board, silent: Sequence[Charge], busy: Sequence[Charge]
     return 0, shared
 
 
-def _rotate(board: Board, silent: Sequence[Charge], seats: int, *, shared: float, alone: bool) -> SilentTurns:
+def _rotate(board: Board[K], silent: Sequence[Charge[K]], seats: int, *, shared: float, alone: bool) -> SilentTurns[K]:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
     turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone)
@@ -219,11 +222,11 @@ def _rotate(board: Board, silent: Sequence[Charge], seats: int, *, shared: float
 # --- equal shares -----------------------------------------------------------------------------------------
 
 
-def _share(board: Board, charges: Sequence[Charge], limit: int) -> None:
+def _share(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> None:
     """limit >= connections: all have RDY, in equal shares."""
     now = board.now
     goals = _within_limit(board, charges, _goals(board, charges, limit))
-    lacking: list[Charge] = []
+    lacking: list[Charge[K]] = []
     held: list[int] = []
     wants: list[int] = []
     for charge, goal in zip(charges, goals, strict=True):
@@ -250,7 +253,7 @@ def _share(board: Board, charges: Sequence[Charge], limit: int) -> None:
         board.wait()
 
 
-def _within_limit(board: Board, charges: Sequence[Charge], goals: Sequence[int]) -> Sequence[int]:
+def _within_limit(board: Board[K], charges: Sequence[Charge[K]], goals: Sequence[int]) -> Sequence[int]:
     """The goals, or less while max_in_flight is exceeded (it was lowered, or a message arrived late).
 
     First connections lose the RDY they do not use. If what is in flight exceeds it alone, RDY is what a connection
@@ -270,7 +273,7 @@ def _within_limit(board: Board, charges: Sequence[Charge], goals: Sequence[int])
     return [min(rdy, need + rest) for rdy, need, rest in zip(lowered, used, left, strict=True)]
 
 
-def _goals(board: Board, charges: Sequence[Charge], limit: int) -> list[int]:
+def _goals(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> list[int]:
     """Equal shares of `limit`; an unproven connection starts with 1."""
     # The remainder goes to those with more RDY, then at random: otherwise all Readers would favour the same nsqd.
     order = sorted(
@@ -287,7 +290,7 @@ def _goals(board: Board, charges: Sequence[Charge], limit: int) -> list[int]:
 
 
 def _shares(
-    board: Board, charges: Sequence[Charge], order: Sequence[int], limit: int
+    board: Board[K], charges: Sequence[Charge[K]], order: Sequence[int], limit: int
 ) -> tuple[Sequence[int], Sequence[int]]:
     """The limit dealt out level among topics, and in each among its connections: indexes of charges, and shares."""
     # Topics in the order of the charges: it stays the same, and the remainder with the same topics.
@@ -303,7 +306,9 @@ def _shares(
     return [at for group in groups.values() for at in group], [share for group in dealt for share in group]
 
 
-def _lift(board: Board, room: int, charges: Sequence[Charge], held: Sequence[int], wants: Sequence[int]) -> list[int]:
+def _lift(
+    board: Board[K], room: int, charges: Sequence[Charge[K]], held: Sequence[int], wants: Sequence[int]
+) -> list[int]:
     """Distribute the room so that the lowest rise first; ties go to the longest waiting, then at random."""
     return lift(
         room,
@@ -316,7 +321,7 @@ def _lift(board: Board, room: int, charges: Sequence[Charge], held: Sequence[int
 # --- turns ------------------------------------------------------------------------------------------------
 
 
-def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, by_topic: bool = False) -> None:
+def _take_turns(board: Board[K], charges: Sequence[Charge[K]], *, seats: int, by_topic: bool = False) -> None:
     """Fewer seats than connections: RDY 1 for each holder, then for the connection that has waited longest.
 
     1. A holder keeps its seat unless there are fewer seats than before or max_in_flight is exceeded.
@@ -366,8 +371,8 @@ def _take_turns(board: Board, charges: Sequence[Charge], *, seats: int, by_topic
 
 
 def _seated(
-    board: Board, holders: Sequence[Charge], seats: int, ends: dict[Hashable, float], by_topic: bool
-) -> tuple[list[Charge], int]:
+    board: Board[K], holders: Sequence[Charge[K]], seats: int, ends: dict[K, float], by_topic: bool
+) -> tuple[list[Charge[K]], int]:
     """The holders that keep their seats, and the number of free seats.
 
     All keep them, unless there are fewer seats than before (or a topic has two) or max_in_flight is exceeded.
@@ -383,7 +388,7 @@ def _seated(
             board.draw(),
         ),
     )
-    kept: list[Charge] = []
+    kept: list[Charge[K]] = []
     topics: set[Hashable] = set()
     for charge in first:
         if by_topic and charge.topic in topics:
@@ -396,7 +401,7 @@ def _seated(
     return kept, max(0, min(seats - len(kept), room))
 
 
-def _one_each(charges: Sequence[Charge], ready: list[Charge], kept: Sequence[Charge]) -> dict[Hashable, float]:
+def _one_each(charges: Sequence[Charge[K]], ready: list[Charge[K]], kept: Sequence[Charge[K]]) -> dict[Hashable, float]:
     """Leave only one ready connection of each topic without a seat: the longest waiting.
 
     Returns since when each topic has waited.

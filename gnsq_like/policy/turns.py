@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Generic
 
-from gnsq_like.policy.charge import NEVER, Charge, Settings
+from gnsq_like.policy.charge import NEVER, Charge, K, Settings
 
 #: While no connection is busy, turns that end within this part of a turn end together ...
 TOGETHER = 0.05
@@ -26,7 +27,7 @@ TOGETHER = 0.05
 TOGETHER_LONGEST = 0.05
 
 
-def count_seats(silent: Sequence[Charge], most: int, settings: Settings, now: float) -> int:
+def count_seats(silent: Sequence[Charge[K]], most: int, settings: Settings, now: float) -> int:
     """The seats for these silent connections, of at most `most`: one each, or as few as make a short round."""
     if len(silent) <= most:
         return len(silent)
@@ -35,23 +36,23 @@ def count_seats(silent: Sequence[Charge], most: int, settings: Settings, now: fl
     return min(most, math.ceil(_spans(silent, settings) / a_round))
 
 
-def shared_round(silent: Sequence[Charge], limit: int, settings: Settings) -> float:
+def shared_round(silent: Sequence[Charge[K]], limit: int, settings: Settings) -> float:
     """Seconds in which each of these has a turn on the only seat, which they share with busy ones."""
     longest = settings.round(len(silent))
     return longest if limit > 1 else max(longest, _spans(silent, settings) / settings.single_part)
 
 
-def due_at(charge: Charge, a_round: float) -> float:
+def due_at(charge: Charge[K], a_round: float) -> float:
     """When a connection may have its next turn on the shared seat."""
     return NEVER if charge.turn_at == NEVER else charge.waiting_since + a_round
 
 
-def _spans(silent: Sequence[Charge], settings: Settings) -> float:
+def _spans(silent: Sequence[Charge[K]], settings: Settings) -> float:
     """Seconds that a turn of each takes."""
     return sum(settings.silent(charge.round_trip) + settings.settling(charge.round_trip) for charge in silent)
 
 
-class SilentTurns:
+class SilentTurns(Generic[K]):
     """Turns on `seats` seats.
 
     :param shared: seconds of a round if busy connections use the seat too: a turn then ends in any case, and each
@@ -61,7 +62,7 @@ class SilentTurns:
 
     def __init__(
         self,
-        charges: Sequence[Charge],
+        charges: Sequence[Charge[K]],
         seats: int,
         *,
         shared: float,
@@ -77,10 +78,10 @@ class SilentTurns:
         #: seconds between two ticks at least, then
         self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
         #: (end of the turn, charge), the earliest first
-        self._holders: list[tuple[float, Charge]]
+        self._holders: list[tuple[float, Charge[K]]]
         #: (time at which the seat is free, charge)
-        self._settling: list[tuple[float, Charge]] = []
-        waiting: list[tuple[bool, float, float, Charge]] = []
+        self._settling: list[tuple[float, Charge[K]]] = []
+        waiting: list[tuple[bool, float, float, Charge[K]]] = []
         for charge in charges:
             if charge.rdy:
                 continue
@@ -98,7 +99,7 @@ class SilentTurns:
         """Seats with a holder, or not free before the last holder's RDY 0 is in force."""
         return len(self._holders) + len(self._settling)
 
-    def tick(self, now: float, room: float = math.inf) -> list[tuple[Charge, int]]:
+    def tick(self, now: float, room: float = math.inf) -> list[tuple[Charge[K], int]]:
         """End the turns that are over and begin others, at most as many as `room`. Returns (charge, RDY) to send."""
         for freed in [each for each in self._settling if each[0] <= now]:
             self._settling.remove(freed)
@@ -114,7 +115,7 @@ class SilentTurns:
             free -= 1
         return changes
 
-    def _ends(self, charge: Charge, began: float) -> float:
+    def _ends(self, charge: Charge[K], began: float) -> float:
         settings, round_trip = charge.settings, charge.round_trip
         lasts = settings.silent(round_trip)
         if not self._is_hurried:
@@ -127,7 +128,7 @@ class SilentTurns:
         """Whether a connection waits for its first turn."""
         return bool(self._waiting) and self._waiting[0].turn_at == NEVER
 
-    def _leave(self, now: float) -> list[tuple[Charge, int]]:
+    def _leave(self, now: float) -> list[tuple[Charge[K], int]]:
         """Those whose turns are over, as far as others wait; more if there are fewer seats than before."""
         holders = self._holders
         leaving = len(self._waiting) - (self._seats - len(holders))

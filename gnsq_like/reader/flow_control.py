@@ -19,7 +19,7 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy import delays
-from gnsq_like.policy.rate_limit import COMMANDS, RateLimit, plan_limited
+from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.hooks import Overdue
@@ -100,7 +100,7 @@ class FlowControl:
         self._timer = Timer(self._tick)
         #: Whether some share is to grow when the lowered ones have settled.
         self._grows = False
-        self._turns: SilentTurns | None = None
+        self._turns: SilentTurns[Subscription] | None = None
         self._turns_timer = Timer(self._turn)
         #: Whether a late tick of them waits until the sockets are read.
         self._reads_first = False
@@ -315,7 +315,6 @@ class FlowControl:
         now = time.monotonic()
         result = self._plan(now)
         for subscription, rdy in result.changes:
-            assert isinstance(subscription, Subscription)
             if self._limit is not None:
                 self._limit.sent(rdy > subscription.charge.rdy, now)
             if rdy > subscription.charge.rdy and subscription in self._unsettled:
@@ -330,21 +329,15 @@ class FlowControl:
         self._turns = result.turns
         self._set_turns_timer(now)
 
-    def _plan(self, now: float) -> Plan:
+    def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
-        most, mode, limit = 0 if self.paused else self.max_in_flight, self._modes(), self._limit
-        if limit is not None and mode is Mode.FLOWING:
-            return plan_limited(charges, limit, max_in_flight=most, now=now, settings=self.settings, draw=self._draw)
-        wake_at: float | None = None
-        if limit is not None:
-            # While the backoff of a topic tests: its charges are within what is in flight and the tokens, too.
-            in_flight = sum(charge.in_flight for charge in charges)
-            most = min(most, in_flight + max(0, int(limit.tokens(now))))
-            wake_at = max(limit.when(1, now), now + 1 / COMMANDS)
-        result = plan(charges, max_in_flight=most, now=now, mode=mode, settings=self.settings, draw=self._draw)
-        if wake_at is not None:
-            result.next_at = wake_at if result.next_at is None else min(result.next_at, wake_at)
-        return result
+        most = 0 if self.paused else self.max_in_flight
+        mode, settings, draw, limit = self._modes(), self.settings, self._draw, self._limit
+        if limit is None:
+            return plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw)
+        tokens = int(limit.capacity)
+        made = plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw, tokens=tokens)
+        return within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
 
     @property
     def rate_limit(self) -> float | None:
@@ -387,7 +380,6 @@ class FlowControl:
             return
         now = time.monotonic()
         for charge, rdy in self._turns.tick(now):
-            assert isinstance(charge.key, Subscription)
             charge.key.grant(rdy, now)
         if not self._set_turns_timer(now):
             self.plan_now()

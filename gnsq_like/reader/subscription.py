@@ -105,7 +105,7 @@ class Subscription:
         self._slow: set[Message] = set()
         #: The following four are set by begin().
         self.connection: Connection
-        self.charge: Charge
+        self.charge: Charge[Subscription]
         #: None if RDY is always the share.
         self.adaptive_rdy: AdaptiveRdy | None = None
         #: For an nsqd that counts RDY down; then ``adaptive_rdy`` is None.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from gnsq_like.policy.board import FOREVER, Board
+from typing import Any
+
+from gnsq_like.policy.board import FOREVER, UNLIMITED, Board
 from gnsq_like.policy.charge import Charge, Settings
 
 SETTINGS = Settings()
 
 
-def make(*charges: Charge, max_in_flight: int = 10) -> Board:
-    return Board(charges, max_in_flight, 0.0, SETTINGS, lambda: 0.0)
+def make(*charges: Charge[Any], max_in_flight: int = 10) -> Board[Any]:
+    return Board(charges, max_in_flight, 0.0, SETTINGS, lambda: 0.0, UNLIMITED)
 
 
 def test_room_and_limit_are_what_the_charges_leave() -> None:

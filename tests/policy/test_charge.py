@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ SETTINGS = Settings()
 SETTLED = SETTINGS.settling(0.01)
 
 
-def made(**more: float) -> Charge:
+def made(**more: float) -> Charge[Any]:
     return Charge("a", 0.0, SETTINGS, round_trip=0.01, **more)  # type: ignore[arg-type]
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Backoff, exponential
-from gnsq_like.policy.board import Plan
 from gnsq_like.policy.charge import Charge, Settings
-from gnsq_like.policy.rate_limit import BURST, COMMANDS, RateLimit, plan_limited
+from gnsq_like.policy.rate_limit import BURST, COMMANDS, RateLimit, within_tokens
+from gnsq_like.policy.rdy import Mode, Plan, plan
 from tests.support.scale import examples
 from tests.support.simulation import Cluster, Reader, check_limited
 from tests.support.virtual_nsqd import Clock, Message, Nsqd
@@ -87,7 +88,7 @@ def test_no_more_are_taken_in_any_time_than_rate_and_burst_allow(steps, rate):
 # -- one moment -------------------------------------------------------------------------------------
 
 
-def random_charges(rng: random.Random) -> list[Charge]:
+def random_charges(rng: random.Random) -> list[Charge[Any]]:
     """Connections after some seconds of whatever may happen to them, until 80.0 at most."""
     made = []
     for number in range(rng.randint(1, 6)):
@@ -145,7 +146,7 @@ NOW = 100.0
 SETTLED = NOW + SETTINGS.settle_minimum
 
 
-def busy(key: object, *, rdy: int = 0, in_flight: int = 0, **attributes: object) -> Charge:
+def busy(key: object, *, rdy: int = 0, in_flight: int = 0, **attributes: object) -> Charge[Any]:
     """A connection whose turn and last message were a moment ago."""
     made = Charge(key, 0.0, SETTINGS)
     made.rdy, made.in_flight, made.delivered = rdy, in_flight, 1
@@ -155,18 +156,26 @@ def busy(key: object, *, rdy: int = 0, in_flight: int = 0, **attributes: object)
     return made
 
 
-def silent(key: object, *, rdy: int = 0, since: float = NOW - 5.0) -> Charge:
+def silent(key: object, *, rdy: int = 0, since: float = NOW - 5.0) -> Charge[Any]:
     """A connection that never delivered a message; its turn began, or it has waited, since then."""
     made = Charge(key, since, SETTINGS)
     made.rdy, made.turn_at = rdy, since
     return made
 
 
-def ask(*charges: Charge, tokens: float = 50.0, rate: float = 100.0, max_in_flight: int = 10) -> Plan:
+def ask(*charges: Charge[Any], tokens: float = 50.0, rate: float = 100.0, max_in_flight: int = 10) -> Plan[Any]:
     limit = RateLimit(rate, NOW)
     limit.take(1 - tokens, NOW)  # type: ignore[arg-type]
+    return limited(charges, limit, max_in_flight)
+
+
+def limited(charges: Sequence[Charge[Any]], limit: RateLimit, max_in_flight: int, now: float = NOW) -> Plan[Any]:
     draw = random.Random(1).random
-    return plan_limited(charges, limit, max_in_flight=max_in_flight, now=NOW, settings=SETTINGS, draw=draw)
+    tokens = int(limit.capacity)
+    made = plan(
+        charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=SETTINGS, draw=draw, tokens=tokens
+    )
+    return within_tokens(made, charges, limit, now=now, settings=SETTINGS, draw=draw)
 
 
 def test_overdue_handlers_and_closed_connections_keep_their_places():
@@ -182,14 +191,37 @@ def test_busy_connections_share_what_the_silent_leave():
     assert ask(busy("one"), busy("other", rdy=1), busy("third"), max_in_flight=2).changes[0][1] == 1
 
 
-def test_a_raise_is_for_all_tokens_that_no_other_connection_may_use():
-    assert ask(busy("one", rdy=2), tokens=5.9).changes == [("one", 5)]
-    assert ask(busy("one", rdy=2, in_flight=2), tokens=5.9).changes == [("one", 7)]
-    assert ask(busy("one"), busy("other", rdy=3, in_flight=1), tokens=5.9).changes == [("one", 3)]
-    assert ask(busy("one", rdy=4), tokens=7.9).changes == [], "less than twice as many are not worth a command"
+def test_a_raise_is_for_half_of_the_tokens_that_no_other_connection_may_use():
+    """Whose answer to a single message then leaves enough of them."""
+    assert ask(busy("one", rdy=2), tokens=6.9).changes == [("one", 4)]
+    assert ask(busy("one", rdy=2, in_flight=2), tokens=6.9).changes == [("one", 5)]
+    assert ask(busy("one"), busy("other", rdy=3, in_flight=1), tokens=5.9).changes == [("one", 2)]
+    assert ask(busy("one", rdy=4), tokens=11.9).changes == [("one", 8)]
+    assert ask(busy("one", rdy=4), tokens=10.9).changes == [], "less than twice as many are not worth a command"
+    assert ask(busy("one", rdy=9), tokens=10.9).changes == [("one", 10)], "unless that is its goal"
+
+
+def test_rdy_is_taken_back_where_there_are_too_few_tokens_the_largest_exposure_first():
     assert ask(busy("one", rdy=1), tokens=0.9).changes == [("one", 0)]
     assert ask(busy("one", rdy=5), busy("other", rdy=3), tokens=3.0).changes == [("one", 0)]
     assert ask(busy("one", rdy=5, in_flight=4), busy("other", rdy=3), tokens=1.0).changes == [("other", 0)]
+
+
+def test_decreases_of_the_plan_come_alone_and_are_always_sent():
+    asked = ask(busy("one", rdy=9), busy("other"), max_in_flight=10)
+    assert asked.changes == [("one", 5)]
+    assert asked.next_at == pytest.approx(SETTLED)
+
+
+@pytest.mark.parametrize(("rate", "seats"), [(4, 2), (5, 3), (1, 1)])
+def test_silent_connections_beside_a_busy_one_have_seats_for_half_of_the_tokens(rate, seats):
+    worker = busy("busy", rdy=100 - seats, in_flight=99 - seats)
+    holders = [silent(number, rdy=1, since=NOW) for number in range(seats - 1)]
+    others = [silent(f"other {number}") for number in range(400)]
+    [(key, rdy)] = ask(worker, *holders, *others, rate=rate, max_in_flight=100).changes
+    assert (str(key)[:5], rdy) == ("other", 1)
+    more = silent("more", rdy=1, since=NOW)
+    assert ask(worker, *holders, more, *others, rate=rate, max_in_flight=100).changes == []
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(1, 0.5), (100, 0.1)])
@@ -214,57 +246,11 @@ def test_the_longest_waiting_is_next():
     assert ask(busy("has some", rdy=1), busy("has none", waiting_since=50.0)).changes == [("has none", 5)]
 
 
-@pytest.mark.parametrize(("rate", "seats"), [(4, 2), (5, 3), (100, 15), (1, 1)])
-def test_silent_connections_beside_busy_ones_have_a_part_of_the_places_and_half_of_the_tokens(rate, seats):
-    worker = busy("busy", rdy=50, in_flight=49)
-    holders = [silent(number, rdy=1, since=NOW) for number in range(seats - 1)]
-    assert ask(worker, *holders, silent("next"), rate=rate, max_in_flight=100).changes == [("next", 1)]
-    more = silent("more", rdy=1, since=NOW)
-    assert ask(worker, *holders, more, silent("next"), rate=rate, max_in_flight=100).changes == []
-
-
-def test_a_holder_gives_up_its_turn_for_one_that_could_use_it():
-    holder, other = silent("holder", rdy=1), silent("other")
-    asked = ask(holder, other, max_in_flight=1)
-    assert asked.changes == [("holder", 0)]
-    assert asked.next_at == pytest.approx(SETTLED), "when the place is free"
-    holder = busy("holder", rdy=1, in_flight=1, turn_at=NOW - SETTINGS.low_rdy_timeout)
-    assert ask(holder, other, max_in_flight=1, tokens=1.0).changes == [("holder", 0)]
-    assert ask(holder, other, max_in_flight=1, tokens=0.9).changes == []
-    holder.turn_at = holder.idle_since = NOW - 0.5
-    assert ask(holder, other, max_in_flight=1).changes == [], "its message is being handled"
-    other.coming, other.settled_at = 1, NOW + 0.1
-    asked = ask(holder, other, max_in_flight=1)
-    assert asked.changes == []
-    assert asked.next_at == pytest.approx(NOW + 0.1)
-
-
 def test_silent_connections_alone_have_as_many_places_as_tokens():
     holders = [silent(number, rdy=1, since=NOW) for number in range(3)]
     assert ask(*holders, silent("next"), rate=3).changes == [("next", 1)]
     assert ask(*holders, silent("more", rdy=1, since=NOW), silent("next"), rate=3).changes == []
     assert ask(*holders, silent("next"), max_in_flight=3).changes == []
-
-
-def test_a_silent_connection_gets_its_turn_beside_hungry_ones():
-    """Twice in a second at most, unless these have enough: then after a quarter of a second without a message."""
-    for worker, waited, ended in ((0, 0.4, False), (0, 0.5, True), (9, 0.2, False), (9, 0.25, True)):
-        holder = silent("holder", rdy=1, since=NOW - waited)
-        changes = ask(busy("busy", rdy=worker), holder, silent("next", since=NOW - 5.0)).changes
-        assert (changes == [("holder", 0)]) is ended
-    holder = silent("holder", rdy=1, since=NOW - 0.6)
-    holder.round_trip = 0.2  # so that its turn is longer
-    assert ask(busy("busy"), holder, silent("next")).changes == [("busy", 9)]
-
-
-def test_where_max_in_flight_is_exceeded_rdy_that_is_not_used_is_taken_back():
-    for most, changes in ((9, [("one", 4)]), (8, [("one", 3)]), (3, [("one", 0), ("other", 3)])):
-        asked = ask(busy("one", rdy=5), busy("other", rdy=5), max_in_flight=most)
-        assert asked.changes == changes
-        assert asked.next_at == pytest.approx(SETTLED)
-    assert ask(busy("one", rdy=5, in_flight=2), max_in_flight=2).changes == [("one", 2)]
-    both = busy("one", rdy=5, in_flight=5), busy("other", rdy=5, in_flight=5)
-    assert ask(*both, max_in_flight=8).changes == [("one", 0), ("other", 0)]
 
 
 def test_a_place_that_a_closed_connection_leaves_is_used_when_its_rdy_has_settled():
@@ -274,41 +260,6 @@ def test_a_place_that_a_closed_connection_leaves_is_used_when_its_rdy_has_settle
         asked = ask(gone, busy("other"), max_in_flight=5, tokens=tokens)
         assert asked.changes == []
         assert asked.next_at == pytest.approx(SETTLED)
-
-
-def test_connections_that_lose_their_rdy_for_want_of_tokens_leave_the_others_theirs():
-    idle, worker = busy("idle", rdy=5), busy("worker", rdy=5, in_flight=5)
-    asked = ask(idle, worker, max_in_flight=5, tokens=0.0)
-    assert asked.changes == [("idle", 0)]
-    assert asked.next_at == pytest.approx(SETTLED)
-
-
-def test_where_rdy_is_taken_back_for_want_of_tokens_what_is_in_flight_there_keeps_its_place():
-    both = busy("one", rdy=5, in_flight=2), busy("other", rdy=5, in_flight=5)
-    assert ask(*both, max_in_flight=7, tokens=0.0).changes == [("one", 0)]
-    assert ask(*both, max_in_flight=5, tokens=0.0).changes == [("one", 0), ("other", 0)]
-
-
-def test_a_connection_with_overdue_handlers_has_no_more_room_than_others():
-    late, worker = busy("late", in_flight=2, reserved=2), busy("worker", rdy=8, in_flight=8)
-    assert ask(late, worker).changes == []
-    worker.in_flight = worker.rdy = 6
-    assert ask(late, worker).changes == [("late", 2)]
-
-
-def test_while_all_tokens_are_there_and_no_turn_ends_nothing_is_planned():
-    """More tokens are not what a waiting connection lacks."""
-    asked = ask(busy("holder", rdy=1, in_flight=1), silent("other"), max_in_flight=1, tokens=101.0)
-    assert (asked.changes, asked.next_at) == ([], NOW + SETTINGS.low_rdy_probe_timeout)
-
-
-def test_where_all_have_their_shares_nothing_is_planned_until_one_may_be_silent():
-    limit = RateLimit(100, 0.0)
-    limit.tokens(NOW)
-    limit.sent(True, NOW)
-    full = busy("full", rdy=10)
-    asked = plan_limited([full], limit, max_in_flight=10, now=NOW, settings=SETTINGS, draw=random.random)
-    assert (asked.changes, asked.next_at) == ([], NOW + SETTINGS.low_rdy_idle_timeout)
 
 
 # -- in virtual time --------------------------------------------------------------------------------
@@ -482,5 +433,5 @@ def test_connections_that_come_and_go():
 def test_a_plan_of_many_connections_is_one_raise():
     limit, settings = RateLimit(100, 0.0), Settings()
     many = [Charge(number, 0.0, settings) for number in range(1000)]
-    made = plan_limited(many, limit, max_in_flight=2000, now=10.0, settings=settings, draw=random.Random(1).random)
+    made = limited(many, limit, 2000, 10.0)
     assert [rdy for _, rdy in made.changes] == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ SETTINGS = Settings()
 LONG_AGO = -1000.0
 
 
-def charge(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, **attributes: object) -> Charge:
+def charge(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, **attributes: object) -> Charge[Any]:
     """A slot opened long ago whose turn began and whose last message came at `seen`."""
     made = Charge(key, LONG_AGO, SETTINGS)
     made.rdy, made.in_flight = rdy, in_flight
@@ -30,13 +31,15 @@ def charge(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, 
     return made
 
 
-def ask(charges: list[Charge], max_in_flight: int, now: float = 0.0, mode: Mode = Mode.FLOWING, seed: int = 1) -> Plan:
+def ask(
+    charges: list[Charge[Any]], max_in_flight: int, now: float = 0.0, mode: Mode = Mode.FLOWING, seed: int = 1
+) -> Plan[Any]:
     return plan(
         charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=SETTINGS, draw=random.Random(seed).random
     )
 
 
-def changes(charges: list[Charge], max_in_flight: int, **more: object) -> dict[object, int]:
+def changes(charges: list[Charge[Any]], max_in_flight: int, **more: object) -> dict[object, int]:
     return dict(ask(charges, max_in_flight, **more).changes)  # type: ignore[arg-type]
 
 
@@ -184,7 +187,7 @@ def test_a_lost_connection_is_charged_for_its_running_handlers_only() -> None:
 # --- silent connections beside busy ones
 
 
-def silent(key: object, *, rdy: int = 0, since: float = -20.0, round_trip: float = 0.0) -> Charge:
+def silent(key: object, *, rdy: int = 0, since: float = -20.0, round_trip: float = 0.0) -> Charge[Any]:
     """A connection without a message for ten seconds of RDY 1, that has waited for its next turn since ``since``."""
     made = charge(key, rdy=rdy, seen=-40.0, quiet=10.0, waiting_since=since, turn_at=since - 0.025)
     made.round_trip = round_trip
@@ -676,7 +679,7 @@ def test_nothing_open() -> None:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, Mode, int]:
+def snapshots(draw: st.DrawFn) -> tuple[list[Charge[Any]], int, Mode, int]:
     """Slots as events could have left them, or worse; times around 0."""
     rng = random.Random(draw(st.integers(0, 1 << 48)))
     count = draw(st.integers(0, 12))
@@ -707,7 +710,7 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, Mode, int]:
 
 @examples(60)
 @given(snapshots())
-def test_every_promise_on_random_snapshots(snapshot: tuple[list[Charge], int, Mode, int]) -> None:
+def test_every_promise_on_random_snapshots(snapshot: tuple[list[Charge[Any]], int, Mode, int]) -> None:
     charges, max_in_flight, mode, seed = snapshot
     check_plan(charges, max_in_flight=max_in_flight, now=0.0, mode=mode, settings=SETTINGS, rng=random.Random(seed))
 
@@ -715,7 +718,7 @@ def test_every_promise_on_random_snapshots(snapshot: tuple[list[Charge], int, Mo
 @examples(5)
 @given(snapshots())
 def test_when_all_but_hung_handlers_answered_and_all_is_settled_what_they_leave_is_used(
-    snapshot: tuple[list[Charge], int, Mode, int],
+    snapshot: tuple[list[Charge[Any]], int, Mode, int],
 ) -> None:
     charges, max_in_flight, _, seed = snapshot
     for each in charges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ SETTINGS = Settings()
 FLOWING, BLOCKED, PROBING = Mode.FLOWING, Mode.BLOCKED, Mode.PROBING
 
 
-def charge(topic: str, key: object, *, rdy: int = 0, in_flight: int = 0, seen: float | None = 0.0) -> Charge:
+def charge(topic: str, key: object, *, rdy: int = 0, in_flight: int = 0, seen: float | None = 0.0) -> Charge[Any]:
     """A connection opened long ago, whose last message came at `seen`, if any."""
     made = Charge(key, -1000.0, SETTINGS, topic=topic)
     made.rdy, made.in_flight = rdy, in_flight
@@ -31,22 +32,26 @@ def charge(topic: str, key: object, *, rdy: int = 0, in_flight: int = 0, seen: f
     return made
 
 
-def connections(**counts: int) -> list[Charge]:
+def connections(**counts: int) -> list[Charge[Any]]:
     return [charge(topic, f"{topic}{number}") for topic, count in counts.items() for number in range(count)]
 
 
-def ask(charges: list[Charge], most: int, now: float, modes: Mapping[str, Mode] | Mode, seed: int = 1) -> Plan:
+def ask(
+    charges: list[Charge[Any]], most: int, now: float, modes: Mapping[str, Mode] | Mode, seed: int = 1
+) -> Plan[Any]:
     draw = random.Random(seed).random
     return plan(charges, max_in_flight=most, now=now, mode=modes, settings=SETTINGS, draw=draw)  # type: ignore[arg-type]
 
 
-def apply(made: Plan, charges: Iterable[Charge], now: float) -> None:
+def apply(made: Plan[Any], charges: Iterable[Charge[Any]], now: float) -> None:
     table = {each.key: each for each in charges}
     for key, rdy in made.changes:
         table[key].sent(rdy, now)
 
 
-def settle(charges: list[Charge], most: int, modes: Mapping[str, Mode] | Mode = FLOWING, seconds: float = 0.1) -> float:
+def settle(
+    charges: list[Charge[Any]], most: int, modes: Mapping[str, Mode] | Mode = FLOWING, seconds: float = 0.1
+) -> float:
     """Carry out plans for a while in which nothing else happens; returns the time then."""
     now = 0.0
     while now < seconds:
@@ -55,7 +60,7 @@ def settle(charges: list[Charge], most: int, modes: Mapping[str, Mode] | Mode = 
     return now
 
 
-def by_topic(charges: Iterable[Charge]) -> Counter[object]:
+def by_topic(charges: Iterable[Charge[Any]]) -> Counter[object]:
     """RDY, by topic."""
     counted: Counter[object] = Counter()
     for each in charges:
@@ -226,11 +231,11 @@ def test_silent_topics_in_backoff_do_not_take_the_places_of_the_busy() -> None:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, dict[str, Mode], float]:
+def snapshots(draw: st.DrawFn) -> tuple[list[Charge[Any]], int, dict[str, Mode], float]:
     now = 100.0
     most = draw(st.integers(1, 40))
     left = most
-    charges: list[Charge] = []
+    charges: list[Charge[Any]] = []
     modes = {topic: draw(st.sampled_from([FLOWING, FLOWING, BLOCKED, PROBING])) for topic in "abcde"}
     for number in range(draw(st.integers(1, 14))):
         seen = draw(st.sampled_from([None, now, now - 1, now - 40]))
@@ -251,7 +256,7 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Charge], int, dict[str, Mode], floa
 
 @examples(100)
 @given(snapshots(), st.integers(0, 3))
-def test_the_promises_of_one_moment(snapshot: tuple[list[Charge], int, dict[str, Mode], float], seed: int) -> None:
+def test_the_promises_of_one_moment(snapshot: tuple[list[Charge[Any]], int, dict[str, Mode], float], seed: int) -> None:
     charges, most, modes, now = snapshot
     before = {each.key: each.rdy for each in charges}
     charged = sum(each.at(now) for each in charges)

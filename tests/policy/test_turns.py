@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,13 +16,13 @@ from tests.support.scale import examples
 SETTINGS = Settings()
 
 
-def silent(key: object, waiting_since: float = -1.0, round_trip: float = 0.0) -> Charge:
+def silent(key: object, waiting_since: float = -1.0, round_trip: float = 0.0) -> Charge[Any]:
     charge = Charge(key, waiting_since, SETTINGS, round_trip=round_trip)
     charge.turn_at = waiting_since - 0.025
     return charge
 
 
-def run(turns: SilentTurns, until: float) -> list[tuple[float, object, int]]:
+def run(turns: SilentTurns[Any], until: float) -> list[tuple[float, object, int]]:
     """(time, key, RDY) of all ticks until then."""
     log: list[tuple[float, object, int]] = []
     now: float | None = 0.0

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.backoff import Backoff
-from gnsq_like.policy.rate_limit import RateLimit, plan_limited
+from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
 from tests.support.virtual_nsqd import Clock, Link, Message, Nsqd
@@ -85,7 +86,7 @@ class Reader:
         self.requeue_delay = requeue_delay
         self.limit = None if rate_limit is None else RateLimit(rate_limit, clock.now)
         self.connections: list[Connection] = []
-        self.plan = Plan()
+        self.plan: Plan[Any] = Plan()
         self.plans = 0
         self.ticks = 0
         self.rdys_sent = 0
@@ -98,7 +99,7 @@ class Reader:
         self.after_plan: Callable[[], object] = lambda: None
         self._timer_at: float | None = None
         #: Silent at the last plan.
-        self._silent: set[Charge] = set()
+        self._silent: set[Charge[Any]] = set()
         self._blocked_until: float | None = None
         self._next_pass = 0.0
 
@@ -257,11 +258,9 @@ class Reader:
         self.plans += 1
         charges = [connection.charge for connection in self.connections]
         mode, limit = self.backoff.mode, self.max_in_flight
-        if self.limit is not None and mode is not Mode.FLOWING:
-            limit = min(limit, sum(each.in_flight for each in charges) + max(0, int(self.limit.tokens(now))))
-        if self.limit is not None and mode is Mode.FLOWING:
+        if self.limit is not None:
             self.plan = check_limited(
-                charges, self.limit, max_in_flight=limit, now=now, settings=self.settings, rng=self.rng
+                charges, self.limit, max_in_flight=limit, now=now, mode=mode, settings=self.settings, rng=self.rng
             )
         elif self.checked:
             self.plan = check_plan(
@@ -273,7 +272,7 @@ class Reader:
             )
         for key, rdy in self.plan.changes:
             assert isinstance(key, Connection)
-            if not self.checked and (self.limit is None or mode is not Mode.FLOWING):
+            if not self.checked and self.limit is None:
                 key.charge.sent(rdy, now)
             self.adjust(key)
         for connection in self.connections:
@@ -322,7 +321,7 @@ class Reader:
         if at is not None:
             self.clock.at(at, lambda: self._tick(turns))
 
-    def _tick(self, turns: SilentTurns | None) -> None:
+    def _tick(self, turns: SilentTurns[Any] | None) -> None:
         if turns is None or turns is not self.plan.turns:
             return  # replaced by a new plan's
         now = self.clock.now
@@ -356,22 +355,28 @@ class Reader:
 
 
 def check_limited(
-    charges: list[Charge],
+    charges: list[Charge[Any]],
     limit: RateLimit,
     *,
     max_in_flight: int,
     now: float,
     settings: Settings,
     rng: random.Random,
-) -> Plan:
+    mode: Mode = Mode.FLOWING,
+) -> Plan[Any]:
     """As `check_plan`, with a rate limit."""
     charged = sum(charge.at(now) for charge in charges)
     exposed = sum(charge.exposed(now) for charge in charges)
     before = {charge.key: charge.rdy for charge in charges}
     table = {charge.key: charge for charge in charges}
 
-    def ask() -> Plan:
-        return plan_limited(charges, limit, max_in_flight=max_in_flight, now=now, settings=settings, draw=rng.random)
+    def ask() -> Plan[Any]:
+        draw = rng.random
+        tokens = int(limit.capacity)
+        made = plan(
+            charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=settings, draw=draw, tokens=tokens
+        )
+        return within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
 
     made = ask()
     assert made.next_at is None or made.next_at > now
@@ -393,14 +398,14 @@ def check_limited(
 
 
 def check_plan(
-    charges: list[Charge], *, max_in_flight: int, now: float, mode: Mode, settings: Settings, rng: random.Random
-) -> Plan:
+    charges: list[Charge[Any]], *, max_in_flight: int, now: float, mode: Mode, settings: Settings, rng: random.Random
+) -> Plan[Any]:
     """Plan, carry it out, and check every promise that concerns one moment. Returns what was planned."""
     charged = sum(charge.at(now) for charge in charges)
     before = {charge.key: charge.rdy for charge in charges}
     table = {charge.key: charge for charge in charges}
 
-    def ask() -> Plan:
+    def ask() -> Plan[Any]:
         return plan(charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=settings, draw=rng.random)
 
     made = ask()
@@ -430,7 +435,13 @@ def check_plan(
 
 
 def _check_shares(
-    open_slots: list[Charge], limit: int, room: int, settling: set[Hashable], mode: Mode, made: Plan, now: float
+    open_slots: list[Charge[Any]],
+    limit: int,
+    room: int,
+    settling: set[Hashable],
+    mode: Mode,
+    made: Plan[Any],
+    now: float,
 ) -> None:
     """Overdue handlers excuse nothing: for nsqd their messages are not in flight."""
     silent = {charge.key for charge in open_slots if charge.is_silent(now)}
@@ -462,7 +473,7 @@ def _check_shares(
 
 
 def _check_silent(
-    silent: list[Charge], unused: int, limit: int, slow: int, room: int, settling: set[Hashable], made: Plan
+    silent: list[Charge[Any]], unused: int, limit: int, slow: int, room: int, settling: set[Hashable], made: Plan
 ) -> tuple[int, int]:
     """Silent connections beside busy ones. Returns the room and the limit for the busy."""
     most = max(1, min(limit, int(silent[0].settings.silent_part * (limit + slow))), min(unused, len(silent)))
