@@ -241,7 +241,7 @@ test-lowest: $(LOWEST_VENV)/$(STAMP)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.
 # Tests of the tests, and of what the code looks like, would add minutes and no lines.
-COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering mirror time_limit types),$(CLIENT_TESTS))
+COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering time_limit types),$(CLIENT_TESTS))
 # coverage holds a lock when a function first runs: a signal handler that waits for another thread then waits for ever.
 
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)

@@ -1,16 +1,18 @@
 """The house rules of docs/internals/architecture.rst: who imports what, and what importing must not do.
 
-ROOMS (tests/support/rooms.py) is that section's table. A module is looked up by its own dotted name, then its
+ROOMS (tests/support/rooms.py) is read from that section's table. A module is looked up by its own dotted name, then its
 parents'; a new module that fits no line makes a test fail until it gets one. Imports inside functions and under
 TYPE_CHECKING count as knowing the other room, for cycles too.
 """
 
 import ast
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ import pytest
 from tests.support.rooms import FACADE, ROOMS
 
 PACKAGE = "gnsq_like"
-ROOT = Path(__file__).resolve().parent.parent / PACKAGE
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent / PACKAGE
 
 #: What must be there for these tests to mean anything; the extras' rooms may lack their packages.
 BUILT = set(ROOMS) - {"admin", "contrib", "spark"}
@@ -72,6 +75,13 @@ def imports_of(module: str, source: str, *, is_package: bool) -> Iterator[Import
     return visit(ast.parse(source), False)
 
 
+@cache
+def imports_in(module: str) -> tuple[Import, ...]:
+    """Those of a module of the package."""
+    path = MODULES[module]
+    return tuple(imports_of(module, path.read_text(), is_package=path.name == "__init__.py"))
+
+
 def module_of(target: str) -> str:
     """The longest of our modules that an imported name leads to: a name in a module is that module."""
     while target not in MODULES and "." in target:
@@ -97,12 +107,12 @@ def is_within(name: str, rooms: frozenset[str]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
-def violations(module: str, source: str, *, is_package: bool) -> list[str]:
+def violations(module: str, imports: Iterable[Import]) -> list[str]:
     own = room_of(module)
     assert own is not None, f"{module} is in no room of the table of rooms"
     rule = ROOMS[own]
     wrong = []
-    for item in imports_of(module, source, is_package=is_package):
+    for item in imports:
         if item.target.partition(".")[0] != PACKAGE:
             allowed = not is_within(item.target, rule.never_others)
         else:
@@ -120,21 +130,19 @@ def test_the_walk_finds_the_house() -> None:
     assert {"gnsq_like.wire.frames", "gnsq_like.wire.session"} <= set(MODULES)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_what_its_room_may(module: str) -> None:
-    path = MODULES[module]
-    assert violations(module, path.read_text(), is_package=path.name == "__init__.py") == []
+def test_each_module_imports_only_what_its_room_may() -> None:
+    wrong = {module: violations(module, imports_in(module)) for module in MODULES}
+    assert {module: lines for module, lines in wrong.items() if lines} == {}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_public_names_come_from_the_package(module: str) -> None:
+def test_only_public_names_come_from_the_package() -> None:
     import gnsq_like
 
-    path = MODULES[module]
-    for item in imports_of(module, path.read_text(), is_package=path.name == "__init__.py"):
-        parent, _, name = item.target.rpartition(".")
-        if parent == PACKAGE and item.target not in MODULES:
-            assert name in gnsq_like.__all__, f"{module}, line {item.line}"
+    for module in MODULES:
+        for item in imports_in(module):
+            parent, _, name = item.target.rpartition(".")
+            if parent == PACKAGE and item.target not in MODULES:
+                assert name in gnsq_like.__all__, f"{module}, line {item.line}"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def test_only_public_names_come_from_the_package(module: str) -> None:
     ],
 )
 def test_the_check_sees_a_forbidden_import(module: str, source: str) -> None:
-    assert len(violations(module, source, is_package=False)) == 1
+    assert len(violations(module, imports_of(module, source, is_package=False))) == 1
 
 
 @pytest.mark.parametrize(
@@ -170,7 +178,40 @@ def test_the_check_sees_a_forbidden_import(module: str, source: str) -> None:
     ],
 )
 def test_the_check_lets_the_others_pass(module: str, source: str) -> None:
-    assert violations(module, source, is_package=False) == []
+    assert violations(module, imports_of(module, source, is_package=False)) == []
+
+
+def test_one_finds_the_tests_of_each_module_of_the_client() -> None:
+    """In the test file of its name, or in one of its room's that names it: ``reader.wiring`` or ``wiring.py``."""
+    outer = ("server", "testing", "admin", "cli", "contrib", "spark", "tools")
+    not_found = []
+    for module, path in MODULES.items():
+        name = below(module)
+        if name.partition(".")[0] in outer or path.name.startswith("_"):
+            continue
+        room = TESTS.joinpath(*name.split(".")[:-1])
+        if not (room / f"test_{path.name}").is_file():
+            texts = [each.read_text() for each in room.glob("test_*.py")]
+            mention = re.compile(rf"\b{re.escape(name)}\b|\b{re.escape(path.name)}\b|{room_import(module)}")
+            if not any(mention.search(text) for text in texts):
+                not_found.append(name)
+    assert not_found == []
+
+
+def room_import(module: str) -> str:
+    parent, _, name = module.rpartition(".")
+    return rf"from {re.escape(parent)} import [^\n]*\b{name}\b"
+
+
+def test_no_test_file_imports_another() -> None:
+    """What several share is in tests/support, so that whoever changes a test changes no other."""
+    importing = [
+        f"{path.relative_to(TESTS)}: {line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if line.startswith(("from tests.", "import tests.")) and ".test_" in line.split(" import ")[0]
+    ]
+    assert importing == []
 
 
 def import_graph() -> dict[str, set[str]]:
@@ -180,7 +221,7 @@ def import_graph() -> dict[str, set[str]]:
         is_package = path.name == "__init__.py"
         targets = {
             module_of(item.target)
-            for item in imports_of(module, path.read_text(), is_package=is_package)
+            for item in imports_in(module)
             if item.target.partition(".")[0] == PACKAGE
             # A package names its own modules for type checkers; they may import the package for its other names.
             and not (is_package and item.typing_only)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import random_http
-from tests.support.both import Both, both, compare, how_many
+from tests.differential import random_http
+from tests.differential.both import Both, both, compare, how_many
 from tests.support.daemons import wait_for
 from tests.support.http_exchange import Response, exchange
 from tests.support.raw import stats

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from gevent import socket
 
-from tests.support import random_tcp
-from tests.support.both import Both, both, compare, how_many
+from tests.differential import random_tcp
+from tests.differential.both import Both, both, compare, how_many
 from tests.support.daemons import wait_for
 from tests.support.raw import MESSAGE, Client, connect, sized, stats
 

@@ -8,11 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from gnsq_like import Message, Producer, Reader, errors
+from gnsq_like import Message, Producer, Reader
 from gnsq_like.options import ProducerOptions, ReaderOptions, option_names
 from gnsq_like.server import Nsqd
 from gnsq_like.testing import RunningNsqd
@@ -63,19 +60,6 @@ def test_the_batches_of_pynsqs_example_are_handled(nsqd: RunningNsqd) -> None:
         assert process.stdout is not None
         assert sorted(process.stdout.readline() for _ in range(3)) == [f"b'{number}'\n" for number in (1, 2, 3)]
         nsqd.wait_until("nsq_reader", "async", left=0, timeout=100)
-
-
-@pytest.mark.parametrize("name", ["max_tries", "requeue_delay", "low_ready_idle_timeout", "backoff_on_requeue"])
-def test_an_option_of_gnsq_is_refused_by_its_name(name: str) -> None:
-    assert f"``{name}" in PAGE
-    given: dict[str, Any] = {name: 1}
-    with pytest.raises(errors.InvalidOption, match=name):
-        Reader("clicks", "archive", print, nsqd_tcp_addresses="127.0.0.1:4150", **given)
-
-
-def test_an_argument_in_milliseconds_is_refused() -> None:
-    with pytest.raises(TypeError, match="time_ms"):
-        Message.requeue(None, time_ms=500)  # type: ignore[call-arg, arg-type]
 
 
 def test_each_name_of_ours_exists() -> None:

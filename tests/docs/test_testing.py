@@ -4,11 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-import pytest
-
 import gnsq_like
-from gnsq_like.testing import FaultProxy, RunningCluster, RunningNsqd, RunningNsqlookupd
-from gnsq_like.testing.direction import Direction
 from gnsq_like.testing.plugin import KINDS
 from gnsq_like.testing.states import CHANNEL_COUNTS
 from tests.support.pages import blocks, page
@@ -44,28 +40,3 @@ def test_the_tables_name_what_there_is():
         assert re.search(rf"^``{fixture}[`(]", PAGE, re.MULTILINE)
     for count in (*CHANNEL_COUNTS, "timeout"):
         assert f"``{count}``" in PAGE
-
-
-def public(*classes):
-    return sorted({name for each in classes for name in vars(each) if not name.startswith("_")})
-
-
-@pytest.mark.parametrize("name", public(Direction))
-def test_every_fault_is_explained(name):
-    inside = {"wait_until_thawed", "strikes_of", "use_up"}
-    assert name in inside or f"``{name}(" in PAGE
-
-
-@pytest.mark.parametrize("name", ["cut", "reset", "lose_server", "lose_client", "accepting", "port", "target"])
-def test_what_the_page_says_of_a_proxy_is_there(name):
-    with FaultProxy() as proxy:
-        assert hasattr(proxy, name)
-    assert re.search(rf"\b{name}\b", PAGE)
-
-
-def test_what_the_page_names_of_daemons_is_there():
-    section = PAGE.partition("Members of an nsqd\n")[2].partition("Without pytest\n")[0]
-    named = set(re.findall(r"``(\w+)\(", section)) - {"wait_until"}
-    classes = (RunningNsqd, RunningNsqlookupd, RunningCluster)
-    assert named
-    assert [name for name in named if not any(hasattr(each, name) for each in classes)] == []
