@@ -66,7 +66,7 @@ _ODD_PAIRS = ["%zz", "a=%4", "topic", "=x", "a;b=c", "a=b=c", "+", "", "to%70ic=
 _ODD_METHODS = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "TRACE", "get", "P!ST"]
 _BAD_VERSIONS = ["HTTP/2.0", "HTTP/0.9", "http/1.1", "HTTP/1", "HTTP/1.10", "HTTP/1.1 ", "", "HTTP/x.1", "HTTP/3.1"]
 _FIELDS = [
-    "X-A: b", "Accept: */*", "X-Empty:", "X-Folded: a\r\n b", "X-Tab:\tc", ": nameless", "User-Agent: é",
+    "X-A: b", "Accept: */*", "X-Empty:", "X-Folded: a\r\n b", "X-Tab:\tc", "User-Agent: é",
     "Connection: keep-alive", "Connection: Upgrade", "Cookie: a=b", "Content-Type: text/x", "X-Twice: 1\r\nX-Twice: 2",
     "x_y: z", "Trailer: X-A", "Upgrade: h2c",
 ]  # fmt: skip
@@ -77,7 +77,7 @@ _BAD_FIELDS = [
     "Transfer-Encoding : chunked", "Transfer-Encoding: identity", "Transfer-Encoding: gzip, chunked",
     "Transfer-Encoding:", "Transfer-Encoding: xchunked",
     "Host: second", "No colon", " Leading: space", "A b: c", "X-Nul: \0", "X-Cr: a\rb", "X-Del: \x7f", "é: x",
-    "Expect: x", "Expect: 100-continued", "Trailer: Content-Length", "Host:", "X: " + "y" * 3000,
+    "Expect: x", "Expect: 100-continued", ": nameless", "Host:", "X: " + "y" * 3000,
 ]  # fmt: skip
 _BAD_CHUNKS = [
     b"2\r\nxxx\r\n0\r\n\r\n",
@@ -198,7 +198,6 @@ def _odd_path(random: Random, path: str) -> str:
             path[:at] + f"%{ord(path[at]):02x}" + path[at + 1 :],
             path + "%",
             path[1:],
-            "*",
             "/",
             "//",
             "/é",

@@ -17,10 +17,11 @@ from flask import Response, request
 from gnsq_like.admin.upstream.actions import TOPIC_ACTIONS, Outcome
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.operations import Target
-from gnsq_like.admin.web.replies import Refusal, json_reply, problem, warning
+from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import HTTPError, UsageError
 from gnsq_like.server.shared.gojson import GoObject, read_object
+from gnsq_like.server.shared.wsgi import Problem, respond
 from gnsq_like.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)
@@ -49,23 +50,21 @@ class API:
 
     def answer(self, path: str, **names: str) -> Response:
         """The response to a request for one of the paths of ``routes``. May switch, or block."""
-        functions = self.routes[path]
-        if request.method == "OPTIONS":
-            return _with_allow(Response(status=200), functions)
-        function = functions.get("GET" if request.method == "HEAD" else request.method)
-        if function is None:
-            return _with_allow(problem(405, "METHOD_NOT_ALLOWED"), functions)
-        try:
-            if request.method in ("POST", "DELETE") and not self._site.identity.may_write:
-                raise Refusal(403, "FORBIDDEN")
+        is_change = request.method in ("POST", "DELETE")
+
+        def call(function: Function) -> Any:
+            if is_change and not self._site.identity.may_write:
+                raise Problem(403, "FORBIDDEN")
             _check_names(names)
-            return json_reply(function(**names))
-        except Refusal as refusal:
-            return problem(refusal.status, refusal.text)
-        except UpstreamError as exc:
-            return problem(502, f"UPSTREAM_ERROR: {exc}")
-        except UsageError as exc:
-            return problem(400, str(exc))
+            try:
+                return function(**names)
+            except UpstreamError as exc:
+                raise Problem(502, f"UPSTREAM_ERROR: {exc}") from exc
+            except UsageError as exc:
+                raise Problem(400, str(exc)) from exc
+
+        method = "GET" if request.method == "HEAD" else request.method
+        return response_of(respond(self.routes[path], method, call, request.path))
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -94,7 +93,7 @@ class API:
     def node(self, node: str) -> dict[str, Any]:
         found = self._site.run(self._site.cluster.node, node)
         if found.value is None:
-            raise Refusal(404, "NODE_NOT_FOUND")
+            raise Problem(404, "NODE_NOT_FOUND")
         return {
             "node": node,
             "topics": [topic.as_json() for topic in found.value.topics] or None,
@@ -118,16 +117,16 @@ class API:
 
     def graphite(self) -> dict[str, Any]:
         if request.args.get("metric") != "rate":
-            raise Refusal(400, "INVALID_ARG_METRIC")
+            raise Problem(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
-            raise Refusal(400, "INVALID_ARG_TARGET")
+            raise Problem(400, "INVALID_ARG_TARGET")
         if self._site.graphite is None:
-            raise Refusal(500, "INTERNAL_ERROR")
+            raise Problem(500, "INTERNAL_ERROR")
         try:
             return {"rate": self._site.run(self._site.graphite.rate, request.args["target"])}
         except HTTPError as exc:
             logger.error("graphite request failed - %s", exc)
-            raise Refusal(500, "INTERNAL_ERROR") from exc
+            raise Problem(500, "INTERNAL_ERROR") from exc
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -135,15 +134,15 @@ class API:
         body = _body()
         topic, channel = _text(body, "topic"), _text(body, "channel")
         if not is_valid_name(topic):
-            raise Refusal(400, "INVALID_TOPIC")
+            raise Problem(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel):
-            raise Refusal(400, "INVALID_CHANNEL")
+            raise Problem(400, "INVALID_CHANNEL")
         return self._perform("create_channel" if channel else "create_topic", Target(topic, channel))
 
     def change(self, topic: str, channel: str = "") -> dict[str, Any]:
         action = _text(_body(), "action")
         if action not in TOPIC_ACTIONS:
-            raise Refusal(400, "INVALID_ACTION")
+            raise Problem(400, "INVALID_ACTION")
         return self._perform(f"{action}_{'channel' if channel else 'topic'}", Target(topic, channel))
 
     def delete(self, topic: str, channel: str = "") -> dict[str, Any]:
@@ -152,10 +151,10 @@ class API:
     def tombstone(self, node: str) -> dict[str, Any]:
         try:
             topic = _body().text("topic")
-        except (Refusal, ValueError):
-            raise Refusal(400, "INVALID_BODY") from None
+        except (Problem, ValueError):
+            raise Problem(400, "INVALID_BODY") from None
         if not is_valid_name(topic):
-            raise Refusal(400, "INVALID_TOPIC")
+            raise Problem(400, "INVALID_TOPIC")
         return self._perform("tombstone_topic_producer", Target(topic, node=node))
 
     def _perform(self, action: str, target: Target) -> dict[str, Any]:
@@ -168,34 +167,29 @@ class API:
 def _check_names(names: dict[str, str]) -> None:
     for kind in ("topic", "channel"):
         if kind in names and not is_valid_name(names[kind]):
-            raise Refusal(400, f"INVALID_{kind.upper()}")
+            raise Problem(400, f"INVALID_{kind.upper()}")
 
 
 def read_body() -> bytes:
-    """The body of this request; raises Refusal if it is too large."""
+    """The body of this request; raises Problem if it is too large."""
     body = request.get_data()
     if len(body) > _MOST_BYTES:
-        raise Refusal(413, "BODY_TOO_BIG")
+        raise Problem(413, "BODY_TOO_BIG")
     return body
 
 
 def _body() -> GoObject:
     body = read_body()
     if not body.strip():
-        raise Refusal(400, "EOF")
+        raise Problem(400, "EOF")
     try:
         return read_object(body)
     except ValueError as exc:
-        raise Refusal(400, f"invalid JSON: {exc}") from None
+        raise Problem(400, f"invalid JSON: {exc}") from None
 
 
 def _text(body: GoObject, name: str) -> str:
     try:
         return body.text(name)
     except ValueError as exc:
-        raise Refusal(400, f"invalid JSON: {exc}") from None
-
-
-def _with_allow(response: Response, functions: dict[str, Function]) -> Response:
-    response.headers["Allow"] = ", ".join(sorted([*functions, "OPTIONS"]))
-    return response
+        raise Problem(400, f"invalid JSON: {exc}") from None

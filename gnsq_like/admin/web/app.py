@@ -22,9 +22,10 @@ from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
 from gnsq_like.admin.web.message_screens import MessageScreens
 from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooManyTries
-from gnsq_like.admin.web.replies import Refusal, compress, is_missing, not_found, problem
+from gnsq_like.admin.web.replies import compress, is_missing, not_found, problem, response_of
 from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
+from gnsq_like.server.shared.wsgi import respond
 
 logger = logging.getLogger(__name__)
 
@@ -198,12 +199,8 @@ class _Routes:
             )
 
     def _config(self, name: str) -> Response:
-        if request.method not in ("GET", "HEAD", "PUT"):
-            return problem(405, "METHOD_NOT_ALLOWED")
-        try:
-            return configure(self._site, name)
-        except Refusal as refusal:
-            return problem(refusal.status, refusal.text)
+        functions = dict.fromkeys(("GET", "HEAD", "PUT"), configure)
+        return response_of(respond(functions, request.method, lambda act: act(self._site, name), request.path))
 
     def _missing(self, path: str) -> Any:
         return not_found(self._screens.missing(path))

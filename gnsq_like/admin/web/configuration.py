@@ -7,16 +7,15 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from flask import Response, request
+from flask import request
 
 from gnsq_like.admin.options import LOG_LEVELS, AdminOptions, read_network
 from gnsq_like.admin.web.api import read_body
 from gnsq_like.admin.web.identity import is_within
-from gnsq_like.admin.web.replies import Refusal, json_reply
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.http.url import check_addresses
-from gnsq_like.server.shared.wsgi import NSQ_HEADER
+from gnsq_like.server.shared.wsgi import Answer, Problem
 
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
@@ -25,57 +24,53 @@ _LOOKUPDS = "nsqlookupd_http_addresses"
 _SECRET = ("password_file", "nsqd_auth_secret")
 
 
-def configure(site: Site, name: str) -> Response:
-    """The response to GET and PUT /config/NAME. Raises Refusal."""
+def configure(site: Site, name: str) -> Answer:
+    """The answer to GET and PUT /config/NAME. Raises Problem."""
     network = site.options.allow_config_from_cidr
     if network:
         if not request.remote_addr:
-            raise Refusal(400, "INVALID_REMOTE_ADDR")
+            raise Problem(400, "INVALID_REMOTE_ADDR")
         if not is_within(request.remote_addr, [read_network("allow_config_from_cidr", network)]):
-            raise Refusal(403, "FORBIDDEN")
+            raise Problem(403, "FORBIDDEN")
     if request.method == "PUT":
         if not site.identity.may_write:
-            raise Refusal(403, "FORBIDDEN")
+            raise Problem(403, "FORBIDDEN")
         _change(site, name)
-    value = _value(site, name)
-    if isinstance(value, str):
-        response = Response(value, content_type="text/plain; charset=utf-8")
-        response.headers[NSQ_HEADER[0]] = NSQ_HEADER[1]
-        return response
-    return json_reply(value)
+    value: Answer = _value(site, name)
+    return value
 
 
 def _change(site: Site, name: str) -> None:
     try:
         body = read_body()
-    except Refusal:
-        raise Refusal(413, "INVALID_VALUE") from None
+    except Problem:
+        raise Problem(413, "INVALID_VALUE") from None
     if not body:
-        raise Refusal(413, "INVALID_VALUE")
+        raise Problem(413, "INVALID_VALUE")
     if name == _LOOKUPDS:
         site.cluster.lookupd_addresses = _addresses(body)
         site.run(site.cluster.shared.forget)
     elif name == "log_level":
         level = body.decode("utf-8", "replace").lower()
         if level not in LOG_LEVELS:
-            raise Refusal(400, "INVALID_VALUE")
+            raise Problem(400, "INVALID_VALUE")
         site.log_level = level
         logging.getLogger("gnsq_like").setLevel(level.upper())
     else:
-        raise Refusal(400, "INVALID_OPTION")
+        raise Problem(400, "INVALID_OPTION")
 
 
 def _addresses(body: bytes) -> list[str]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refusal(400, "INVALID_VALUE") from None
+        raise Problem(400, "INVALID_VALUE") from None
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
-        raise Refusal(400, "INVALID_VALUE")
+        raise Problem(400, "INVALID_VALUE")
     try:
         return check_addresses(found)
     except InvalidAddress:
-        raise Refusal(400, "INVALID_VALUE") from None
+        raise Problem(400, "INVALID_VALUE") from None
 
 
 def _value(site: Site, name: str) -> Any:
@@ -90,4 +85,4 @@ def _value(site: Site, name: str) -> Any:
             value = getattr(site.options, field.name)
             # Durations are ns.
             return round(value * 1e9) if isinstance(value, float) else value
-    raise Refusal(400, "INVALID_OPTION")
+    raise Problem(400, "INVALID_OPTION")

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from flask import Request, Response, current_app, redirect, request
 from werkzeug.exceptions import HTTPException
 
-from gnsq_like.server.shared.gotext import to_json
-from gnsq_like.server.shared.wsgi import JSON, NSQ_HEADER
+from gnsq_like.server.shared.wsgi import Reply, in_right_case, refusal
 
 #: Bytes from which a response is compressed.
 _WORTH_IT = 1000
@@ -18,31 +17,15 @@ _WORTH_IT = 1000
 _LEVEL = 3
 
 
-class Refusal(Exception):
-    """An error response.
-
-    :param status: the HTTP status
-    :param text: NSQ's name of the error, or a sentence
-    """
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(status, text)
-        self.status = status
-        self.text = text
-
-
-def json_reply(value: Any, status: int = 200) -> Response:
-    """A response as NSQ's daemons send it."""
-    response = Response(to_json(value), status)
-    response.headers["Content-Type"] = JSON
-    response.headers[NSQ_HEADER[0]] = NSQ_HEADER[1]
-    response.headers["Cache-Control"] = "no-store"
-    return response
+def response_of(reply: Reply) -> Response:
+    """A response of the API."""
+    status, headers, body = reply
+    return Response(body, status, [*headers, ("Cache-Control", "no-store")])
 
 
 def problem(status: int, text: str) -> Response:
     """An error response of the API."""
-    return json_reply({"message": text}, status)
+    return response_of(refusal(status, text))
 
 
 def is_missing(path: str, method: str = "GET") -> bool:
@@ -60,24 +43,12 @@ def not_found(otherwise: Response | None = None) -> Any:
 
     :param otherwise: instead of nsqadmin's JSON
     """
-    corrected = _in_right_case(request.path, [rule.rule for rule in current_app.url_map.iter_rules()])
-    if corrected != request.path and not is_missing(corrected, request.method):
+    corrected = in_right_case(request.path, [rule.rule for rule in current_app.url_map.iter_rules()])
+    if corrected not in ("", request.path) and not is_missing(corrected, request.method):
         query = request.query_string.decode("latin-1")
         target = f"{request.script_root}{quote(corrected)}{'?' * bool(query)}{query}"
         return redirect(target, 301 if request.method == "GET" else 307)
     return problem(404, "NOT_FOUND") if otherwise is None else otherwise
-
-
-def _in_right_case(path: str, rules: list[str]) -> str:
-    """A path with the words of the rule that it matches but for its case."""
-    words = path.split("/")
-    for rule in rules:
-        parts = rule.split("/")
-        if len(parts) == len(words) and all(
-            part.startswith("<") or part.lower() == word.lower() for part, word in zip(parts, words, strict=True)
-        ):
-            return "/".join(word if part.startswith("<") else part for part, word in zip(parts, words, strict=True))
-    return path
 
 
 def warning(warnings: list[str]) -> str:

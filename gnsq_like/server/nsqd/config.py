@@ -35,7 +35,7 @@ class Configured(Protocol):
 def routes(nsqd: Configured) -> Routes:
     """This part of the table of nsqd's HTTP API."""
     return {
-        "/config/": {
+        "/config/<name>": {
             "GET": lambda request: _option(nsqd, request.last_word),
             "PUT": TakesBody(lambda request: _set_option(nsqd, request)),
         }

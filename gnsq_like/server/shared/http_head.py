@@ -26,9 +26,7 @@ _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _HOST = re.compile(r"[0-9A-Za-z!$%&()*+,\-.:;=\[\]'_~]*")
 _DIGITS = re.compile("[0-9]{1,19}")
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-_AUTHORITY = re.compile(r"(?:[^@/\[\]]*@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]<>\"%\\^`{|}]*)(?::[0-9]*)?")
-_TRAILERS_NOT_ALLOWED = {"transfer-encoding", "trailer", "content-length"}
+_ORIGIN = re.compile("https?://[^/?]+", re.IGNORECASE)
 _LENGTH_LIMIT = 1 << 63
 _REASONS = {
     400: "Bad Request",
@@ -124,7 +122,7 @@ def parse_head(first: str, lines: list[str]) -> Head:
     if match is None:
         raise BadRequest
     method, target, major, minor = match.groups()
-    path, query = _split_target(method, target)
+    path, query = _split_target(target)
     fields, problem = _fields(lines)
     values: dict[str, list[str]] = {}
     for name, value in fields:
@@ -134,12 +132,12 @@ def parse_head(first: str, lines: list[str]) -> Head:
         raise BadRequest
     minor_version = int(minor) if major == "1" else 0
     chunked = _is_chunked(values) if minor_version else False
-    content_length = 0 if chunked else _content_length(values.get("content-length"))
-    if chunked and not _TRAILERS_NOT_ALLOWED.isdisjoint(_elements(values.get("trailer", ()))):
-        raise BadRequest
+    content_length = _content_length(values.get("content-length"))
+    if chunked:
+        content_length = 0
     if major != "1":
         raise BadRequest(505, "unsupported protocol version")
-    if minor_version and not hosts and method != "CONNECT":
+    if minor_version and not hosts:
         raise BadRequest(400, "missing required Host header")
     if hosts and not _HOST.fullmatch(hosts[0]):
         raise BadRequest(400, "malformed Host header")
@@ -152,22 +150,11 @@ def parse_head(first: str, lines: list[str]) -> Head:
     return Head(method, target, path, query, minor_version, fields, content_length, chunked, close, expects_continue)
 
 
-def _split_target(method: str, target: str) -> tuple[str, str]:
-    """The path and the query string of a request's target."""
-    if method == "CONNECT" and not target.startswith("/"):
-        if not _AUTHORITY.fullmatch(target):
-            raise BadRequest
-        return "", ""
+def _split_target(target: str) -> tuple[str, str]:
+    """The path and the query string of a request's target, which may be a whole URL, as proxies get it."""
     path, _, query = target.partition("?")
-    if scheme := _ABSOLUTE.match(path):
-        path = path[scheme.end() :]
-        if path.startswith("//"):
-            authority, slash, rest = path[2:].partition("/")
-            if not _AUTHORITY.fullmatch(authority):
-                raise BadRequest
-            path = slash + rest
-        elif not path.startswith("/"):
-            return "", query
+    if origin := _ORIGIN.match(path):
+        path = path[origin.end() :]
     elif not path.startswith("/") and target != "*":
         raise BadRequest
     if "%" in path and _BAD_PERCENT.search(path):
@@ -176,7 +163,7 @@ def _split_target(method: str, target: str) -> tuple[str, str]:
 
 
 def _fields(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """The header fields, and what is wrong with the first that is bad: Go finds that out last."""
+    """The header fields, and what is wrong with a name that has spaces: Go finds that out last."""
     if lines and lines[0][0] in " \t":
         raise BadRequest
     fields: list[tuple[str, str]] = []
@@ -186,10 +173,10 @@ def _fields(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
         if not colon:
             raise BadRequest
         value = value.lstrip(" \t")
-        if not _NAME.fullmatch(name):
-            problem = problem or "invalid header name"
-        elif not _VALUE.fullmatch(value):
-            problem = problem or "invalid header value"
+        if not _VALUE.fullmatch(value) or not _NAME.fullmatch(name.replace(" ", "")):
+            raise BadRequest
+        if " " in name:
+            problem = "invalid header name"
         fields.append((name.lower(), value))
     return fields, problem
 
@@ -234,16 +221,13 @@ def _elements(values: Sequence[str]) -> list[str]:
 
 
 def _expects_continue(values: list[str] | None, minor_version: int) -> bool:
-    """Only the first field counts, as in Go."""
     if not values or not values[0]:
         return False
-    if "100-continue" not in re.split("[ ,\t]", values[0].lower()):
+    if values[0].lower() != "100-continue":
         raise BadRequest(417, minor_version=minor_version)
     return True
 
 
 def _closes(values: Sequence[str], minor_version: int) -> bool:
-    if not values:
-        return minor_version == 0
-    # To keep a connection of HTTP/1.0, Go looks at the first field only.
-    return "close" in _elements(values) or (minor_version == 0 and "keep-alive" not in _elements(values[:1]))
+    found = _elements(values)
+    return "close" in found or (minor_version == 0 and "keep-alive" not in found)

@@ -1,8 +1,8 @@
-"""The HTTP servers of both daemons: routing, parameters, errors (docs/internals 3.1).
+"""The HTTP APIs of NSQ: of both daemons, and of the admin; routing, parameters, errors (docs/internals 3.1).
 
-A server is a WSGI application made of a table: path -> method -> function. A path that ends with "/" stands
-for all paths with one more word there, :attr:`Request.last_word`. A function takes a :class:`Request` and
-returns text, None for an empty response, or anything else to be sent as JSON; or raises :class:`Problem`.
+A server is a WSGI application made of a table: path -> method -> function. "<name>" in a path stands for any word; the
+last word is :attr:`Request.last_word`. A function takes a :class:`Request` and returns text, None for an empty
+response, or anything else to be sent as JSON; or raises :class:`Problem`.
 
 It is called once the request's body has been read to its end, and dropped. A function that needs the body is in the
 table as a :class:`TakesBody`; it calls :meth:`Request.read_body` before it changes anything.
@@ -14,8 +14,8 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote_to_bytes
 
 from gnsq_like.server.shared.gotext import to_json
 from gnsq_like.wire.names import is_valid_name
@@ -37,7 +37,6 @@ _TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 NSQ_HEADER = ("X-Nsq-Content-Type", "nsq; version=1.0")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-_HTML_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 #: The beginnings of paths whose responses do not carry NSQ's header.
 _PLAIN_PATHS = ("/ping", "/debug/")
 
@@ -112,6 +111,9 @@ class TakesBody:
     function: Function
 
 
+F = TypeVar("F")
+#: Status, header fields and body.
+Reply = tuple[int, list[tuple[str, str]], bytes]
 Routes = Mapping[str, Mapping[str, Function | TakesBody]]
 
 
@@ -165,9 +167,6 @@ class Application:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._right_case = {(method, path.lower()): path for path, functions in routes.items() for method in functions}
-        #: All that are used; "*" stands for the whole server.
-        self._methods = {method for method, _ in self._right_case}
 
     def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -176,73 +175,91 @@ class Application:
         start_response(f"{status} {_REASONS[status]}", headers)
         return [] if method == "HEAD" else [body]
 
-    def _functions_at(self, path: str) -> Mapping[str, Function | TakesBody]:
-        folder, _, last_word = path.rpartition("/")
-        if not last_word:
-            return {}
-        return self._routes.get(path) or self._routes.get(f"{folder}/") or {}
-
-    def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
-        functions = self._functions_at(path)
-        function = functions.get(method)
-        if function is not None:
-            return self._result(function, path, Request(environ))
-        if right := self._corrected(path, method):
+    def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> Reply:
+        if path == "*" and method == "OPTIONS":  # of the whole server
+            return 200, [], b""
+        functions = self._routes.get(rule_of(path, self._routes), {})
+        if method not in functions and (right := self._corrected(path, method)):
             return _redirect(right, method, environ["QUERY_STRING"])
-        methods = self._methods if path == "*" else [*functions]
-        if method == "OPTIONS" and methods:
-            return 200, [] if path == "*" else [_allow(methods)], b""
-        if not methods:
-            return _problem(404, "NOT_FOUND")
-        status, headers, body = _problem(405, "METHOD_NOT_ALLOWED")
-        return status, [*headers, _allow(methods)], body
+        request = Request(environ)
+
+        def call(function: Function | TakesBody) -> Answer:
+            if isinstance(function, TakesBody):
+                return function.function(request)
+            request.drop_body()
+            return function(request)
+
+        status, headers, body = respond(functions, method, call, path)
+        if path.startswith(_PLAIN_PATHS) and status == 200:
+            headers = [each for each in headers if each != NSQ_HEADER]
+        return status, headers, body
 
     def _corrected(self, path: str, method: str) -> str:
         """The path of this method that is meant: without a doubled or trailing slash, in the right case."""
         clean = posixpath.normpath("/" + path.lstrip("/"))
-        if right := self._right_case.get((method, clean.lower())):
-            return right
-        folder, _, last_word = clean.rpartition("/")
-        return self._right_case.get((method, f"{folder}/".lower()), "") and f"{folder}/".lower() + last_word
-
-    def _result(
-        self, function: Function | TakesBody, path: str, request: Request
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        try:
-            if isinstance(function, TakesBody):
-                answer = function.function(request)
-            else:
-                request.drop_body()
-                answer = function(request)
-        except Problem as problem:
-            if problem.plain:
-                return problem.status, [("Content-Type", _TEXT)], problem.text.encode()
-            return _problem(problem.status, problem.text)
-        except Exception:
-            log.exception("%s failed", path)
-            return _problem(500, "INTERNAL_ERROR")
-        headers = [] if path.startswith(_PLAIN_PATHS) else [NSQ_HEADER]
-        if not answer and (answer is None or answer == ""):
-            return 200, headers, b""
-        if isinstance(answer, str):
-            return 200, [("Content-Type", _TEXT), *headers], answer.encode()
-        return 200, [("Content-Type", JSON), *headers], to_json(answer)
+        right = in_right_case(clean, [rule for rule, functions in self._routes.items() if method in functions])
+        return "" if right == path else right
 
 
-def _problem(status: int, text: str) -> tuple[int, list[tuple[str, str]], bytes]:
+def rule_of(path: str, rules: Iterable[str]) -> str:
+    """The rule that a path matches, in which "<...>" stands for any word; empty if none."""
+    words = path.split("/")
+    return next((rule for rule in rules if _matches(rule, words, str)), "")
+
+
+def in_right_case(path: str, rules: Iterable[str]) -> str:
+    """A path with the words of the rule that it matches in any case; empty if none."""
+    words = path.split("/")
+    rule = next((rule for rule in rules if _matches(rule, words, str.lower)), "")
+    parts = rule.split("/") if rule else []
+    return "/".join(word if part.startswith("<") else part for part, word in zip(parts, words, strict=False))
+
+
+def _matches(rule: str, words: list[str], folded: Callable[[str], str]) -> bool:
+    parts = rule.split("/")
+    return len(parts) == len(words) and all(
+        bool(word) if part.startswith("<") else folded(part) == folded(word)
+        for part, word in zip(parts, words, strict=True)
+    )
+
+
+def respond(functions: Mapping[str, F], method: str, call: Callable[[F], Answer], path: str) -> Reply:
+    """The response to a request for a path.
+
+    :param functions: those of the path, by method
+    :param call: calls one of them, and may raise Problem
+    """
+    function = functions.get(method)
+    if function is None:
+        if not functions:
+            return refusal(404, "NOT_FOUND")
+        allow = "Allow", ", ".join(sorted({*functions, "OPTIONS"}))
+        if method == "OPTIONS":
+            return 200, [allow], b""
+        status, headers, body = refusal(405, "METHOD_NOT_ALLOWED")
+        return status, [*headers, allow], body
+    try:
+        answer = call(function)
+    except Problem as problem:
+        if problem.plain:
+            return problem.status, [("Content-Type", _TEXT)], problem.text.encode()
+        return refusal(problem.status, problem.text)
+    except Exception:
+        log.exception("%s failed", path)
+        return refusal(500, "INTERNAL_ERROR")
+    if answer is None or answer == "":
+        return 200, [NSQ_HEADER], b""
+    if isinstance(answer, str):
+        return 200, [("Content-Type", _TEXT), NSQ_HEADER], answer.encode()
+    return 200, [("Content-Type", JSON), NSQ_HEADER], to_json(answer)
+
+
+def refusal(status: int, text: str) -> Reply:
+    """The response with an error."""
     return status, [("Content-Type", JSON), NSQ_HEADER], to_json({"message": text})
 
 
-def _allow(methods: Iterable[str]) -> tuple[str, str]:
-    return "Allow", ", ".join(sorted([*methods, "OPTIONS"]))
-
-
-def _redirect(path: str, method: str, query: str) -> tuple[int, list[tuple[str, str]], bytes]:
+def _redirect(path: str, method: str, query: str) -> Reply:
     """The response for a trailing or doubled slash, or the wrong case."""
-    target = path + (f"?{query}" if query else "")
-    location = "".join(char if char.isascii() else f"%{ord(char):x}" for char in target)
-    headers = [("Location", location)]
-    if method != "GET":
-        return 307, headers, b""
-    body = f'<a href="{target.translate(_HTML_ESCAPES)}">Moved Permanently</a>.\n\n'.encode("latin-1")
-    return 301, [*headers, ("Content-Type", "text/html; charset=utf-8")], body
+    location = quote(path) + (f"?{query}" if query else "")
+    return 301 if method == "GET" else 307, [("Location", location)], b""
