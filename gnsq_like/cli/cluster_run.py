@@ -15,8 +15,7 @@ from rich.text import Text
 from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.screen import Layout, View
-from gnsq_like.cli.top_figures import KINDS, Tables
-from gnsq_like.cli.top_poll import Poll
+from gnsq_like.cli.top_figures import KINDS, Poll, Tables
 from gnsq_like.cli.top_screen import Grid
 from gnsq_like.server.daemon_process import DaemonProcess
 from gnsq_like.tools.daemons import Daemons

@@ -34,7 +34,7 @@ def top(daemons: Daemons, interval: float, view: str, words: str, verbose: bool)
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CannotRun('it needs a terminal; "topic list", "nodes" and "stat" print, also as JSON')
-    from gnsq_like.cli.top_poll import Poll
+    from gnsq_like.cli.top_figures import Poll
     from gnsq_like.cli.top_screen import Top, show
 
     poll = Poll(daemons)

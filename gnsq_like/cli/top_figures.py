@@ -1,23 +1,31 @@
 """What ``gnsq-like top`` shows: rows of topics, channels, clients and nodes, from one overview after the other.
 
-The overviews and trends are the admin's. Rates are those of the last ten seconds, states those of the last minute.
+The overviews and trends are the admin's, and so are the means by which a cluster is asked. Rates are those of the last
+ten seconds, states those of the last minute.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gnsq_like.admin.core import Core
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of, topic_states, topic_trend, trend_of
+from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
+from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.words import compact, drain
 
 if TYPE_CHECKING:
+    from gnsq_like.admin.upstream.cluster import Cluster
     from gnsq_like.admin.upstream.figures import ChannelFigures
-    from gnsq_like.admin.upstream.overview import Overview
+    from gnsq_like.tools.daemons import Daemons
 
+#: Seconds that an overview may be old.
+_MAX_AGE = 0.05
 #: Seconds that states look back, and rates.
 _WINDOW, _RATE_WINDOW = 60.0, 10.0
 #: Depths of a small graph, and its characters.
@@ -34,12 +42,16 @@ class Column:
     name: str
     #: "text", "number", "duration" or "spark"; only a spark has values of another kind.
     kind: str = "number"
+    #: The value of a row, from what it is about: a _Topic, _Channel, _Client or _Node.
+    of: Callable[[Any], Value | int] = str
 
 
-def _columns(*names: str) -> tuple[Column, ...]:
-    kinds = {"TO DRAIN": "duration", "DEPTH ~": "spark"}
-    texts = {"TOPIC", "CHANNEL", "STATE", "CLIENT", "ADDRESS", "NSQD", "USER AGENT", "HOST", "VERSION"}
-    return tuple(Column(name, "text" if name in texts else kinds.get(name, "number")) for name in names)
+def _text(name: str, of: Callable[[Any], Value]) -> Column:
+    return Column(name, "text", of)
+
+
+def _number(name: str, of: Callable[[Any], float]) -> Column:
+    return Column(name, "number", of)
 
 
 @dataclass(frozen=True)
@@ -60,45 +72,121 @@ class Kind:
         """The column of this name."""
         return next(each for each in self.columns if each.name == name)
 
+    def row(self, key: str, about: Any, depths: tuple[float, ...] = ()) -> Row:
+        """The row of a topic, channel, client or node."""
+        values = {each.name: each.of(about) for each in self.columns if each.kind != "spark"}
+        return Row(key, {name: each if isinstance(each, str) else float(each) for name, each in values.items()}, depths)
 
-KINDS = {
-    each.name: each
-    for each in (
-        Kind(
-            "topics",
-            _columns(
-                *("TOPIC", "DEPTH", "DEPTH ~", "IN/S", "OUT/S", "TO DRAIN", "IN FLIGHT"),
-                *("CHANNELS", "CLIENTS", "NSQDS", "STATE"),
-            ),
-            ("NSQDS", "CHANNELS", "CLIENTS", "IN FLIGHT", "DEPTH ~"),
-            "DEPTH",
-        ),
-        Kind(
-            "channels",
-            _columns(
-                *("CHANNEL", "DEPTH", "DEPTH ~", "IN/S", "OUT/S", "TO DRAIN", "IN FLIGHT"),
-                *("DEFERRED", "REQUEUED", "TIMED OUT", "CLIENTS", "STATE"),
-            ),
-            ("TIMED OUT", "REQUEUED", "DEFERRED", "IN FLIGHT", "CLIENTS", "DEPTH ~"),
-            "DEPTH",
-        ),
-        Kind(
-            "clients",
-            _columns("CLIENT", "CHANNEL", "ADDRESS", "NSQD", "IN FLIGHT", "RDY", "FINISHED", "REQUEUED", "USER AGENT"),
-            ("USER AGENT", "REQUEUED", "NSQD", "ADDRESS", "RDY"),
-            "IN FLIGHT",
-        ),
-        Kind(
-            "nodes",
-            _columns(
-                *("NSQD", "HOST", "DEPTH", "DEPTH ~", "IN/S", "IN FLIGHT", "TOPICS", "CHANNELS", "CLIENTS"),
-                *("VERSION", "STATE"),
-            ),
-            ("VERSION", "CHANNELS", "TOPICS", "HOST", "CLIENTS", "DEPTH ~"),
-            "NSQD",
-        ),
-    )
-}
+
+class _Topic(NamedTuple):
+    total: TopicTotal
+    #: Without those of people who look.
+    channels: list[ChannelTotal]
+    trend: Trend
+    states: list[str]
+
+
+class _Channel(NamedTuple):
+    key: str
+    total: ChannelTotal
+    trend: Trend
+    states: list[str]
+
+
+class _Client(NamedTuple):
+    channel: str
+    stats: Mapping[str, Any]
+
+
+class _Node(NamedTuple):
+    total: NodeTotal
+    rate: float
+
+    def known(self, value: float) -> float:
+        """The figure of a node that has answered."""
+        return math.nan if self.total.problem else value
+
+    @property
+    def state(self) -> str:
+        if self.total.problem:
+            return "no answer"
+        return "" if self.total.health in ("", "OK") else self.total.health
+
+
+_GRAPH = Column("DEPTH ~", "spark")
+_TRENDS = (
+    _number("IN/S", lambda of: of.trend.rate_in),
+    _number("OUT/S", lambda of: of.trend.rate_out),
+    Column("TO DRAIN", "duration", lambda of: of.trend.drain),
+)
+_STATES = _text("STATE", lambda of: ", ".join(of.states))
+
+TOPICS = Kind(
+    "topics",
+    (
+        _text("TOPIC", lambda of: of.total.name),
+        _number("DEPTH", lambda of: of.total.total_depth),
+        *(_GRAPH, *_TRENDS),
+        _number("IN FLIGHT", lambda of: sum(each.in_flight for each in of.channels)),
+        _number("CHANNELS", lambda of: len(of.channels)),
+        _number("CLIENTS", lambda of: sum(each.clients for each in of.channels)),
+        _number("NSQDS", lambda of: of.total.nodes),
+        _STATES,
+    ),
+    ("NSQDS", "CHANNELS", "CLIENTS", "IN FLIGHT", "DEPTH ~"),
+    "DEPTH",
+)
+CHANNELS = Kind(
+    "channels",
+    (
+        _text("CHANNEL", lambda of: of.key),
+        _number("DEPTH", lambda of: of.total.depth),
+        *(_GRAPH, *_TRENDS),
+        _number("IN FLIGHT", lambda of: of.total.in_flight),
+        _number("DEFERRED", lambda of: of.total.deferred),
+        _number("REQUEUED", lambda of: of.total.requeued),
+        _number("TIMED OUT", lambda of: of.total.timed_out),
+        _number("CLIENTS", lambda of: of.total.clients),
+        _STATES,
+    ),
+    ("TIMED OUT", "REQUEUED", "DEFERRED", "IN FLIGHT", "CLIENTS", "DEPTH ~"),
+    "DEPTH",
+)
+CLIENTS = Kind(
+    "clients",
+    (
+        _text("CLIENT", lambda of: of.stats["client_id"] or of.stats["hostname"]),
+        _text("CHANNEL", lambda of: of.channel),
+        _text("ADDRESS", lambda of: of.stats["remote_address"]),
+        _text("NSQD", lambda of: of.stats["node"]),
+        _number("IN FLIGHT", lambda of: of.stats["in_flight_count"]),
+        _number("RDY", lambda of: of.stats["ready_count"]),
+        _number("FINISHED", lambda of: of.stats["finish_count"]),
+        _number("REQUEUED", lambda of: of.stats["requeue_count"]),
+        _text("USER AGENT", lambda of: of.stats["user_agent"]),
+    ),
+    ("USER AGENT", "REQUEUED", "NSQD", "ADDRESS", "RDY"),
+    "IN FLIGHT",
+)
+NODES = Kind(
+    "nodes",
+    (
+        _text("NSQD", lambda of: of.total.node.address),
+        _text("HOST", lambda of: of.total.node.hostname),
+        _number("DEPTH", lambda of: of.known(of.total.depth)),
+        _GRAPH,
+        _number("IN/S", lambda of: of.rate),
+        _number("IN FLIGHT", lambda of: of.known(of.total.in_flight)),
+        _number("TOPICS", lambda of: of.known(of.total.topics)),
+        _number("CHANNELS", lambda of: of.known(of.total.channels)),
+        _number("CLIENTS", lambda of: of.known(of.total.clients)),
+        _text("VERSION", lambda of: of.total.node.version),
+        _text("STATE", lambda of: of.state),
+    ),
+    ("VERSION", "CHANNELS", "TOPICS", "HOST", "CLIENTS", "DEPTH ~"),
+    "NSQD",
+)
+KINDS = {each.name: each for each in (TOPICS, CHANNELS, CLIENTS, NODES)}
 
 
 @dataclass(frozen=True)
@@ -208,30 +296,14 @@ class Watch:
         before, oldest = self._before, self._overviews[0]
         for name, topic in new.topics.items():
             channels = [each for each in topic.channels.values() if not is_peek(each.name)]
-            trend = topic_trend(before.topics.get(name), topic, new.taken - before.taken)
             trends = {
                 each.name: trend_of(oldest.channel(name, each.name), each, new.taken - oldest.taken)
                 for each in channels
             }
-            rows.append(
-                Row(
-                    name,
-                    {
-                        "TOPIC": name,
-                        "DEPTH": float(topic.total_depth),
-                        "IN/S": trend.rate_in,
-                        "OUT/S": trend.rate_out,
-                        "TO DRAIN": trend.drain,
-                        "IN FLIGHT": float(sum(each.in_flight for each in channels)),
-                        "CHANNELS": float(len(channels)),
-                        "CLIENTS": float(sum(each.clients for each in channels)),
-                        "NSQDS": float(topic.nodes),
-                        "STATE": ", ".join(topic_states(topic, trends)),
-                    },
-                    self._spark(name, topic.total_depth, seen),
-                )
-            )
-        unknown = {column.name: math.nan for column in KINDS["topics"].columns}
+            trend = topic_trend(before.topics.get(name), topic, new.taken - before.taken)
+            about = _Topic(topic, channels, trend, topic_states(topic, trends))
+            rows.append(TOPICS.row(name, about, self._spark(name, topic.total_depth, seen)))
+        unknown = {column.name: math.nan for column in TOPICS.columns}
         rows += [Row(name, {**unknown, "TOPIC": name, "STATE": "on no nsqd"}) for name in new.idle_topics]
         return rows
 
@@ -243,27 +315,10 @@ class Watch:
                 if is_peek(name):
                     continue
                 trend = trend_of(before.channel(topic.name, name), channel, new.taken - before.taken)
-                minute: Trend = trend_of(oldest.channel(topic.name, name), channel, new.taken - oldest.taken)
+                minute = trend_of(oldest.channel(topic.name, name), channel, new.taken - oldest.taken)
                 key = f"{topic.name}/{name}"
-                rows.append(
-                    Row(
-                        key,
-                        {
-                            "CHANNEL": key,
-                            "DEPTH": float(channel.depth),
-                            "IN/S": trend.rate_in,
-                            "OUT/S": trend.rate_out,
-                            "TO DRAIN": trend.drain,
-                            "IN FLIGHT": float(channel.in_flight),
-                            "DEFERRED": float(channel.deferred),
-                            "REQUEUED": float(channel.requeued),
-                            "TIMED OUT": float(channel.timed_out),
-                            "CLIENTS": float(channel.clients),
-                            "STATE": ", ".join(states_of(channel, minute)),
-                        },
-                        self._spark(("channel", key), channel.depth, seen),
-                    )
-                )
+                about = _Channel(key, channel, trend, states_of(channel, minute))
+                rows.append(CHANNELS.row(key, about, self._spark(("channel", key), channel.depth, seen)))
         return rows
 
     def _nodes(self, new: Overview, seen: set[Hashable]) -> list[Row]:
@@ -274,25 +329,8 @@ class Watch:
             address, then = total.node.address, before.get(total.node.address)
             is_known = then is not None and not then.problem and not total.problem and seconds > 0
             came = total.messages - then.messages if is_known and then else -1
-            unknown = math.nan if total.problem else None
-            rows.append(
-                Row(
-                    address,
-                    {
-                        "NSQD": address,
-                        "HOST": total.node.hostname,
-                        "DEPTH": unknown or float(total.depth),
-                        "IN/S": came / seconds if came >= 0 else math.nan,
-                        "IN FLIGHT": unknown or float(total.in_flight),
-                        "TOPICS": unknown or float(total.topics),
-                        "CHANNELS": unknown or float(total.channels),
-                        "CLIENTS": unknown or float(total.clients),
-                        "VERSION": total.node.version,
-                        "STATE": "no answer" if total.problem else "" if total.health in ("", "OK") else total.health,
-                    },
-                    self._spark(("node", address), total.depth, seen),
-                )
-            )
+            about = _Node(total, came / seconds if came >= 0 else math.nan)
+            rows.append(NODES.row(address, about, self._spark(("node", address), total.depth, seen)))
         return rows
 
 
@@ -314,24 +352,71 @@ def _summary(new: Overview, nodes: Iterable[Row]) -> str:
 def _clients(channels: Iterable[ChannelFigures]) -> list[Row]:
     rows = []
     for channel in channels:
-        if is_peek(channel.channel_name):
-            continue
         name = f"{channel.topic_name}/{channel.channel_name}"
-        for client in channel.clients or ():
-            rows.append(
-                Row(
-                    f"{client['node']} {name} {client['remote_address']}",
-                    {
-                        "CLIENT": client["client_id"] or client["hostname"],
-                        "CHANNEL": name,
-                        "ADDRESS": client["remote_address"],
-                        "NSQD": client["node"],
-                        "IN FLIGHT": float(client["in_flight_count"]),
-                        "RDY": float(client["ready_count"]),
-                        "FINISHED": float(client["finish_count"]),
-                        "REQUEUED": float(client["requeue_count"]),
-                        "USER AGENT": client["user_agent"],
-                    },
-                )
-            )
+        for client in () if is_peek(channel.channel_name) else channel.clients or ():
+            rows.append(CLIENTS.row(f"{client['node']} {name} {client['remote_address']}", _Client(name, client)))
     return rows
+
+
+# -- asking -----------------------------------------------------------------------------------------
+
+
+class Poll:
+    """Asks in a thread of its own. :meth:`take` is for one thread at a time.
+
+    :param daemons: their addresses, and how they are asked
+    """
+
+    def __init__(self, daemons: Daemons) -> None:
+        self._core = Core(_admin_options(daemons))
+        self._watch = Watch()
+
+    def take(self, *, with_clients: bool = False) -> Tables:
+        """The cluster now; what does not answer is a warning. May switch, or block.
+
+        :raises NotRunning: after :meth:`close`, or if that comes before the answers
+        """
+        overview, channels, problems = self._core.run(self._ask, with_clients)
+        tables = self._watch.add(overview, channels)
+        tables.warnings += problems
+        tables.is_silent = is_silent(overview)
+        return tables
+
+    def _ask(self, with_clients: bool) -> tuple[Overview, list[ChannelFigures], list[str]]:
+        [cluster] = self._core.clusters.values()
+        overview = cluster.overview(_MAX_AGE)
+        return (overview, *_channels(cluster)) if with_clients else (overview, [], [])
+
+    def close(self) -> None:
+        """Close all connections. May block briefly."""
+        self._core.stop()
+
+
+def _channels(cluster: Cluster) -> tuple[list[ChannelFigures], list[str]]:
+    try:
+        return cluster.consumed_channels(_MAX_AGE).value, []
+    except UpstreamError as exc:
+        return [], [str(exc)]
+
+
+def is_silent(overview: Overview) -> bool:
+    """Whether nothing that was asked has answered."""
+    if overview.lookupds:
+        return all(overview.lookupds.values())
+    return all(total.problem for total in overview.nodes)
+
+
+def _admin_options(daemons: Daemons) -> AdminOptions:
+    options: dict[str, Any] = dict(daemons.options)
+    verify, cert = options["verify"], options["cert"]
+    certificate, key = cert if isinstance(cert, tuple) else (cert, cert)
+    return AdminOptions(
+        lookupd_http_addresses=daemons.lookupd_http_addresses,
+        nsqd_http_addresses=daemons.nsqd_http_addresses,
+        http_client_connect_timeout=options["connect_timeout"],
+        http_client_request_timeout=options["timeout"],
+        http_client_tls_insecure_skip_verify=verify is False,
+        http_client_tls_root_ca_file=verify if isinstance(verify, str) else "",
+        http_client_tls_cert=certificate or "",
+        http_client_tls_key=key or "",
+    )

@@ -271,7 +271,7 @@ _WHEEL = {64: "up", 65: "down"}
 
 
 class Takes(Protocol):
-    """What brings the figures: top_poll.Poll."""
+    """What brings the figures: top_figures.Poll."""
 
     def take(self, *, with_clients: bool = False) -> Tables: ...
 

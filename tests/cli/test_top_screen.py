@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gnsq_like.cli.top_figures import KINDS, Row, Tables
-from gnsq_like.cli.top_poll import Poll
+from gnsq_like.cli.top_figures import KINDS, Poll, Row, Tables
 from gnsq_like.cli.top_screen import Grid, Top, feed
 from gnsq_like.errors import NotRunning
 from gnsq_like.testing import wait_until
