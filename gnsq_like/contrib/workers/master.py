@@ -98,7 +98,7 @@ class Supervisor:
             if self._plan.health:
                 self._serve_pages(stack)
             while not self._roster.is_over:
-                self._turn()
+                self._step()
             self._notifier.send("STATUS=stopped")
         if self._roster.failure:
             raise NSQError(self._roster.failure)
@@ -114,7 +114,7 @@ class Supervisor:
             logger.warning('no /metrics: prometheus-client is not installed: pip install "gnsq-like[prometheus]"')
         logger.info("health on http://%s/healthz", self._pages.address)
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         """Wait for events, and do what is due."""
         for key, _ in self._selector.select(_TICK):
             key.data()
