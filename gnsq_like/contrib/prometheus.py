@@ -364,7 +364,10 @@ class Metrics:
         """In multiprocess mode: make sure that this process writes every second; otherwise do nothing. Cheap."""
         if self._writing_pid == os.getpid() or not is_multiprocess():
             return
-        self._writing_pid = os.getpid()
+        with self._lock:
+            already, self._writing_pid = self._writing_pid, os.getpid()
+        if already == self._writing_pid:
+            return  # another thread was first
         threading.Thread(target=self._write, name="gnsq_like metrics", daemon=True).start()
         atexit.register(self.update)
 

@@ -6,10 +6,11 @@ application that patches must do so before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from gnsq_like.contrib.opentelemetry import Tracing
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.shared.settings import Settings
+
+_T = TypeVar("_T")
+
+#: The metrics and the tracing of this process, once they are made, and the lock under which they are.
+_made: dict[object, Any] = {}
+_making = threading.Lock()
 
 #: The spelling of a key in errors.
 LABEL = 'NSQ["{}"]'
@@ -81,7 +88,7 @@ def has_address(options: Mapping[str, Any]) -> bool:
 
 def metrics() -> Metrics | None:
     """The metrics of this process, in prometheus-client's default registry; None without the setting METRICS."""
-    return _metrics() if settings().own["METRICS"] else None
+    return _once("metrics", _metrics) if settings().own["METRICS"] else None
 
 
 def tracing() -> Tracing | None:
@@ -90,17 +97,26 @@ def tracing() -> Tracing | None:
     topics = own["CLOUD_EVENTS"]
     if isinstance(topics, str):
         topics = [topic.strip() for topic in topics.split(",") if topic.strip()]
-    return _tracing(topics if isinstance(topics, bool) else frozenset(topics)) if own["TRACING"] else None
+    topics = topics if isinstance(topics, bool) else frozenset(topics)
+    return _once(topics, partial(_tracing, topics)) if own["TRACING"] else None
 
 
-@lru_cache(maxsize=8)
+def _once(key: object, make: Callable[[], _T]) -> _T:
+    """What ``make`` returns for this key: called once, by whichever thread is first. May block, or switch."""
+    if key not in _made:
+        with _making:  # not lru_cache, which lets two threads call it: names can be registered only once
+            if key not in _made:
+                _made[key] = make()
+    made: _T = _made[key]
+    return made
+
+
 def _tracing(topics: bool | frozenset[str]) -> Tracing:
     from gnsq_like.contrib.opentelemetry import Tracing
 
     return Tracing(cloud_events=topics)
 
 
-@lru_cache(maxsize=1)
 def _metrics() -> Metrics:
     from gnsq_like.contrib.prometheus import Metrics
 

@@ -21,6 +21,7 @@ from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.django_project import recorded
 from tests.support.patience import PATIENT
+from tests.support.scripts import run_script
 
 
 @pytest.fixture(params=KINDS)
@@ -240,3 +241,36 @@ def test_recordings_may_be_nested():
     assert [each.body for each in outer] == [b"1", b"3"]
     assert [each.body for each in inner] == [b"2"]
     assert json.loads(outer[0].body) == 1
+
+
+def test_the_metrics_are_made_once_whichever_of_many_threads_publishes_first() -> None:
+    """Two registrations of the same names are an error: of the two first publishes at once, one failed with it."""
+    lines = run_script(
+        """
+        import sys, threading
+        import django
+        from django.conf import settings
+
+        settings.configure(NSQ={"NSQD_TCP_ADDRESSES": "127.0.0.1:1", "METRICS": True, "TRACING": True})
+        django.setup()
+        from gnsq_like.contrib.django import conf
+        import gnsq_like.contrib.opentelemetry, gnsq_like.contrib.prometheus
+
+        conf.settings()
+        sys.setswitchinterval(1e-6)
+        together = threading.Barrier(20)
+        made = []
+
+        def make():
+            together.wait()
+            made.append((conf.metrics(), conf.tracing()))
+
+        threads = [threading.Thread(target=make) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(len(made), len(set(made)))
+        """
+    )
+    assert lines == ["20 1"]
