@@ -159,8 +159,8 @@ class ReaderOptionsDict(DiscoveryOptionsDict, total=False):
     max_redial_delay: float
     #: "greenlet", or "thread" for handlers that use much CPU or block outside gevent.
     spawn: Literal["greenlet", "thread"]
-    #: Whether the log has tracebacks of failing handlers in any case; otherwise they are one line, and the traceback is
-    #: logged at DEBUG.
+    #: Whether each failure of a handler is logged as an error with its traceback, not only the first of its kind within
+    #: a minute.
     log_tracebacks: bool
     #: Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if bodies stay bytes.
     decoder: Literal["json", "msgpack"] | Callable[[bytes], Any] | None

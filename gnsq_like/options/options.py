@@ -528,8 +528,8 @@ class ReaderOptions(DiscoveryOptions):
         choices=("greenlet", "thread"),
     )
     log_tracebacks: bool = _option(
-        "Whether the log has tracebacks of failing handlers in any case; otherwise they are one line, and "
-        "the traceback is logged at DEBUG.",
+        "Whether each failure of a handler is logged as an error with its traceback, not only the first of "
+        "its kind within a minute.",
         False,
         kind=bool,
     )

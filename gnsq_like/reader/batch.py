@@ -30,7 +30,7 @@ from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.raised import log_raised
+from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -107,7 +107,7 @@ class BatchCollector:
         self._is_starved = is_starved
         self._call = call
         self._has_expired = has_expired
-        self._log_tracebacks = log_tracebacks
+        self._failures = FailureLog(logger, every=log_tracebacks)
         self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
         self._loop = get_hub().loop
         #: Messages that wait for their batch, the oldest first.
@@ -233,8 +233,7 @@ class BatchCollector:
             if isinstance(exc, ENDS):
                 raise
             text = f"{handler!r} failed with a batch of {len(messages)}"
-            traceback, extra = self._log_tracebacks, _fields(messages)
-            log_raised(logger, logging.WARNING, text, exc, traceback=traceback, extra=extra)
+            self._failures.log(text, exc, _fields(messages))
 
 
 def _finish(messages: list[Message]) -> None:

@@ -26,7 +26,7 @@ from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.clock import wall_clock
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.raised import log_raised
+from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -85,7 +85,7 @@ class Handlers:
         self._name = name
         self._max_attempts = options.max_attempts
         self._max_age = options.max_age
-        self._log_tracebacks = options.log_tracebacks
+        self._failures = FailureLog(logger, every=options.log_tracebacks)
         self._clock = clock
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
@@ -305,7 +305,8 @@ class Handlers:
                 return
             if isinstance(exc, ENDS):
                 raise  # GreenletExit ends this worker: who killed it may wait for that
-            self._log(logging.WARNING, f"the handler of {self._name} failed with message {message.id}", exc, message)
+            text = f"the handler of {self._name} failed with message {message.id}"
+            self._failures.log(text, exc, message._fields())
 
     def _give_up(self, message: Message) -> None:
         if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
@@ -348,7 +349,8 @@ class Handlers:
             except BaseException as exc:
                 if message.answer is None:
                     message.requeue(backoff=False)
-                self._log(logging.ERROR, f"{name} raised; message {message.id} is requeued, not lost", exc, message)
+                text = f"{name} raised; message {message.id} is requeued, not lost"
+                self._failures.log(text, exc, message._fields())
                 error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
@@ -359,6 +361,3 @@ class Handlers:
             message.answer = "FIN"
             finish(message)
         return True
-
-    def _log(self, level: int, text: str, exc: BaseException, message: Message) -> None:
-        log_raised(logger, level, text, exc, traceback=self._log_tracebacks, extra=message._fields())

@@ -14,7 +14,7 @@ import gevent
 from gnsq_like.runtime import at_fork
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.raised import log_raised
+from gnsq_like.runtime.raised import FailureLog
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class HookRunner:
             if hook is not None:
                 check_callable(name, hook, counts.get(name))
         self._hooks = hooks
+        self._failures = FailureLog(logger)
         self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._greenlet: Any = None
 
@@ -68,7 +69,7 @@ class HookRunner:
                 except ENDS:
                     raise
                 except BaseException as exc:
-                    log_raised(logger, logging.ERROR, f"the hook {hook!r} raised", exc)
+                    self._failures.log(f"the hook {hook!r} raised", exc)
         finally:
             # A hook may have ended this greenlet (SystemExit); make the remaining calls in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None

@@ -1,20 +1,26 @@
-"""Exceptions of the user's code in the log: one line with what was raised and where, the traceback where it is wanted.
+"""Exceptions of the user's code in the log: an error with its traceback, once a minute for each kind.
 
-A failing handler may fail for each message, and a traceback for each buries everything else. The line has the type, the
-text, and the place: the innermost frame outside this package, because an error that is raised in here was caused by the
-line that called into it. The traceback follows as a record of its own at DEBUG, or is part of the line's record if the
-option ``log_tracebacks`` is set.
+A failing handler may fail for each message, and a traceback for each buries everything else. The first failure of a
+kind within a minute is an ERROR with ``exc_info``, which error trackers take for an event; each further one is a
+WARNING of one line, with their number. A kind is a type of exception and a place: the innermost frame outside this
+package, because an error that is raised in here was caused by the line that called into it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 _PACKAGE = __name__.partition(".")[0]
 #: Characters of an exception's text; the traceback has all of it.
 _LONGEST = 500
+
+#: Seconds in which further failures of a kind have no traceback.
+MINUTE = 60.0
+#: Kinds that are remembered; a place has few, but a text that is compiled anew each time has a new one each time.
+_MOST_KINDS = 1000
 
 
 def in_one_line(exc: BaseException) -> str:
@@ -22,23 +28,40 @@ def in_one_line(exc: BaseException) -> str:
     return f"{_what(exc)}{_where(exc.__traceback__)}"
 
 
-def log_raised(
-    logger: logging.Logger,
-    level: int,
-    text: str,
-    exc: BaseException,
-    *,
-    traceback: bool = False,
-    extra: Mapping[str, object] | None = None,
-) -> None:
-    """Log that ``exc`` was raised: ``text``, followed by it in one line. Switches only as handlers of the log do.
+class FailureLog:
+    """Logs what the user's code raises.
 
-    :param traceback: whether the traceback belongs to this record; otherwise it is logged at DEBUG
-    :param extra: further fields of the record
+    :param every: whether each failure is an ERROR with its traceback
+    :param clock: returns the time in seconds
     """
-    logger.log(level, "%s: %s", text, in_one_line(exc), exc_info=exc if traceback else None, extra=extra, stacklevel=2)
-    if not traceback and logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s; the traceback:", text, exc_info=exc, extra=extra, stacklevel=2)
+
+    def __init__(
+        self, logger: logging.Logger, *, every: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logger = logger
+        self._every = every
+        self._clock = clock
+        #: Of each kind: when it was last logged with its traceback, and how many there were since.
+        self._kinds: dict[tuple[type, str], tuple[float, int]] = {}
+
+    def log(self, text: str, exc: BaseException, extra: Mapping[str, object] | None = None) -> None:
+        """Log that ``exc`` was raised: ``text``, followed by it in one line. Switches only as handlers of the log do.
+
+        :param extra: further fields of the record
+        """
+        kind = (type(exc), _where(exc.__traceback__))
+        now = self._clock()
+        since, count = self._kinds.pop(kind, (now, 0))
+        if count == 0 or now - since >= MINUTE or self._every:
+            since, count = now, 0
+        self._kinds[kind] = (since, count + 1)
+        if len(self._kinds) > _MOST_KINDS:
+            del self._kinds[next(iter(self._kinds))]  # the one that was last seen longest ago
+        if count == 0:
+            self._logger.error("%s: %s", text, in_one_line(exc), exc_info=exc, extra=extra, stacklevel=2)
+        else:
+            line = "%s: %s; number %d of these within a minute"
+            self._logger.warning(line, text, in_one_line(exc), count + 1, extra=extra, stacklevel=2)
 
 
 def _what(exc: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Failures in the log: one line and one record each, with fields for structured logs, and the traceback if wanted."""
+"""Failures in the log: one record each, with fields for structured logs, and the traceback where it is wanted."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ def logged(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> li
     return [record for record in caplog.records if record.levelno >= level]
 
 
-def consume(nsqd: ScriptedNsqd, handler: Any, *, attempts: int = 1, last: bytes = b"REQ", **options: Any) -> None:
+def consume(
+    nsqd: ScriptedNsqd, handler: Any, *, attempts: int = 1, last: bytes = b"REQ", count: int = 1, **options: Any
+) -> None:
     with reading([nsqd], handler, max_backoff_duration=0, **options):
         peer = serve(nsqd)
-        peer.messages(ID % 1, attempts=attempts)
-        until(peer, last)
+        for number in range(1, count + 1):
+            peer.messages(ID % number, attempts=attempts)
+            until(peer, last)
         gevent.spawn(answer_cls, peer)
 
 
@@ -40,11 +43,13 @@ def fields(record: logging.LogRecord, nsqd: ScriptedNsqd, attempts: int = 1) -> 
 
 @pytest.mark.parametrize("spawn", ["greenlet", "thread"])
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_failure_is_one_line(nsqd: ScriptedNsqd, batch: bool, spawn: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_an_error_with_its_traceback(
+    nsqd: ScriptedNsqd, batch: bool, spawn: str, caplog: pytest.LogCaptureFixture
+) -> None:
     consume(nsqd, Batch(store, size=1) if batch else store, spawn=spawn)
     [record] = logged(caplog)
-    assert record.levelno == logging.WARNING
-    assert not record.exc_info
+    assert record.levelno == logging.ERROR
+    assert record.exc_info
     text = record.getMessage()
     assert "failed with" in text
     assert re.search(rf": ValueError: no such user \({re.escape(__file__)}:\d+, in store\)$", text)
@@ -52,15 +57,15 @@ def test_a_failure_is_one_line(nsqd: ScriptedNsqd, batch: bool, spawn: str, capl
     assert vars(record).get("message_ids") == ([ONE] if batch else None)
 
 
+@pytest.mark.parametrize("log_tracebacks", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
-def test_the_traceback_by_option_or_at_debug(nsqd: ScriptedNsqd, batch: bool, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "gnsq_like.reader")
+def test_further_failures_of_a_kind_are_warnings_of_one_line(
+    nsqd: ScriptedNsqd, batch: bool, log_tracebacks: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     handler: Any = Batch(store, size=1) if batch else store
-    consume(nsqd, handler)
-    assert [record.levelname for record in caplog.records if record.exc_info] == ["DEBUG"]
-    caplog.clear()
-    consume(nsqd, handler, log_tracebacks=True)
-    assert [record.levelname for record in caplog.records if record.exc_info] == ["WARNING"]
+    consume(nsqd, handler, log_tracebacks=log_tracebacks, count=3)
+    found = [(record.levelname, bool(record.exc_info)) for record in logged(caplog)]
+    assert found == [("ERROR", True)] + [("ERROR", True) if log_tracebacks else ("WARNING", False)] * 2
 
 
 @pytest.mark.parametrize(

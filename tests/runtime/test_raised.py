@@ -10,7 +10,7 @@ import pytest
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.runtime.raised import in_one_line, log_raised
+from gnsq_like.runtime.raised import MINUTE, FailureLog, in_one_line
 
 logger = logging.getLogger("gnsq_like.test")
 HERE = str(Path(__file__))
@@ -63,18 +63,63 @@ def test_an_exception_that_was_never_raised_has_no_place() -> None:
     assert in_one_line(ValueError("x")) == "ValueError: x"
 
 
-@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
-@pytest.mark.parametrize("traceback", [False, True])
-def test_the_traceback_is_logged_where_it_is_wanted(
-    level: int, traceback: bool, caplog: pytest.LogCaptureFixture
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
+    """Of the records since the last call: the level, and whether there is a traceback."""
+    found = [(record.levelname, bool(record.exc_info)) for record in caplog.records]
+    caplog.clear()
+    return found
+
+
+FULL, LINE = ("ERROR", True), ("WARNING", False)
+
+
+def test_the_first_failure_of_a_kind_in_a_minute_has_its_traceback_and_the_others_a_number(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(level)
-    log_raised(logger, logging.WARNING, "it failed", caught(ValueError("x")), traceback=traceback, extra={"topic": "t"})
-    first, *others = caplog.records
-    assert (first.levelname, bool(first.exc_info)) == ("WARNING", traceback)
-    assert re.fullmatch(r"it failed: ValueError: x \(.*\)", first.getMessage())
-    assert [(each.levelname, bool(each.exc_info)) for each in others] == (
-        [("DEBUG", True)] if level == logging.DEBUG and not traceback else []
-    )
+    clock = Clock()
+    failures = FailureLog(logger, clock=clock)
+    for seconds in (0.0, 1.0, MINUTE - 0.1):
+        clock.now = 1000.0 + seconds
+        failures.log("it failed", caught(ValueError("x")), {"topic": "t"})
+    texts = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(r"it failed: ValueError: x \(.*\)", texts[0])
+    assert [text.removeprefix(texts[0]) for text in texts[1:]] == [
+        "; number 2 of these within a minute",
+        "; number 3 of these within a minute",
+    ]
     assert {vars(each)["topic"] for each in caplog.records} == {"t"}
     assert {each.pathname for each in caplog.records} == {HERE}
+    assert levels(caplog) == [FULL, LINE, LINE]
+    clock.now = 1000.0 + MINUTE
+    for _ in range(2):
+        failures.log("it failed", caught(ValueError("x")))
+    assert levels(caplog) == [FULL, LINE]
+
+
+def test_a_kind_is_a_type_and_a_place(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog(logger)
+    for exc in (ValueError("x"), KeyError("x"), ValueError("y")):
+        failures.log("it failed", caught(exc))
+    failures.log("it failed", ValueError("raised nowhere"))
+    assert levels(caplog) == [FULL, FULL, LINE, FULL]
+
+
+def test_each_has_its_traceback_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog(logger, every=True)
+    for _ in range(3):
+        failures.log("it failed", caught(ValueError("x")))
+    assert levels(caplog) == [FULL] * 3
+
+
+def test_places_without_end_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog(logger)
+    for number in range(3000):
+        failures.log("it failed", caught(type(f"Error{number}", (Exception,), {})()))
+    assert len(failures._kinds) == 1000
