@@ -7,6 +7,10 @@ Greenlets: the caller of :meth:`Connection.connect` dials and negotiates; after 
 runs the callbacks and, at the end, cleans up. Writes belong to the outbox. A failure detected elsewhere (a write in the
 hub, the liveness timer) is thrown into the reader greenlet, so that a connection ends in one place: ``_read``.
 
+A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
+transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_put``, ``_take_in``,
+``_read``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``).
+
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
 """
@@ -193,7 +197,9 @@ class Connection:
         at_fork.register(self, Connection._forked_child)
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
-        self._liveness = Liveness(loop, transport, self._outbox, options, lambda: self.last_received_at, self._died)
+        self._liveness = Liveness(
+            loop, transport, self._outbox, options, lambda: self.last_received_at, self._died, self._look
+        )
         if handshake.early:
             self._take_in(handshake.early)
         return self.negotiated
@@ -220,6 +226,17 @@ class Connection:
         if self._reading:
             self._reader.kill(_Stop(error), block=False)
         # If it has not started, it could not catch the exception; it checks _ending first.
+
+    def _look(self) -> None:
+        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
+        assert self._outbox is not None
+        if self._reader.ready():
+            self._tear_down(ConnectionLost(self.address, "its greenlet was interrupted"))
+        elif self._ending:
+            if self._reading:
+                self._reader.kill(_Stop(self.error), block=False)
+        elif not self._outbox.idle:
+            self._outbox.flush()
 
     def _forked_child(self, loop_lives: bool) -> None:
         """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
@@ -277,18 +294,22 @@ class Connection:
             error = ConnectionLost(self.address, "its greenlet was killed")
         except Exception as exc:
             error = self._lost_by(exc)
+        except BaseException as exc:
+            error = self._lost_by(exc)
+            raise
         finally:
             self._tear_down(error)
 
     def _died(self, reason: str) -> None:
         self._stop(ConnectionLost(self.address, reason))
 
-    def _lost_by(self, exc: Exception, doing: str = "") -> ConnectionLost:
+    def _lost_by(self, exc: BaseException, doing: str = "") -> ConnectionLost:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
-            logger.exception("connection to %s: bug in gnsq_like or in a callback", self.address)
-            reason = f"internal error: {exc!r}"
+            text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
+            logger.error(text, self.address, exc_info=exc)
+            reason = f"interrupted by {exc!r}"
         lost = ConnectionLost(self.address, reason)
         # Without its frames, which would keep this connection as long as a log keeps the error.
         lost.__cause__ = exc.with_traceback(None)
@@ -304,7 +325,6 @@ class Connection:
         if self.lease is not None:
             self.lease.end()
         self._outbox.close()
-        self._liveness.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
         for waiting in (self._subscribed, self._close_wait):
@@ -316,6 +336,7 @@ class Connection:
             self._on_close(self, self.error)
         except Exception:
             logger.exception("connection to %s: on_close raised", self.address)
+        self._liveness.close()  # last: until then, _look would do the rest
 
     # -- input --------------------------------------------------------------------------------------
 
@@ -352,7 +373,7 @@ class Connection:
         may_be_allowed = callable(self.options.auth_secret) and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
         return refusal(self.address, error, may_be_allowed)
 
-    def _write_failed(self, exc: OSError | ProtocolError) -> None:
+    def _write_failed(self, exc: BaseException) -> None:
         # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
         self.catch_up()
         self._stop(self._lost_by(exc, "writing failed: "))
@@ -385,13 +406,20 @@ class Connection:
                 self._stop(stop.error)
             except Exception as exc:
                 self._stop(self._lost_by(exc))
+            except BaseException as exc:
+                self._stop(self._lost_by(exc))
+                raise
 
     # -- output -------------------------------------------------------------------------------------
 
     def _put(self, data: bytes) -> bool:
         if not self.alive:
             return False
-        self._outbox.put(data)  # type: ignore[union-attr]
+        try:
+            self._outbox.put(data)  # type: ignore[union-attr]
+        except BaseException as exc:
+            self._stop(self._lost_by(exc))
+            raise
         return True
 
     def _require_alive(self) -> Outbox:
@@ -487,13 +515,17 @@ class Connection:
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
         alone = not self.unanswered
-        self._session.expect(reply)
-        self.unanswered_bytes += size
-        if alone:
-            outbox.put_now(command)
-        else:
-            # Not now: further publishes of this iteration of the hub leave in the same write.
-            outbox.put(command)
+        try:
+            self._session.expect(reply)
+            self.unanswered_bytes += size
+            if alone:
+                outbox.put_now(command)
+            else:
+                # Not now: further publishes of this iteration of the hub leave in the same write.
+                outbox.put(command)
+        except BaseException as exc:
+            self._stop(self._lost_by(exc))
+            raise
         return reply
 
     def hold(self) -> None:

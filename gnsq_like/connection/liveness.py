@@ -1,7 +1,8 @@
 """Detects a dead peer: one that sent nothing for two heartbeat intervals, or accepts no bytes.
 
-Checked from a timer of the hub. Time in which the hub was blocked must not count against the peer, so each suspicion is
-first verified on the socket itself: whether it has input, whether it accepts output.
+Checked from a timer of the hub, which also has the connection look after itself. Time in which the hub was blocked must
+not count against the peer, so each suspicion is first verified on the socket itself: whether it has input, whether it
+accepts output.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Liveness:
     :param options: of which ``heartbeat_interval`` and ``write_timeout`` count
     :param last_received_at: returns the monotonic time of the last bytes received
     :param on_dead: called with the reason; must not switch
+    :param on_look: called first at each check; must not switch
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Liveness:
         options: ConnectionOptions,
         last_received_at: Callable[[], float],
         on_dead: Callable[[str], object],
+        on_look: Callable[[], object],
     ) -> None:
         self._transport = transport
         self._outbox = outbox
         self._options = options
         self._last_received_at = last_received_at
         self._on_dead = on_dead
+        self._on_look = on_look
         self._timer = loop.timer(_INTERVAL, _INTERVAL)
         self._timer.start(self._check)
 
@@ -55,6 +59,7 @@ class Liveness:
         self._timer.close()
 
     def _check(self) -> None:
+        self._on_look()
         now = time.monotonic()
         if self._stalled(now) is not None:
             # A hub that was blocked may not have noticed that the socket is writable again.

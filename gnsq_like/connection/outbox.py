@@ -5,9 +5,10 @@ publishes of a hundred greenlets. The hub (with ``put_now``: the caller) writes 
 when the socket becomes writable. So an exception thrown into a caller's greenlet can never cut a command in half, and
 no caller waits here.
 
-Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so it must raise nothing;
-errors go to ``on_broken``. A signal handler may interrupt any function here, at a call or a loop, and call ``put`` or
-``flush``: so swap before writing, and do not change an attribute across a call.
+Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so errors of writing go to
+``on_broken`` only. A signal handler may interrupt any function here, at a call or a loop, and call ``put`` or
+``flush``: so swap before writing, and do not change an attribute across a call. It may also raise: what interrupts a
+write goes to ``on_broken``, too, because a part of the output may be lost, and is raised.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gnsq_like.errors import ProtocolError
+from gnsq_like.runtime.soon import Soon
 
 #: Bytes joined into one write; beyond that, joining costs more than a second write.
 _JOIN_BYTES = 1024 * 1024
@@ -41,7 +43,7 @@ class Outbox:
     :param on_broken: called once with the error that ended writing; must not switch
     """
 
-    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[OSError | ProtocolError], None]) -> None:
+    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[BaseException], None]) -> None:
         self._transport = transport
         self._loop = loop
         self._on_broken = on_broken
@@ -50,8 +52,7 @@ class Outbox:
         self._rest: memoryview | None = None
         #: Waits for the socket to become writable after an incomplete write.
         self._watcher: Any = None
-        #: Whether a flush is scheduled or running, or the watcher will make one.
-        self._scheduled = False
+        self._flush_soon = Soon(loop, self.flush)
         self._flushing = False
         self._closed = False
         #: Monotonic time since which the kernel has accepted nothing although there is output.
@@ -68,9 +69,8 @@ class Outbox:
         size = len(data)
         self._pieces.append(data)
         self.put_count += size
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.run_callback(self.flush)
+        if self._watcher is None:
+            self._flush_soon()
 
     def put_now(self, data: bytes) -> None:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
@@ -79,13 +79,13 @@ class Outbox:
         size = len(data)
         self._pieces.append(data)
         self.put_count += size
-        if not self._scheduled:
+        if self._watcher is None and not self._flush_soon.due:
             self.flush()
 
     @property
     def idle(self) -> bool:
         """Whether everything put is written."""
-        return not (self._scheduled or self._pieces or self._closed)
+        return not (self._pieces or self._watcher is not None or self._flush_soon.due or self._closed)
 
     def written_elsewhere(self, count: int) -> None:
         """Account for bytes that another thread has written to the socket. Never switches."""
@@ -94,9 +94,8 @@ class Outbox:
 
     def hold(self) -> None:
         """Write nothing before the hub's next iteration, because much will be put until then. Never switches."""
-        if not self._scheduled and not self._closed:
-            self._scheduled = True
-            self._loop.run_callback(self.flush)
+        if self._watcher is None and not self._closed:
+            self._flush_soon()
 
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
@@ -113,23 +112,21 @@ class Outbox:
         """
         if self._closed or self._flushing:
             return
-        self._flushing = self._scheduled = True
+        self._flushing = True
         try:
-            written = self._write()
-        except (OSError, ProtocolError) as exc:
+            if self._write():
+                self.stalled_since = None
+                if self._watcher is not None:
+                    self._unwatch()
+                if self._pieces:  # put by a signal handler since the last write
+                    self._flush_soon()
+        except BaseException as exc:
             self.close()
             self._on_broken(exc)
-            return
+            if not isinstance(exc, OSError | ProtocolError):
+                raise
         finally:
             self._flushing = False
-        if written:
-            self.stalled_since = None
-            if self._watcher is not None:
-                self._unwatch()
-            self._scheduled = False
-            if self._pieces and not self._scheduled:  # put by a signal handler since the last write
-                self._scheduled = True
-                self._loop.run_callback(self.flush)
 
     def _write(self) -> bool:
         """Whether the kernel has accepted everything."""
@@ -167,7 +164,6 @@ class Outbox:
 
     def _watch(self) -> None:
         if self._watcher is None:
-            self._scheduled = True
             self._watcher = self._loop.io(self._transport.fileno(), _WRITABLE)
             self._watcher.start(self.flush)
 

@@ -17,6 +17,7 @@ from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.soon import Soon
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.wire.names import encode_topic
 
@@ -68,16 +69,15 @@ class PublishBatch(Publish):
         """Settle the batch and all its members. Never switches."""
         if self.done:
             return
-        PendingReply.settle(self, error)
         if isinstance(error, PublishRefused) and len(self.members) > 1:
             self._batching.send_singly(self.members)
-            return
-        if error is not None:
+        elif error is not None:
             for member in self.members:
                 member.complete(error)
-            return
-        self.owner.counts.confirmed += self.settle_all(self.members)
-        self.owner.waker.wake_all(self.members)
+        else:
+            self.owner.waker.wake_all(self.members)
+            self.owner.counts.confirmed += self.settle_all(self.members)
+        PendingReply.settle(self, error)  # last: until then, its deadline is that of its members
 
     def expire(self) -> None:
         """The nearest deadline of its members has passed. Never switches."""
@@ -106,15 +106,14 @@ class Batching:
         self.encoder = encoder
         self._pool = pool
         self._submit = submit
-        self._loop = pool.hub.loop
+        self._flush_soon = Soon(pool.hub.loop, self.flush)
         self._most_count = options.max_batch_count
         self._most_bytes = min(options.max_batch_bytes, options.max_body_bytes)
         self._linger = options.linger
         self._open: dict[str, PublishBatch] = {}
-        #: Whether the open batches will leave in the hub's next iteration.
-        self._due = False
         pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
         pool.flush = self.flush
+        pool.look_at_batches = self.look
 
     def add(self, member: Member) -> None:
         """Add a message to its topic's batch. Never switches."""
@@ -138,9 +137,8 @@ class Batching:
             or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.unanswered_count)
         ):
             self._close(batch)
-        elif not self._due and not self._linger:
-            self._due = True
-            self._loop.run_callback(self.flush)
+        elif not self._linger:
+            self._flush_soon()
 
     def _begin(self, topic: str) -> PublishBatch:
         encode_topic(topic)
@@ -152,7 +150,6 @@ class Batching:
 
     def flush(self) -> None:
         """Send all open batches, regardless of ``linger``. Never switches."""
-        self._due = False
         for batch in list(self._open.values()):
             self._close(batch)
 
@@ -162,15 +159,24 @@ class Batching:
 
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
-        if self._open.get(batch.topic) is batch:
-            del self._open[batch.topic]
-        if batch.linger is not None:
-            batch.linger.cancel()
-        if len(batch.members) == 1:
-            self._alone(batch.members[0])
-            return
-        self._pool.deadlines.add(batch)
-        self._submit(batch, time.monotonic())
+        try:
+            if self._open.get(batch.topic) is batch:
+                del self._open[batch.topic]
+            if batch.linger is not None:
+                batch.linger.cancel()
+            if len(batch.members) == 1:
+                self._alone(batch.members[0])
+                return
+            self._pool.deadlines.add(batch)
+            self._submit(batch, time.monotonic())
+        except BaseException:
+            batch.complete(batch.too_late())  # a signal handler has raised: nobody else would
+            raise
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        if self._open and not self._linger:
+            self._flush_soon()
 
     def _alone(self, member: Member) -> None:
         member.carrier = None

@@ -20,6 +20,7 @@ from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.result import GRACE, withdraw
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
+from gnsq_like.runtime.soon import Soon
 
 
 class Callers:
@@ -33,6 +34,7 @@ class Callers:
         self._here = handle_here()
         self.hub: Any = self._here.hub
         self._run_callback: Callable[[Callable[[], None]], Any] = self.hub.loop.run_callback
+        self._hand_over_soon = Soon(self.hub.loop, self._hand_over)
         self._there = there
         self._begin_all = begin_all
         #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
@@ -45,8 +47,7 @@ class Callers:
         """Send a publish, and wait until it is settled. May switch."""
         publish.caller = getcurrent()
         publish.link(partial(self._here.call, self._resume, publish))
-        if not self._gathered:
-            self._run_callback(self._hand_over)
+        self._hand_over_soon()
         self._gathered.append((publish, now))
         self._deadlines.add(publish)
         switch = self.hub.switch

@@ -94,6 +94,11 @@ class Deadlines:
             self._rebuild_at = 2 * len(heap) + _SLACK
         heapq.heappush(heap, (thing.deadline, next(self._numbers), thing))
 
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        if not self._timer.is_set and (self._line or self._heap):
+            self._timer.set(0.0)
+
     def close(self) -> None:
         """Drop everything; twice is fine."""
         self._timer.cancel()
@@ -110,15 +115,25 @@ class Deadlines:
         expired = False
         line, heap = self._line, self._heap
         while line and (line[0].done or line[0].deadline <= now):
-            thing = line.popleft()
-            if not thing.done:
-                self._expire(thing)
-                expired = True
+            thing = line[0]
+            try:
+                line.popleft()
+                if not thing.done:
+                    expired = True
+                    self._expire(thing)
+            except BaseException:
+                line.appendleft(thing)  # a signal handler has raised: later again
+                raise
         while heap and (heap[0][2].done or heap[0][0] <= now):
-            thing = heapq.heappop(heap)[2]
-            if not thing.done:
-                self._expire(thing)
-                expired = True
+            entry = heap[0]
+            try:
+                heapq.heappop(heap)
+                if not entry[2].done:
+                    expired = True
+                    self._expire(entry[2])
+            except BaseException:
+                heapq.heappush(heap, entry)
+                raise
         nearest = [*(each.deadline for each in list(line)[:1]), *(each[0] for each in heap[:1])]
         if nearest:
             self._timer.set_by(min(nearest) + self._grace)

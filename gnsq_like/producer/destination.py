@@ -102,7 +102,8 @@ class Destination:
         connection = self.connection
         if connection is None or not connection.alive:
             self.blocked = True
-            if not self._dialling and now >= self._tries.not_before:
+            # One that is dead was interrupted before it began.
+            if all(each.dead for each in self._dialling) and now >= self._tries.not_before:
                 self._try(now)
             return False
         if connection.lease is not None and not connection.lease.recall():
@@ -179,6 +180,8 @@ class Destination:
         except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname.
             logger.exception("unexpected error while connecting to %s", self.name)
+            if connection is not self.connection:
+                connection.close()  # else nobody would
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
             if self.wanted:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gnsq_like.errors import OutcomeUnknown, PublishRefused
+from gnsq_like.runtime.soon import Soon
 
 #: Greenlets woken per iteration of the hub, which then polls its sockets.
 _WAKE_COUNT = 500
@@ -43,36 +44,35 @@ class Waker:
     """Wakes waiting greenlets, a limited number per iteration of the hub."""
 
     def __init__(self, loop: Any) -> None:
-        self._loop = loop
         self._woken: list[Waits] = []
-        #: Whether ``_wake`` is scheduled.
-        self._due = False
+        self._wake_soon = Soon(loop, self._wake)
 
     def wake(self, waiting: Waits) -> None:
         """Resume its greenlet in the hub's next iteration. Never switches."""
         self._woken.append(waiting)
-        if not self._due:  # as in _wake_soon, but a call costs time here
-            self._due = True
-            self._loop.run_callback(self._wake)
+        self._wake_soon()
 
     def wake_all(self, waiting: Iterable[Waits]) -> None:
         """As ``wake``, for several; those without a greenlet are ignored. Never switches."""
         self._woken.extend(waiting)
         self._wake_soon()
 
-    def _wake_soon(self) -> None:
-        if not self._due:
-            self._due = True
-            self._loop.run_callback(self._wake)
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        if self._woken:
+            self._wake_soon()
 
     def _wake(self) -> None:
         # In the hub. A woken greenlet returns here when it waits again.
-        self._due = False
-        woken = self._woken
-        self._woken = woken[_WAKE_COUNT:]
-        if self._woken:
-            self._wake_soon()
-        for publish in woken[:_WAKE_COUNT]:
-            greenlet = publish.greenlet
-            if greenlet is not None:
-                greenlet.switch()
+        woken, self._woken = self._woken, []
+        count = 0
+        try:
+            for publish in woken[:_WAKE_COUNT]:
+                count += 1
+                greenlet = publish.greenlet
+                if greenlet is not None:
+                    greenlet.switch()
+        finally:
+            if count < len(woken):
+                self._woken[:0] = woken[count:]
+                self._wake_soon()

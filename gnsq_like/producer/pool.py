@@ -17,7 +17,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
@@ -34,6 +34,7 @@ from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.soon import Soon
 from gnsq_like.runtime.timer import Timer
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ logger = logging.getLogger(__name__)
 _FEW = 8
 _SINGLE = 4
 _GROUP = 16
+
+#: Seconds between two looks at what should have been done.
+_LOOK = 1.0
 
 _CLOSED = "the Producer was closed before this was sent"
 
@@ -82,8 +86,9 @@ class Pool:
         self.holds = False
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
-        #: Whether ``_pump`` is scheduled.
-        self._due = False
+        self._pump_soon = Soon(self._loop, self._pump)
+        #: A timer that fires once a second while publishes are pending; made in this hub.
+        self._looking: Any = None
         #: Fires at the next time to connect.
         self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self.changed)
@@ -92,9 +97,10 @@ class Pool:
         #: Settled when the queue has room, and when nothing is pending.
         self._room: deque[PendingReply] = deque()
         self._drained: list[PendingReply] = []
-        #: Returns the number of publishes in open batches, and sends these.
+        #: Returns the number of publishes in open batches; sends these; sees to it that they will be sent.
         self.held: Callable[[], int] = int
         self.flush: Callable[[], object] = int
+        self.look_at_batches: Callable[[], object] = int
         self._lookupds = lookupds
         self._discovery: LookupdPoller | None = None
         self._discovered = not lookupds
@@ -118,7 +124,7 @@ class Pool:
                 destination.send(publish)
                 return
         self._enqueue(publish)
-        self._arm_retry(now)
+        self.changed()
 
     def _enqueue(self, publish: Publish) -> None:
         refusal = _CLOSED if self.stopped else self.circuit.reason
@@ -181,12 +187,25 @@ class Pool:
 
     def changed(self) -> None:
         """Something happened that may let queued publishes be sent. Never switches."""
-        if not self._due:
-            self._due = True
-            self._loop.run_callback(self._pump)
+        self._pump_soon()
+
+    def begin_to_look(self) -> None:
+        """Look after publishes once a second as long as any are pending. Never switches."""
+        if self._looking is None:
+            self._looking = self._loop.timer(_LOOK, _LOOK)
+        if not self._looking.active:
+            self._looking.start(self._look)
+
+    def _look(self) -> None:
+        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
+        self.deadlines.look()
+        self.waker.look()
+        self.look_at_batches()
+        self.changed()
+        if not self.pending_count and not self.deadlines:
+            self._looking.stop()
 
     def _pump(self) -> None:
-        self._due = False
         if self.stopped:
             return
         if self.circuit.check():
@@ -305,8 +324,7 @@ class Pool:
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
-        self._retry.cancel()
-        self.circuit.cancel()
+        self._cancel_timers()
         if self._discovery is not None:
             self._discovery.stop()
         self._fail_queued(_CLOSED)
@@ -319,6 +337,12 @@ class Pool:
         self.deadlines.close()
         self.hooks.join(1.0)
 
+    def _cancel_timers(self) -> None:
+        self._retry.cancel()
+        self.circuit.cancel()
+        if self._looking is not None:
+            self._looking.close()
+
     def settle_down(self) -> bool:
         """Stop connecting; returns whether publishes are pending and a connection is open. Never switches."""
         for destination in self.destinations:
@@ -330,8 +354,7 @@ class Pool:
         self.stopped = True
         if not loop_lives:
             return  # nothing of it runs any more
-        self._retry.cancel()
-        self.circuit.cancel()
+        self._cancel_timers()
         self.deadlines.close()
         self._queue.clear()
         if self._discovery is not None:

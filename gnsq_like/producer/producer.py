@@ -289,8 +289,12 @@ class Producer(KnownAttributes):
                     "publish() cannot wait in the hub or in a signal handler that interrupts it; "
                     "use publish_async() there, or gevent.signal_handler()"
                 )
-            running.begin(publish, now)
-            publish.wait_here()
+            try:
+                running.begin(publish, now)
+                publish.wait_here()
+            except BaseException:
+                publish.abandon()
+                raise
         else:
             self._send_from_other_thread(running, publish, now)
         if publish.error is not None:

@@ -104,16 +104,16 @@ class Publish(PendingReply):
         if self.done:
             return
         owner = self.owner
+        if self.greenlet is not None:
+            owner.waker.wake(self)  # before it is done: a signal handler may raise between the two
+        self.error = error
+        self.done = True
         if error is None:
             owner.counts.confirmed += self.count
         else:
             owner.counts.failed(error, self.count)
-        self.done = True
-        self.error = error
         if self._links is not None:
             self._call_links()
-        if self.greenlet is not None:
-            owner.waker.wake(self)
 
     def expire(self) -> None:
         """Its deadline has passed. Never switches."""
@@ -157,7 +157,7 @@ class Publish(PendingReply):
         self.owner.abandoned()
 
     def wait_here(self) -> None:
-        """Wait until done, in a greenlet of the pool's thread; an interrupted wait abandons it. May switch."""
+        """Wait until done, in a greenlet of the pool's thread. May switch. If interrupted: :meth:`abandon`."""
         if self.done:
             gevent.sleep(0)  # it failed at once; a caller that tries again in a loop must not keep the hub from running
             return
@@ -166,8 +166,5 @@ class Publish(PendingReply):
         try:
             while not self.done:
                 hub.switch()
-        except BaseException:
-            self.abandon()
-            raise
         finally:
             self.greenlet = None

@@ -62,8 +62,9 @@ class Running:
         """Send a publish. In the pool's thread; never switches."""
         if publish.done:
             return
-        self._beginning = True
         try:
+            self._beginning = True
+            self.pool.begin_to_look()
             if type(publish) is Member and self.pool.circuit.reason is None:
                 self.batching.add(publish)  # type: ignore[union-attr]
             else:

@@ -30,16 +30,22 @@ class Timer:
     The callback runs in the hub, so it must not switch. A timer belongs to the thread that sets it.
     """
 
-    __slots__ = ("_callback", "_timer", "due", "late")
+    __slots__ = ("_callback", "_due", "_timer", "late")
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
         #: gevent's timer while this is set.
         self._timer: Any = None
-        #: Monotonic time of the call; None while not set.
-        self.due: float | None = None
+        #: Monotonic time of the call.
+        self._due = 0.0
         #: Seconds by which the last call was late, because the hub was busy.
         self.late = 0.0
+
+    @property
+    def due(self) -> float | None:
+        """Monotonic time of the call; None while not set."""
+        # gevent's own state: this may have been interrupted by a signal handler that raised.
+        return self._due if self._timer is not None and self._timer.active else None
 
     @property
     def is_set(self) -> bool:
@@ -53,14 +59,15 @@ class Timer:
     def set_at(self, due: float) -> None:
         """Call at ``due`` (monotonic); replaces an earlier setting."""
         self.cancel()
-        self.due = due
+        self._due = due
         self._timer = make_timer(gevent.get_hub().loop, due - time.monotonic())
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._fire, update=True)
 
     def set_by(self, due: float) -> None:
         """Call at ``due`` (monotonic), unless it is already set to an earlier time."""
-        if self.due is None or due < self.due:
+        already = self.due
+        if already is None or due < already:
             self.set_at(due)
 
     def cancel(self) -> None:
@@ -68,10 +75,8 @@ class Timer:
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-            self.due = None
 
     def _fire(self) -> None:
-        if self.due is not None:
-            self.late = time.monotonic() - self.due
+        self.late = time.monotonic() - self._due
         self.cancel()
         self._callback()

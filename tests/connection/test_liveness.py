@@ -82,7 +82,7 @@ def test_a_hub_that_was_blocked_does_not_count_against_the_peer() -> None:
 def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     ours, theirs = socket.socketpair()
     transport = TcpTransport(ours)
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
     silent_since = time.monotonic() - 3600
     looks: list[float] = []
@@ -100,6 +100,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
         ConnectionOptions(heartbeat_interval=30, write_timeout=5),
         last_received_at,
         reasons.append,
+        int,
     )
     wait_for(lambda: len(looks) == 2)
     assert reasons == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import gevent
+import pytest
 from gevent import socket
 from gevent.event import Event
 from hypothesis import given
@@ -24,7 +25,7 @@ class Pipe:
         self._readable, self._writable = socket.socketpair()
         self.takes = list(takes)
         self.writes: list[bytes] = []
-        self.failure: OSError | None = None
+        self.failure: BaseException | None = None
 
     def fileno(self) -> int:
         return int(self._writable.fileno())
@@ -42,7 +43,7 @@ class Pipe:
         self._writable.close()
 
 
-def outbox_on(pipe: Pipe, broken: list[Exception] | None = None) -> Outbox:
+def outbox_on(pipe: Pipe, broken: list[BaseException] | None = None) -> Outbox:
     return Outbox(pipe, gevent.get_hub().loop, (broken if broken is not None else []).append)
 
 
@@ -157,7 +158,7 @@ def test_a_large_backlog_is_not_joined_into_one_copy() -> None:
 
 
 def test_a_failed_write_is_told_once_and_ends_writing() -> None:
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     pipe = Pipe()
     outbox = outbox_on(pipe, broken)
     pipe.failure = ConnectionResetError("gone")
@@ -172,8 +173,24 @@ def test_a_failed_write_is_told_once_and_ends_writing() -> None:
     pipe.close()
 
 
+@pytest.mark.parametrize("failure", [RuntimeError("a signal handler's"), KeyboardInterrupt()])
+def test_what_interrupts_a_write_ends_writing_and_is_raised(failure: BaseException) -> None:
+    """A part of the output may be lost with it."""
+    broken: list[BaseException] = []
+    pipe = Pipe()
+    outbox = outbox_on(pipe, broken)
+    pipe.failure = failure
+    with pytest.raises(type(failure)):
+        outbox.put_now(b"a")
+    outbox.put(b"b")
+    gevent.sleep(0)
+    assert broken == [failure]
+    assert pipe.writes == []
+    pipe.close()
+
+
 def test_a_write_that_fails_when_the_socket_becomes_writable_is_told_too() -> None:
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     pipe = Pipe([0])
     outbox = outbox_on(pipe, broken)
     outbox.put_now(b"a")
@@ -185,7 +202,7 @@ def test_a_write_that_fails_when_the_socket_becomes_writable_is_told_too() -> No
 def test_a_peer_that_reads_nothing_shows_as_stalled_and_catches_up() -> None:
     ours, theirs = socket.socketpair()
     transport = TcpTransport(ours)
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
     data = bytes(range(256)) * 40_000
     outbox.put(data)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gnsq_like.producer.deadlines import Deadlines
+from tests.support import hub_errors
 from tests.support.daemons import wait_for
 
 
@@ -112,3 +113,24 @@ def test_what_is_done_behind_an_earlier_one_out_of_order_is_forgotten_too(queue:
         thing.done = True
     assert len(queue) < 4000
     assert not log
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["in the line", "in the heap"])
+def test_an_expiry_that_a_signal_handler_interrupts_is_made_up_for(queue: Deadlines, log: Log, early: bool) -> None:
+    class Interrupted(Thing):
+        interrupted = False
+
+        def expire(self) -> None:
+            if not self.interrupted:
+                self.interrupted = True
+                raise RuntimeError("a signal handler's")
+            super().expire()
+
+    if early:
+        queue.add(Thing(time.monotonic() + 3600, log))
+    thing = Interrupted(time.monotonic() + 0.01, log)
+    with hub_errors.expected("a signal handler's"):
+        queue.add(thing)
+        wait_for(lambda: thing.interrupted)
+    queue.look()
+    wait_for(lambda: thing.done)

@@ -185,7 +185,7 @@ def test_what_unpacks_to_much_comes_in_pieces_and_lets_the_hub_have_its_turn(pai
 def test_a_kernel_that_takes_little_gets_all_in_order(pair: Pair) -> None:
     transport, end = pair
     transport._tcp._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
     noise = random.Random(7)
     pieces = [noise.randbytes(noise.choice([5, 5000, 300_000])) for _ in range(20)]
@@ -208,7 +208,7 @@ def test_a_kernel_that_takes_little_gets_all_in_order(pair: Pair) -> None:
 
 def test_what_goes_slowly_is_told_from_what_does_not_go(pair: Pair) -> None:
     transport, end = pair
-    broken: list[Exception] = []
+    broken: list[BaseException] = []
     outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
     outbox.put_now(random.Random(8).randbytes(3_000_000))
     since, unsent = outbox.stalled_since, transport.unsent
