@@ -9,9 +9,10 @@ package, because an error that is raised in here was caused by the line that cal
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
+
+from gnsq_like.runtime.clock import monotonic
 
 _PACKAGE = __name__.partition(".")[0]
 #: Characters of an exception's text; the traceback has all of it.
@@ -35,9 +36,7 @@ class FailureLog:
     :param clock: returns the time in seconds
     """
 
-    def __init__(
-        self, logger: logging.Logger, *, every: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, logger: logging.Logger, *, every: bool = False, clock: Callable[[], float] = monotonic) -> None:
         self._logger = logger
         self._every = every
         self._clock = clock

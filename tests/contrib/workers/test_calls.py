@@ -119,5 +119,5 @@ def test_what_a_call_costs() -> None:
         handler(None)  # type: ignore[arg-type]
     finally:
         sys.setprofile(None)
-    # The limited handler, getcurrent, monotonic, the handler, pop, and setprofile.
-    assert len(made) <= 6
+    # The limited handler, getcurrent, monotonic, due, the handler, pop, and setprofile.
+    assert len(made) <= 7
