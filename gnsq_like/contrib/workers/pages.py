@@ -81,6 +81,7 @@ class Pages:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
             daemon_threads = True
+            request_queue_size = 128
             connections = HTTPConnections(_MOST_CLIENTS)
 
             def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,19 @@ def test_the_master_loads_no_gevent() -> None:
         """
     )
     assert lines == [""]
+
+
+def test_half_sent_requests_keep_nobody_out() -> None:
+    pages = Pages("127.0.0.1:0")
+    host, _, port = pages.address.rpartition(":")
+    try:
+        with ExitStack() as stack:
+            halves = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(200)]
+            for half in halves:
+                half.sendall(b"GET /healthz HTT")
+            assert get(pages, "/healthz")[0] == 503  # there is no worker
+            # The oldest have been shut out.
+            halves[0].settimeout(60)
+            assert halves[0].recv(1) == b""
+    finally:
+        pages.close()
