@@ -280,6 +280,8 @@ class Calls:
         self._interrupted: dict[Any, float] = {}
         self._in_threads: dict[Any, float] = {}
         self._timer = Timer(self._interrupt)
+        #: Whether it is set.
+        self._watches = False
 
     def oldest(self) -> float:
         """The seconds that the longest running call has taken so far; 0 without one, and without a limit."""
@@ -299,15 +301,16 @@ class Calls:
             reader.handler = limited(handler)
 
     def _limited(self, handler: _Handler) -> _Handler:
-        running, interrupted, timer = self._running, self._interrupted, self._timer
+        running, interrupted = self._running, self._interrupted
         getcurrent = gevent.getcurrent
 
         @functools.wraps(handler)
         def limited_handler(given: Any) -> object:
             greenlet = getcurrent()
             running[greenlet] = time.monotonic()
-            if timer.due is None:
-                timer.set(self._timeout)
+            if not self._watches:
+                self._watches = True
+                self._timer.set(self._timeout)
             try:
                 return handler(given)
             finally:
@@ -339,5 +342,6 @@ class Calls:
                 self._interrupted[greenlet] = self._running.pop(greenlet)
                 greenlet.throw(gevent.Timeout(self._timeout))
         oldest = next(iter(self._running.values()), None)
+        self._watches = oldest is not None
         if oldest is not None:
             self._timer.set_at(oldest + self._timeout)
