@@ -11,7 +11,7 @@
 #   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
 #   make test-commands  NSQ's utilities, gnsq-like run, the admin and the benchmarks, as processes
 #   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
-#   make test-spark the source, the sink and the pipeline on Spark, the long tests too
+#   make test-spark the source, the sink and the pipeline, on Spark and without it
 #   make test-peers other people's clients against our nsqd, each in an environment of its own
 #   make test-browser the examples' pages in a headless Chromium
 #   make differential  random input for our daemons and those on PATH; the answers are compared
@@ -128,8 +128,8 @@ lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-tests: $(TEST_VENV)/$(JAVA_STAMP)
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+tests: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m pytest --ignore tests/spark -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 # Without the two modules in which a Reader's window is watched for many seconds.
 test-quick: $(TEST_VENV)/$(STAMP)
@@ -150,9 +150,8 @@ soak: $(TEST_VENV)/$(STAMP)
 fuzz: $(FUZZ_VENV)/$(STAMP)
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
 
-# What of tests/spark needs no Spark is in make test.
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
-	$(BIN)/python -m pytest tests/spark -m 'spark_long or spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long or spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 # PostgreSQL is Debian's: CI installs it, and elsewhere its tests are skipped without it.
 test-servers: $(TEST_VENV)/$(STAMP)
@@ -163,7 +162,7 @@ test-servers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/contrib -m servers -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/test_benchmarks.py tests/test_time_limit.py \
+	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/test_benchmarks.py tests/test_time_limit.py \
 		-m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)

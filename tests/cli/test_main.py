@@ -13,6 +13,8 @@ from gnsq_like._version import __version__
 from gnsq_like.cli import main
 from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_python
 
+pytestmark = pytest.mark.commands
+
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.rdy import Mode, Settings
-from tests.support.scale import examples, scaled, share_of
+from tests.support.scale import PROFILE, examples, scaled, share_of
 from tests.support.scenes import SOON, Scene
 from tests.support.virtual_nsqd import Message, Nsqd
 
@@ -273,13 +273,14 @@ def test_the_first_message_after_a_long_silence_comes_in_time(seed: int) -> None
 # --- more busy connections than places
 
 
+@scaled
 @pytest.mark.parametrize(
     ("nsqds", "places", "hung", "seconds", "longest"),
     [
         (3, 2, 0, 0.02, 2.0),
         (30, 6, 0, 0.05, 5.0),
-        (100, 20, 0, 0.1, 5.1),
-        (100, 1, 0, 0.02, 10.1),
+        # A hundred nsqds take half a minute to compute.
+        *([(100, 20, 0, 0.1, 5.1), (100, 1, 0, 0.02, 10.1)] if PROFILE != "quick" else []),
         (3, 10, 8, 0.02, 2.0),
         (3, 10, 9, 0.02, 3.0),
         (10, 4, 0, 3.0, 9.1),

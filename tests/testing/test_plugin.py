@@ -12,7 +12,7 @@ import gnsq_like
 
 pytest_plugins = ["pytester"]
 #: Seconds: a suite of tests within each test, some with processes for each of theirs.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.commands, pytest.mark.timeout(600)]
 
 #: Where setup.cfg and the package are.
 ROOT = Path(gnsq_like.__file__).resolve().parents[1]
