@@ -5,7 +5,6 @@ Spark is imported when something runs: ``--help`` loads neither it nor gevent.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -107,9 +106,6 @@ def run(
         from gnsq_like.spark.pipeline import load_pipeline, run_pipeline, write_report
         from gnsq_like.spark.pipeline.report import NothingToReport, check_report
 
-        if spark_log == "OFF":
-            # It reports the end of Java at length; the user gets our sentence.
-            logging.getLogger("py4j").setLevel(logging.CRITICAL)
         loaded = load_pipeline(path)
         if http_address is not None:
             loaded = replace(loaded, watch={**loaded.watch, "http_address": http_address})
@@ -266,7 +262,6 @@ def replay(
     with _sentences():
         from gnsq_like.spark.pipeline import load_pipeline, replay
 
-        _quiet(spark_log)
         place = into if "://" in into or not into else os.path.abspath(into)
         found = replay(
             load_pipeline(path),
@@ -297,7 +292,6 @@ def redeliver(path: str, master: str | None, spark_log: str) -> None:
     with _sentences():
         from gnsq_like.spark.pipeline import load_pipeline, redeliver
 
-        _quiet(spark_log)
         loaded = load_pipeline(path)
         click.echo(f"{_counts(redeliver(loaded, master=master, log_level=spark_log))} to {loaded.place('data')}.")
 
@@ -308,12 +302,6 @@ def _counts(found: Replayed) -> str:
     rejected = f", {found.rejected:,} rejected" if found.rejected else ""
     count = found.messages - found.rejected - found.filtered
     return f"{count:,} of {found.messages:,} messages{filtered}{rejected} in {found.batches:,} batches"
-
-
-def _quiet(spark_log: str) -> None:
-    if spark_log == "OFF":
-        # It reports the end of Java at length; the user gets our sentence.
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _time(option: str, text: str) -> datetime:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark import py_files, register
@@ -134,50 +133,25 @@ def _spark_home(directory: Path) -> Iterator[None]:
 def _create(title: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
     """Create the session in another thread: in the main one, pyspark would handle SIGINT itself.
 
-    :param quiet: whether to leave out what Spark's Pythons say of the end of their Java
+    :param quiet: whether to leave out what this process's libraries say of the end of Java
     """
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(title)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with ThreadPoolExecutor(1) as thread, _Relay() if quiet else nullcontext() as relay:
+    with ThreadPoolExecutor(1) as thread:
         spark = thread.submit(builder.getOrCreate).result()
-        if relay is not None:
-            context: Any = spark.sparkContext
-            relay.java = context._gateway.proc
-        return spark
+    if quiet:
+        _hide_end_of_java(spark)
+    return spark
 
 
-class _Relay:
-    """Passes on what processes write to stderr that are started in the block.
-
-    If Spark's Java is killed, each of its Pythons writes a traceback about that. The error of the run says it once.
-    """
-
-    def __init__(self) -> None:
-        #: Spark's Java, once it is known.
-        self.java: subprocess.Popen[bytes] | None = None
-        self._stderr = -1
-
-    def __enter__(self) -> Self:
-        source, target = os.pipe()
-        self._stderr = os.dup(2)
-        os.dup2(target, 2)
-        os.close(target)
-        threading.Thread(target=self._pass, args=(source, os.dup(self._stderr)), name="stderr", daemon=True).start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        os.dup2(self._stderr, 2)
-        os.close(self._stderr)
-
-    def _pass(self, source: int, stderr: int) -> None:
-        is_over = False
-        with open(source, "rb") as lines:
-            for line in lines:
-                is_over = is_over or (
-                    line.startswith(b"Traceback ") and self.java is not None and self.java.poll() is not None
-                )
-                if not is_over:
-                    os.write(stderr, line)
+def _hide_end_of_java(spark: SparkSession) -> None:
+    """If Java is killed, py4j and pyspark print a traceback for each of its connections; the run's error says it once."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # py4j reports it to the root logger.
+    logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
