@@ -148,7 +148,7 @@ def _create(title: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSes
 
 
 def _hide_end_of_java(spark: SparkSession) -> None:
-    """If Java is killed, py4j and pyspark print a traceback for each of its connections; the run's error says it once."""
+    """If Java is killed, py4j and pyspark print a traceback for each connection; the run's error says it once."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # py4j reports it to the root logger.
     logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
