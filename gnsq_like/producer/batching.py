@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from gnsq_like.errors import PublishRefused
+from gnsq_like.errors import NotSent, PublishRefused
 from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
@@ -77,6 +77,9 @@ class PublishBatch(Publish):
         else:
             self.owner.waker.wake_all(self.members)
             self.owner.counts.confirmed += self.settle_all(self.members)
+            for member in self.members:
+                if member.is_abandoned:
+                    member.complete(None)
         PendingReply.settle(self, error)  # last: until then, its deadline is that of its members
 
     def expire(self) -> None:
@@ -180,7 +183,9 @@ class Batching:
 
     def _alone(self, member: Member) -> None:
         member.carrier = None
-        if not member.done:
+        if member.is_abandoned:
+            member.complete(NotSent("its caller is gone"))
+        elif not member.done:
             member.command = self.encoder.pub(member.topic, member.body)
             self._pool.deadlines.add(member)
             self._submit(member, time.monotonic())

@@ -39,6 +39,9 @@ class PublishOwner(Protocol):
 class Carrier(Protocol):
     """A batch that contains a publish, or the group of its copies."""
 
+    @property
+    def is_sent(self) -> bool: ...
+
     def too_late(self) -> Exception: ...
 
 
@@ -51,7 +54,19 @@ class Publish(PendingReply):
     :param count: number of messages, for the statistics
     """
 
-    __slots__ = ("caller", "carrier", "command", "count", "deadline", "doubt", "greenlet", "owner", "sent_to", "topic")
+    __slots__ = (
+        "caller",
+        "carrier",
+        "command",
+        "count",
+        "deadline",
+        "doubt",
+        "greenlet",
+        "is_abandoned",
+        "owner",
+        "sent_to",
+        "topic",
+    )
 
     #: Whether it is one of several copies, each for a different nsqd.
     is_copy = False
@@ -76,6 +91,8 @@ class Publish(PendingReply):
         self.doubt: OutcomeUnknown | None = None
         #: None if it is sent by itself.
         self.carrier: Carrier | None = None
+        #: Whether its caller is gone, and its outcome is still to be counted.
+        self.is_abandoned = False
 
     @property
     def last_deadline(self) -> float:
@@ -93,8 +110,8 @@ class Publish(PendingReply):
     def settle(self, error: Exception | None = None) -> None:
         """The outcome of one try; after an error, the pool may retry. Never switches."""
         if self.done:
-            return
-        if error is None:
+            self.complete(error)
+        elif error is None:
             self.complete(None)
         else:
             self.owner.failed(self, error)
@@ -102,18 +119,24 @@ class Publish(PendingReply):
     def complete(self, error: Exception | None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
         if self.done:
+            if self.is_abandoned:
+                self.is_abandoned = False
+                self._count(error)
             return
         owner = self.owner
         if self.greenlet is not None:
             owner.waker.wake(self)  # before it is done: a signal handler may raise between the two
         self.error = error
         self.done = True
-        if error is None:
-            owner.counts.confirmed += self.count
-        else:
-            owner.counts.failed(error, self.count)
+        self._count(error)
         if self._links is not None:
             self._call_links()
+
+    def _count(self, error: Exception | None) -> None:
+        if error is None:
+            self.owner.counts.confirmed += self.count
+        else:
+            self.owner.counts.failed(error, self.count)
 
     def expire(self) -> None:
         """Its deadline has passed. Never switches."""
@@ -151,10 +174,22 @@ class Publish(PendingReply):
         self.owner.abandoned()
         self._call_links()
 
+    def forget(self) -> None:
+        """The caller is gone: do not send it if it is not sent yet, and only count its outcome. Never switches."""
+        self.is_abandoned = self.is_abandoned or not self.done
+        super().forget()
+
     def abandon(self) -> None:
-        """The caller is gone: do not send it if it is still queued, and ignore its outcome. Never switches."""
+        """As :meth:`forget`, in the pool's thread. Never switches."""
         self.forget()
+        if not self.is_sent:
+            self.complete(self.doubt or NotSent("its caller is gone"))
         self.owner.abandoned()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether nsqd may answer it."""
+        return self.sent_to is not None or (self.carrier is not None and self.carrier.is_sent)
 
     def wait_here(self) -> None:
         """Wait until done, in a greenlet of the pool's thread. May switch. If interrupted: :meth:`abandon`."""

@@ -60,6 +60,11 @@ class Group:
         sent = {copy.sent_to for copy in self._copies if copy.sent_to is not None}
         return sent | {copy.doubt.address for copy in self._copies if copy.doubt is not None}
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether a copy is sent."""
+        return bool(self.taken)
+
     def send(self, now: float) -> None:
         """Send the copies. Never switches."""
         for copy in self._copies:
@@ -75,7 +80,7 @@ class Group:
 
     def check(self) -> None:
         """A copy is done: complete the publish if that decides it. Never switches."""
-        if self.publish.done:
+        if self.publish.done and not self.publish.is_abandoned:
             return
         confirmed = sum(copy.done and copy.error is None for copy in self._copies)
         still_open = sum(not copy.done for copy in self._copies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
@@ -11,8 +11,8 @@ from gnsq_like import Producer
 from gnsq_like.errors import OutcomeUnknown
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
-from tests.support.nsqds import answer_one, identified, run_out_of_time
-from tests.support.peer import PATIENCE, ScriptedNsqd
+from tests.support.nsqds import answer_one, identified, nowhere, run_out_of_time
+from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
 
 Make = Callable[..., Producer]
 
@@ -76,3 +76,52 @@ def test_a_caller_that_is_gone_before_its_publish_was_sent(make: Make, nsqd: Scr
     killed.kill()
     answer_one(identified(nsqd), b"following")
     following.get(timeout=PATIENCE)
+
+
+def outcomes(producer: Producer) -> tuple[int, int, int]:
+    stats = producer.stats()
+    return stats["confirmed"], stats["unknown"], stats["not_sent"]
+
+
+@pytest.fixture
+def second() -> Iterator[ScriptedNsqd]:
+    with scripted_nsqd() as server:
+        yield server
+
+
+MODES: dict[str, dict[str, object]] = {"single": {}, "batching": {"batching": True}, "replicas": {"replicas": 2}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sent_publishes_whose_callers_are_gone_are_counted(
+    make: Make, nsqd: ScriptedNsqd, second: ScriptedNsqd, mode: str
+) -> None:
+    """Each once: those that nsqd confirms, and those that it may have."""
+    servers = [nsqd, second] if mode == "replicas" else [nsqd]
+    commands = [b"MPUB t"] if mode == "batching" else [b"PUB t", b"PUB t"]
+    producer = make(*(server.address for server in servers), **MODES[mode])
+    peers: list[Peer] = []
+    for answered in (True, False):
+        callers = [gevent.spawn(producer.publish, "t", b"x") for _ in range(2)]
+        peers = peers or [identified(server) for server in servers]
+        for peer in peers:
+            for command in commands:
+                assert peer.line() == command
+                peer.body()
+        gevent.killall(callers)
+        assert outcomes(producer) == (0 if answered else 2, 0, 0)
+        for peer in peers:
+            if answered:
+                peer.send(OK * len(commands))
+            else:
+                peer.close()
+        wait_for(lambda answered=answered: outcomes(producer) == (2, 0 if answered else 2, 0))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_publishes_that_were_not_sent_when_their_callers_went_are_counted(make: Make, mode: str) -> None:
+    producer = make(nowhere(), nowhere(), **MODES[mode])
+    callers = [gevent.spawn(producer.publish, "t", b"x") for _ in range(2)]
+    wait_for(lambda: producer.stats()["waiting"])
+    gevent.killall(callers)
+    wait_for(lambda: outcomes(producer) == (0, 0, 2))
