@@ -70,12 +70,19 @@ class MemoryStore:
             self._keys.pop(oldest, None)
 
 
+class _Busy(Requeue):
+    """Its original is being handled: this delivery was no attempt."""
+
+    counts = False
+
+
 class Deduplicate:
     """A handler that drops duplicates: ``Reader(topic, channel, Deduplicate(handler, ...))``.
 
     A message counts as handled once ``handler`` has returned without requeueing it; its copies are then finished
     without being handled. If the handler raises or returns False, nothing is remembered. A copy that arrives while the
-    handler runs is requeued without backoff, to be handled if the handler fails. A message that is answered later
+    handler runs is requeued without backoff, to be handled if the handler fails; such deliveries do not count for
+    ``max_attempts``. A message that is answered later
     (``enable_async``) is not remembered.
 
     :param handler: called with each :class:`Message`
@@ -121,7 +128,7 @@ class Deduplicate:
         key = self._key(message)
         # setdefault is atomic, so only one of two threads gets the key.
         if self._busy.setdefault(key, message) is not message:
-            raise Requeue(delay=self._busy_delay, backoff=False)
+            raise _Busy(delay=self._busy_delay, backoff=False)
         try:
             if self.store.seen(key):
                 self.dropped_count += 1

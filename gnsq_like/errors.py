@@ -469,6 +469,9 @@ class Requeue(Exception):
         handler's line
     """
 
+    #: Whether this delivery counts for ``max_attempts``.
+    counts = True
+
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:
         check_delay("Requeue", delay)
         super().__init__(delay, backoff)

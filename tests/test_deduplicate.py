@@ -1,6 +1,7 @@
 """Copies are dropped, and nothing but copies."""
 
 from contextlib import suppress
+from typing import Any
 
 import gevent
 import pytest
@@ -145,6 +146,40 @@ def test_replicas_and_deduplicate_together():
             wait_for(lambda: reader.stats()["finished"] == 100)
     assert sorted(handled, key=int) == [b"%d" % number for number in range(50)]
     assert it.dropped_count == 50
+
+
+@pytest.mark.parametrize("original", ["succeeds", "fails"])
+def test_a_copy_that_comes_meanwhile_uses_up_no_attempts(original: str) -> None:
+    begun, go = Event(), Event()
+    handled: list[int] = []
+    given_up: list[Message] = []
+
+    def handler(message: Message) -> None:
+        handled.append(message.attempts)
+        if len(handled) == 1:
+            begun.set()
+            go.wait()
+            if original == "fails":
+                raise ValueError("meant")
+
+    it = Deduplicate(handler, key=body_of, window=60, busy_delay=0)
+    options: dict[str, Any] = {
+        "max_attempts": 2,
+        "max_in_flight": 2,
+        "max_backoff_duration": 0,
+        "default_requeue_delay": 60,
+    }
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        producer.multi_publish("t", [b"x", b"x"])
+        with Reader(
+            "t", "c", it, nsqd_tcp_addresses=nsqd.tcp_address, on_giving_up=given_up.append, **options
+        ) as reader:
+            begun.wait()
+            wait_for(lambda: reader.stats()["requeued"] >= 10)
+            go.set()
+            wait_for(lambda: reader.stats()["finished"] == (1 if original == "fails" else 2))
+    assert given_up == []
+    assert len(handled) == (2 if original == "fails" else 1)
 
 
 def test_a_handler_that_nothing_runs_has_handled_nothing():

@@ -52,6 +52,10 @@ def _decoding(handle: Callable[[Message], object]) -> Callable[[Message], object
     return decode_and_handle
 
 
+#: Messages whose deliveries without an attempt are remembered.
+_MOST_SPARED = 10_000
+
+
 def _call(function: Callable[[Any], Any], argument: Any) -> Any:
     return function(argument)
 
@@ -87,6 +91,8 @@ class Handlers:
         self._max_age = options.max_age
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         self._clock = clock
+        #: How many deliveries of a message were no attempts; the oldest first.
+        self._spared: dict[tuple[str, str, str], int] = {}
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
         self._on_error = on_error
@@ -271,7 +277,7 @@ class Handlers:
             message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
             return
         try:
-            if self._max_attempts and message.attempts > self._max_attempts:
+            if self._max_attempts and message.attempts > self._max_attempts and self._has_used_up(message):
                 self._give_up(message)
                 return
             if self._max_age is not None and self._has_expired(message):
@@ -302,11 +308,25 @@ class Handlers:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             message._requeue_for(exc)
             if isinstance(exc, Requeue):
+                if not exc.counts:
+                    self._spare(message)
                 return
             if isinstance(exc, ENDS):
                 raise  # GreenletExit ends this worker: who killed it may wait for that
             text = f"the handler of {self._name} failed with message {message.id}"
             self._failures.log(text, exc, message._fields())
+
+    def _spare(self, message: Message) -> None:
+        """This delivery was no attempt."""
+        key = message.nsqd_address, message.topic, message.id
+        self._spared[key] = self._spared.pop(key, 0) + 1
+        if len(self._spared) > _MOST_SPARED:
+            del self._spared[next(iter(self._spared))]
+
+    def _has_used_up(self, message: Message) -> bool:
+        """Whether it was delivered more than ``max_attempts`` times, without those that were no attempts."""
+        spared = self._spared.get((message.nsqd_address, message.topic, message.id), 0)
+        return message.attempts - spared > self._max_attempts
 
     def _give_up(self, message: Message) -> None:
         if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
