@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NsqdError, ProtocolError, TLSError
 from gnsq_like.options import (
+    DEFAULT_HEARTBEAT_INTERVAL,
     DEFAULT_OUTPUT_BUFFER_SIZE,
     DEFAULT_OUTPUT_BUFFER_TIMEOUT,
     ConnectionOptions,
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Defaults of ours that differ from nsqd's; nsqd's errors name them with blanks for underscores.
+#: Defaults of ours that nsqd's flags may not allow; its errors name them with blanks for underscores.
 _ASKED_BY_DEFAULT = {
     "output_buffer_size": DEFAULT_OUTPUT_BUFFER_SIZE,
     "output_buffer_timeout": DEFAULT_OUTPUT_BUFFER_TIMEOUT,
+    "heartbeat_interval": DEFAULT_HEARTBEAT_INTERVAL,
 }
 
 #: Addresses for which the log has a warning that the secret is sent unencrypted.
@@ -48,12 +50,13 @@ _warned: set[str] = set()
 def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -> tuple[Handshake, ConnectionOptions]:
     """Dial, and negotiate as the options say. May switch.
 
-    If nsqd refuses one of our own defaults, it is dialled again without that default.
+    If nsqd refuses one of our own defaults, it is dialled again with its default, or a shorter heartbeat interval.
 
     :param deadline: monotonic time by which all must be done
     :returns: the completed handshake, and the options it used
     :raises ConnectionFailed: its cause is nsqd's error, a TLSError, a NegotiationFailed or an OSError
     """
+    given = options
     while True:
         tcp = dial(address, deadline - time.monotonic())
         session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
@@ -68,23 +71,30 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
             raise ConnectionFailed(str(address), reason) from exc
         except (NsqdError, ProtocolError, NegotiationFailed) as exc:
             handshake.transport.close()
-            refused = _refused_default(exc, options)
-            if refused is None:
+            less = _without_refused_default(exc, given, options)
+            if less is None:
                 raise ConnectionFailed(str(address), str(exc)) from exc
-            logger.info("%s: %s; connecting again with nsqd's default %s", address, exc, refused)
-            less: dict[str, Any] = {refused: None}
+            logger.info("%s: %s; connecting again with %s", address, exc, less)
             options = replace(options, **less)
         except BaseException:
             handshake.transport.close()
             raise
 
 
-def _refused_default(error: Exception, options: ConnectionOptions) -> str | None:
-    """The option that nsqd refused, if it has our default: nsqd's flags may not allow it."""
+def _without_refused_default(
+    error: Exception, given: ConnectionOptions, options: ConnectionOptions
+) -> dict[str, Any] | None:
+    """What to ask for instead of the option that nsqd refused, if it was given our default: None for nsqd's.
+
+    Its default of the heartbeat interval is not told, and we must know when it is dead; so half of ours, and so on.
+    """
     if isinstance(error, NsqdError):
         for name, default in _ASKED_BY_DEFAULT.items():
-            if error.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and getattr(options, name) == default:
-                return name
+            if error.detail.startswith(f"IDENTIFY {name.replace('_', ' ')} (") and getattr(given, name) == default:
+                if name != "heartbeat_interval":
+                    return {name: None}
+                if options.heartbeat_interval > 1:
+                    return {name: max(1.0, options.heartbeat_interval / 2)}
     return None
 
 

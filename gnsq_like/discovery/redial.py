@@ -127,7 +127,8 @@ class Redialer(Generic[_A]):
     :param connect: tries once to connect to an address; returns the error, or None. May switch
     :param is_connected: whether there is a connection to an address
     :param on_failure: called with (address, error) for each failure to be reported
-    :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure
+    :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure; returns
+        whether to give up
     :param max_redial_delay: the longest time between two tries at an address, in seconds
     :param surveyed: whether ``fixed`` is all there is, because there is no discovery
     """
@@ -139,7 +140,7 @@ class Redialer(Generic[_A]):
         connect: Callable[[_A], NSQError | None],
         is_connected: Callable[[_A], bool],
         on_failure: Callable[[str, NSQError], object],
-        on_hopeless: Callable[[NSQError], object],
+        on_hopeless: Callable[[NSQError], bool],
         max_redial_delay: float,
         surveyed: bool,
         draw: Callable[[], float] = draw,
@@ -263,6 +264,8 @@ class Redialer(Generic[_A]):
                     pause = self._delay(address, self._max_redial_delay)
                 else:
                     self._failed(address, error)
+                    if self._stopped:
+                        return
                     # One that was lost may be restarting, and still be listed from before.
                     longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
                     pause = self._delay(address, longest)
@@ -295,7 +298,7 @@ class Redialer(Generic[_A]):
         if tries.failed(error):
             self._on_failure(str(address), error)
         if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
-            self._on_hopeless(error)
+            self._stopped = self._on_hopeless(error)
 
     def _delay(self, address: _A, longest: float) -> float:
         """Delay the next try; returns the seconds."""

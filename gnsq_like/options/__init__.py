@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ReaderOptionsDict,
     )
     from gnsq_like.options.options import (
+        DEFAULT_HEARTBEAT_INTERVAL,
         DEFAULT_OUTPUT_BUFFER_SIZE,
         DEFAULT_OUTPUT_BUFFER_TIMEOUT,
         ConnectionOptions,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DEFAULT_HEARTBEAT_INTERVAL",
     "DEFAULT_OUTPUT_BUFFER_SIZE",
     "DEFAULT_OUTPUT_BUFFER_TIMEOUT",
     "ConnectionOptions",

@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 DEFAULT_OUTPUT_BUFFER_TIMEOUT = 0.025
 #: Bytes; nsqd's maximum unless its flags change that, for fewer and larger writes and reads.
 DEFAULT_OUTPUT_BUFFER_SIZE = 65536
+#: Seconds; half of what nsqd allows at most unless its flags change that.
+DEFAULT_HEARTBEAT_INTERVAL = 30.0
 
 
 def _host_name() -> str:
@@ -166,7 +168,7 @@ class ConnectionOptions:
     )
     heartbeat_interval: float = _option(
         "Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.",
-        30.0,
+        DEFAULT_HEARTBEAT_INTERVAL,
         minimum=1,
         identify="heartbeat_interval",
     )

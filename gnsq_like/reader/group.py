@@ -182,8 +182,9 @@ class ReaderGroup:
         if any(reader._is_handling(gevent.getcurrent()) for reader in self.readers):
             return 0
         # A hub of their own may be blocked by a handler.
-        self.wait(None if self._thread is None else seconds + _GRACE)
-        return self.left
+        if self.wait(None if self._thread is None else seconds + _GRACE):
+            return self.left
+        return sum(reader.stats()["in_flight"] for reader in self.readers)
 
     @property
     def left(self) -> int:

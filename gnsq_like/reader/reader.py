@@ -414,19 +414,20 @@ class Reader(Steering, KnownAttributes):
 
     # -- connections --------------------------------------------------------------------------------
 
-    def _all_refused(self, error: NSQError) -> None:
-        """Every known nsqd refuses in a way that a retry cannot cure."""
+    def _all_refused(self, error: NSQError) -> bool:
+        """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this Reader gives up."""
         if self._subscriptions:
-            return
+            return False
         if (
             self._subscriptions.were_any
             and isinstance(error.__cause__, NsqdError)
             and error.__cause__.code == "E_AUTH_FAILED"
         ):
             # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
-            return
+            return False
         self._fatal = error
         self._begin_to_stop(0.0)
+        return True
 
     def _report(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)

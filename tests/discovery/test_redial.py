@@ -37,7 +37,7 @@ class Scene:
             connect=self.connect,
             is_connected=self.connected.__contains__,
             on_failure=lambda *failure: self.failures.append(failure),
-            on_hopeless=self.failures.append,
+            on_hopeless=self.give_up,
             max_redial_delay=longest,
             surveyed=True,
             clock=lambda: self.now,
@@ -52,6 +52,10 @@ class Scene:
             raise fault
         self.connected.add(address)
         return None
+
+    def give_up(self, error: NSQError) -> bool:
+        self.failures.append(error)
+        return True
 
     def lose(self, after: float) -> bool:
         self.now += after

@@ -14,6 +14,7 @@ from gnsq_like.errors import InvalidOption, NotRunning, NotSent, OutcomeUnknown
 from tests.support.daemons import wait_for
 from tests.support.nsqds import answer_one, beat, identified, nowhere
 from tests.support.peer import OK, PATIENCE, ScriptedNsqd
+from tests.support.scripts import run_script
 
 Make = Callable[..., Producer]
 
@@ -86,3 +87,35 @@ def test_failures_are_logged_and_reported(
     assert ("connect", other.address) in heard
     assert ("disconnect", other.address, None) in heard
     assert "next try in" in caplog.text
+
+
+@pytest.mark.parametrize("patched", ["patched", "plain"])
+@pytest.mark.parametrize("method", ["publish", "publish_async"])
+def test_a_publish_while_the_interpreter_is_finalized_fails_as_others_do(method: str, patched: str) -> None:
+    """For instance in a ``__del__``, where greenlet answers nothing any more."""
+    lines = run_script(
+        """
+        import sys
+        if sys.argv[2] == "patched":
+            from gevent import monkey
+            monkey.patch_all()
+        import builtins
+        from gnsq_like import Producer
+        from gnsq_like.errors import NotRunning
+
+        class Last:
+            producer = Producer("127.0.0.1:1", timeout=1)
+            publish = getattr(producer, sys.argv[1])
+
+            def __del__(self, NotRunning=NotRunning):
+                try:
+                    self.publish("t", b"x")
+                except NotRunning as exc:
+                    print(exc, flush=True)
+
+        builtins.kept = Last()
+        """,
+        method,
+        patched,
+    )
+    assert lines == ["the interpreter is exiting"]

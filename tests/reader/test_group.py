@@ -155,7 +155,7 @@ def test_a_blocked_thread_of_its_own_does_not_block_the_stop() -> None:
         group = ReaderGroup(reader_of(nsqd, handler=handler), own_thread=True)
         group.start()
         assert entered.wait(60)
-        group.stop(0)
+        assert group.stop(0) == 1, "the message that the handler has"
         assert group.stats()["readers"][0]["busy"] == 1
         let_go.set()
         assert group.wait(60)

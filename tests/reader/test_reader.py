@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from typing import Any
 
@@ -209,7 +210,8 @@ def test_p6_an_nsqd_named_twice_is_connected_once(nsqd):
 
 
 @pytest.mark.parametrize("form", ["run", "iteration"])
-def test_every_nsqd_refuses_for_good_and_that_is_raised(nsqd, form):
+def test_every_nsqd_refuses_for_good_and_that_is_raised(nsqd, form, caplog):
+    caplog.set_level(logging.INFO, "gnsq_like")
     errors: list[NSQError] = []
     reader = reading([nsqd], None if form == "iteration" else print, on_error=lambda _, error: errors.append(error))
     running = gevent.spawn(list, reader) if form == "iteration" else gevent.spawn(reader.run)
@@ -220,6 +222,7 @@ def test_every_nsqd_refuses_for_good_and_that_is_raised(nsqd, form):
     with pytest.raises(ConnectionFailed, match="E_UNAUTHORIZED"):
         running.get(timeout=PATIENCE)
     assert len(errors) == 1
+    assert "the next try is in" not in caplog.text
 
 
 def test_a_refused_default_of_ours_is_not_asked_for_again(nsqd):
@@ -240,7 +243,11 @@ def test_a_refused_default_of_ours_is_not_asked_for_again(nsqd):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_nsqd_that_takes_none_of_our_defaults(kind):
-    options: dict[str, Any] = {"min_output_buffer_timeout": 0.1, "max_output_buffer_size": 16384}
+    options: dict[str, Any] = {
+        "min_output_buffer_timeout": 0.1,
+        "max_output_buffer_size": 16384,
+        "max_heartbeat_interval": 8,
+    }
     with running_nsqd(kind, **options) as nsqd, Producer(nsqd.tcp_address) as producer:
         producer.publish("t", b"x")
         with Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address) as messages:
