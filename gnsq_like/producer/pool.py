@@ -193,7 +193,7 @@ class Pool:
         """Look after publishes once a second as long as any are pending. Never switches."""
         if self._looking is None:
             self._looking = self._loop.timer(_LOOK, _LOOK)
-        if not self._looking.active:
+        if not self._looking.active and not self.stopped:
             self._looking.start(self._look)
 
     def _look(self) -> None:
