@@ -137,6 +137,8 @@ class Connection:
         self.round_trip: float = 0.0
         #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
         self.last_received_at: float = 0.0
+        #: Monotonic time of its last read for which the hub polled the sockets.
+        self.polled_at: float = 0.0
         #: Whether commands may be sent.
         self.alive: bool = False
         #: While another thread has the socket: nothing may be read or written here.
@@ -267,13 +269,12 @@ class Connection:
             if self._ending:
                 raise _Stop(self.error)
             self._reading = True
-            turn_ends = 0.0
             while True:
                 had_turn = self._transport.drained
                 data = self._transport.receive()
                 now = self.last_received_at = time.monotonic()
                 if had_turn:
-                    turn_ends = now + _SLICE
+                    self.polled_at = now
                 if not data:
                     error = ConnectionLost(self.address, "nsqd closed it")
                     break
@@ -284,7 +285,7 @@ class Connection:
                     lend(self)
                     if self.lease is not None:
                         self.lease.over.wait()
-                if now > turn_ends:
+                if now > self.polled_at + _SLICE:
                     # Full reads never yield to the hub. Waiting for our own socket now, with no data in hand, makes
                     # it poll all sockets and adds no delay.
                     self._transport.drained = True
@@ -486,8 +487,11 @@ class Connection:
         return self._put(commands.fin(message_id))
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
-        """FIN for each of several messages. Returns False if the connection is gone. Never switches."""
-        return self._put(commands.fin_many(message_ids))
+        """FIN for each of several messages, written at once. False if the connection is gone. Never switches."""
+        if not self.alive:
+            return False
+        self._outbox.put_now(commands.fin_many(message_ids))  # type: ignore[union-attr]
+        return True
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
         """REQ: nsqd delivers the message again after ``delay`` seconds. Never switches.

@@ -158,13 +158,13 @@ class AdaptiveRdy:
         """The RDY that should be in force; 0 if `share`, which the plan granted, is 0."""
         self._share = share
         self._in_flight = in_flight
+        begins = self._held and in_flight < self.rdy
         if self._in_pass:
             self._in_pass = False
             self._from = now
-            if not self._count:
-                self._new_round(now)
-        if self._held and in_flight < self.rdy:
-            self._held = False
+            begins = begins or not self._count
+        if begins:
+            self._held = self._held and in_flight >= self.rdy
             self._new_round(now)
         burst = self.burst
         if in_flight + burst >= share or WORTH_WHILE_ROUND_TRIPS * self.round_trip >= self.buffer_timeout:

@@ -95,8 +95,6 @@ class FlowControl:
         #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub.
         self._unsettled: dict[Subscription, None] = {}
         self._adjust_due = False
-        #: Fires after the handlers of newly received messages have started.
-        self._after_handlers = self.loop.timer(0)
         self._timer = Timer(self._tick)
         #: Whether some share is to grow when the lowered ones have settled.
         self._grows = False
@@ -166,18 +164,15 @@ class FlowControl:
             wants_plan = wants_plan or subscription.charge.in_time >= subscription.charge.rdy
         if wants_plan:
             self.plan_soon()
-        self._adjust_soon(subscription, after_handlers=True)
-        # Seldom needed, because later messages have later deadlines.
-        due = self._timer.due
-        if due is None or due > subscription.connection.last_received_at + self._soonest(subscription):
-            self._arm((subscription,))
+        self._adjust_soon(subscription)
+        subscription.is_write_due = True  # by _adjust
 
     def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None:
         """Messages of one connection are about to be finished."""
         count = len(messages)
         topic = subscription.topic_flow
         counts, backoff = topic.counts, topic.backoff
-        if not subscription.alive:
+        if not subscription.connection.alive:
             counts.lost += count
         else:
             counts.finished += count
@@ -222,10 +217,10 @@ class FlowControl:
         if self.on_drained is not None and not self.in_flight:
             self.on_drained()
 
-    def _spare_tokens(self, subscription: Subscription, answers: int, now: float) -> None:
+    def _spare_tokens(self, limit: RateLimit, subscription: Subscription, answers: int, now: float) -> None:
         """RDY 0 before answers for which nsqd could send more messages than the rate limit allows."""
-        limit, charge = self._limit, subscription.charge
-        if limit is None or self._stopped or not charge.rdy:
+        charge = subscription.charge
+        if self._stopped or not charge.rdy:
             return
         if limit.overdraws([each.charge for each in self.subscriptions], charge, answers, now):
             limit.sent(False, now)
@@ -234,8 +229,9 @@ class FlowControl:
 
     def _answered(self, subscription: Subscription, messages: list[Message], now: float) -> None:
         charge, count = subscription.charge, len(messages)
-        reserved, slow = subscription.unreserve(messages)
-        self._spare_tokens(subscription, count - reserved, now)
+        reserved, slow = subscription.unreserve(messages) if charge.reserved else (0, 0)
+        if self._limit is not None:
+            self._spare_tokens(self._limit, subscription, count - reserved, now)
         freed = charge.answered(count, now, reserved=reserved, slow=slow)
         if slow and not self._stopped:
             # The RDY sent counts them; lowered after their answer, nsqd would have sent another message.
@@ -411,27 +407,19 @@ class FlowControl:
         self._stopped = True
         self._timer.cancel()
         self._turns_timer.cancel()
-        self._after_handlers.close()
         if self._overdue is not None:
             self._overdue.stop()
 
-    def _adjust_soon(self, subscription: Subscription, after_handlers: bool = False) -> None:
-        if subscription.adaptive_rdy is None and subscription.renewal is None:
-            return
+    def _adjust_soon(self, subscription: Subscription) -> None:
         self._unsettled[subscription] = None
-        if self._adjust_due:
-            return
-        self._adjust_due = True
-        if after_handlers:
-            # Workers start in the hub's callbacks or in its timers after that, or in the callbacks that these add; this
-            # runs after all of them, so that a message answered without blocking needs no RDY command at all.
-            self._after_handlers.start(self.loop.run_callback, self.loop.run_callback, self._adjust)
-        else:
+        if not self._adjust_due:
+            self._adjust_due = True
             self.loop.run_callback(self._adjust)
 
     def _adjust(self) -> None:
-        # In the hub, perhaps before the callback that writes the FINs.
-        self._account(self._unsettled)
+        # In the hub, after the handlers of received messages have begun.
+        for subscription in list(self._unsettled):
+            subscription.write_finished()
         self._adjust_due = False
         unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:
@@ -439,19 +427,20 @@ class FlowControl:
         now = time.monotonic()
         for subscription in unsettled:
             subscription.adjust(now)
-        self._arm(unsettled)
+            if subscription.in_flight or subscription.has_burst:
+                self._arm((subscription,))
 
     def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
         """Set the timer to ``at``, or to the next deadline or ``due`` of these subscriptions; too early is harmless.
 
         The other subscriptions were armed before, and the timer checks all of them when it fires.
         """
-        due = at
+        due, slow_after = at, self._slow_after
         if self._blocked_until is not None:
             due = self._blocked_until if due is None else min(due, self._blocked_until)
         for subscription in subscriptions:
             adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
-            for moment in (adaptive_due, subscription.next_due(self._margin(subscription), self._slow_after)):
+            for moment in (adaptive_due, subscription.next_due(self._margin(subscription), slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -508,7 +497,3 @@ class FlowControl:
     @property
     def _slow_after(self) -> float:
         return _SLOW if len(self.subscriptions) > 1 else math.inf
-
-    def _soonest(self, subscription: Subscription) -> float:
-        """Seconds from its arrival to the first moment at which a message may matter."""
-        return min(subscription.msg_timeout, self._slow_after)

@@ -141,15 +141,18 @@ class Handlers:
         """The number of running handlers."""
         return self._workers.busy + (0 if self._collector is None else self._collector.busy)
 
-    def put(self, messages: list[Message]) -> None:
-        """Queue messages for the handler; after :meth:`close`, requeue them at once. Never switches."""
+    def put(self, messages: list[Message], polled_at: float = 0.0) -> None:
+        """Queue messages for the handler; after :meth:`close`, requeue them at once. Never switches.
+
+        :param polled_at: when the hub polled its sockets, if the caller knows
+        """
         if self._closed:
             for message in messages:
                 message.requeue(0, backoff=False)
         elif self._collector is not None and self._need_no_look(messages):
             self._collector.add(messages)
         elif self._handle is not None:
-            self._workers.put(messages)
+            self._workers.put(messages, polled_at)
         else:
             self._pulled.extend(messages)
             self.wake()

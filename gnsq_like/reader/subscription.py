@@ -67,7 +67,7 @@ class MessageHandlers(Protocol):
     #: See ``Message.data``.
     decode: Callable[[bytes], Any] | None
 
-    def put(self, messages: list[Message]) -> None:
+    def put(self, messages: list[Message], polled_at: float = 0.0) -> None:
         """Never switches."""
 
 
@@ -224,8 +224,9 @@ class Subscription:
             self.adaptive_rdy.received(count, self.charge.in_flight, now)
         elif self.renewal is not None:
             self.renewal.received(count)
+        # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
+        self._deliver(messages, connection.polled_at)
         self._flow.received(self, count, wants_plan)
-        self._deliver(messages)
 
     def stats(self) -> dict[str, int]:
         """For ``Reader.stats``."""
@@ -240,17 +241,23 @@ class Subscription:
 
     def adjust(self, now: float) -> None:
         """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
-        most = self.charge.sent_rdy
+        charge = self.charge
+        most = charge.sent_rdy if charge.slow else charge.rdy
         if self.adaptive_rdy is not None:
             # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
-            rdy = self.adaptive_rdy.target(self.charge.in_flight, most, now)
+            rdy = self.adaptive_rdy.target(charge.in_flight, most, now)
             if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
                 self.adaptive_rdy.sent(rdy, now)
         elif self.renewal is None:
             if most != self.connection.rdy:
                 self.connection.set_rdy(most)
         else:
-            self._renew(self.renewal, self.charge.rdy)
+            self._renew(self.renewal, charge.rdy)
+
+    @property
+    def has_burst(self) -> bool:
+        """Whether it waits for the rest of a burst, perhaps for not much longer."""
+        return self.adaptive_rdy is not None and self.adaptive_rdy.burst > 1
 
     def _renew(self, renewal: Renewal, share: int) -> None:
         in_time = self.charge.in_time
@@ -291,8 +298,6 @@ class Subscription:
 
     def unreserve(self, messages: list[Message]) -> tuple[int, int]:
         """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""
-        if not self.charge.reserved:
-            return 0, 0
         slow = self._slow.intersection(messages)
         self._slow -= slow
         return len(slow) + sum(message._is_overdue for message in messages), len(slow)
@@ -336,8 +341,9 @@ class Subscription:
     def write_finished(self) -> None:
         """In the hub: account and write the FINs of ``finished``. Never switches."""
         self.is_write_due = False
-        finished, self.finished = self.finished, []
-        self._finish(finished, "handled")
+        if self.finished:
+            finished, self.finished = self.finished, []
+            self._finish(finished, "handled")
 
     def give_up(self, message: Message) -> None:
         """FIN for a message that is given up, which is no success for backoff. Never switches."""
@@ -434,7 +440,8 @@ class Subscription:
         elif self._hooks.finish is not None:
             for message in messages:
                 self._hooks.finish(message)
-        self._flow.written()
+        if not self.in_flight:
+            self._flow.written()
 
     def _take(self, message: Message) -> bool:
         return self.in_flight.pop(message, self) is None

@@ -79,10 +79,16 @@ class WorkerPool(Generic[_T]):
         """Whether ``greenlet`` is one of the workers, which must not wait for all of them."""
         return greenlet in self._greenlets
 
-    def put(self, items: Iterable[_T]) -> None:
-        """Queue items. Never switches."""
+    def put(self, items: Iterable[_T], polled_at: float = 0.0) -> None:
+        """Queue items. Never switches.
+
+        :param polled_at: when the hub polled its sockets, if the caller knows
+        """
         self._queue.extend(items)
-        self._pump_soon()
+        if polled_at > self._polled_at:
+            self._polled_at = polled_at
+        if not self._pump_due:
+            self._pump_soon()
 
     def take_waiting(self) -> list[_T]:
         """Remove and return the items that no worker has begun. Never switches."""
@@ -123,9 +129,12 @@ class WorkerPool(Generic[_T]):
             timer.start(self._after_poll, timer)
         elif self._idle:
             self._idle.pop().switch(None)
-            self._pump_soon()
+            if self._queue:
+                self._pump_soon()
         else:
-            self._greenlets.add(self._spawn(self._work))
+            worker = self._spawn(self._work)
+            self._greenlets.add(worker)
+            worker.switch()  # now, before the callbacks that are due after the handlers
             self._pump_soon()
 
     def _after_poll(self, timer: Any) -> None:
@@ -166,7 +175,7 @@ class WorkerPool(Generic[_T]):
         try:
             while queue and not self._stopped and self.busy <= self.concurrency:
                 item = queue.popleft()
-                if not self._pump_due:
+                if queue and not self._pump_due:
                     self._pump_soon()
                 handle(item)
                 if time.monotonic() - self._polled_at > SLICE:
@@ -175,4 +184,5 @@ class WorkerPool(Generic[_T]):
             logger.exception("%r raised, which it must not", handle)
         finally:
             self.busy -= 1
-        self._pump_soon()
+        if queue:
+            self._pump_soon()
