@@ -2,9 +2,7 @@
 
 All rows of a batch have the same ``seen_at``: so a reader that has seen a part of a batch sees more of it later.
 
-Of plain files, only hours are compacted that are over, and readers of the present hour may see parts of a batch. So
-batches that are done are moved into an hour of yesterday, as if they had arrived then, and that hour is compacted and
-read. A reader reads again if the hour was replaced meanwhile, which the documentation asks for.
+Readers of plain files may see a part of the batch that is being written, so only batches that are done are read.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,16 +32,14 @@ class Beside:
 
     def __init__(self, config: Path, format: str) -> None:
         pipeline = load_pipeline(config)
-        self._pipeline = replace(pipeline, maintain={"compact_after": "0", "keep_versions": "1h"})
+        if format != "parquet":
+            pipeline = replace(pipeline, maintain={"compact_after": "0", "keep_versions": "1h"})
+        self._pipeline = pipeline
         self._kind = kind_of(format)
         self._out = config.parent / "out"
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(each,)) for each in (self._maintain, self._look)]
-        #: Held while batches of plain files are moved: a listing meanwhile would miss some.
-        self._moving = threading.Lock()
         self.reads = 0
-        #: Reads of plain files that were repeated, because the hour was replaced meanwhile.
-        self.repeated = 0
         self.maintained: Counter[str] = Counter()
         self.errors: list[str] = []
         self._seen: dict[Any, int] = {}
@@ -73,34 +69,9 @@ class Beside:
             done = before
 
     def _maintain(self) -> None:
-        now = datetime.now(UTC)
-        if self._kind is None:
-            with self._moving:
-                self._move(now)
-        else:
-            now += timedelta(hours=2)  # as if the present hour were over
+        now = datetime.now(UTC) + timedelta(hours=2)  # as if the present hour were over
         for line in maintain_tables(self._pipeline, now=now):
             self.maintained.update({" ".join(word for word in line.split() if word.isalpha()): 1})
-
-    def _yesterday(self, now: datetime) -> str:
-        return f"date={now - timedelta(days=1):%Y-%m-%d}/hour=0"
-
-    def _move(self, now: datetime) -> None:
-        """Move the batches that are done, which no run repeats."""
-        done = {int(name) for name in os.listdir(self._out / "checkpoint" / "commits") if name.isdigit()}
-        for batch in self._directories("date=*/hour=*/batch=*"):
-            hour, name = batch.parent, batch.name.removeprefix("batch=")
-            if name.startswith("compacted-") or int(name.rpartition("-")[2]) not in done:
-                continue
-            to = hour.parent.parent / self._yesterday(now)
-            if hour != to:
-                to.mkdir(parents=True, exist_ok=True)
-                batch.rename(to / batch.name)
-
-    def _directories(self, pattern: str) -> list[Path]:
-        """Those of the table, or of each topic's. Without ``**``: Spark makes and removes some in those of a batch."""
-        data = self._out / "data"
-        return [*data.glob(pattern), *data.glob(f"*/{pattern}")]
 
     def _look(self) -> None:
         found = self._read_files() if self._kind is None else read_columns(self._kind, self._out, *_READ)
@@ -115,29 +86,12 @@ class Beside:
         self.reads += bool(batches)
 
     def _read_files(self) -> pa.Table:
-        """The hour of yesterday, of all tables."""
-        while True:
-            hours = self._directories(self._yesterday(datetime.now(UTC)))
-            before = _compactions(hours)
-            try:
-                found = self._read_hours(hours)
-            except (FileNotFoundError, pa.ArrowInvalid):  # an hour that seems to have no files has no columns
-                if _compactions(hours) == before:
-                    raise
-            else:
-                if _compactions(hours) == before:
-                    return found
-            self.repeated += 1
-
-    def _read_hours(self, hours: Sequence[Path]) -> pa.Table:
+        """The batches that are done, of all tables."""
         from pyarrow import dataset
 
-        empty = pa.table({name: [] for name in _READ})
-        with self._moving:
-            listed = [dataset.dataset(each, format="parquet") for each in hours]
-        return pa.concat_tables(each.to_table(columns=list(_READ)) for each in listed) if listed else empty
-
-
-def _compactions(hours: Sequence[Path]) -> set[Path]:
-    """Other names, if one of the hours was replaced."""
-    return {each for hour in hours for each in hour.glob("batch=compacted-*")}
+        done = {int(name) for name in os.listdir(self._out / "checkpoint" / "commits") if name.isdigit()}
+        data, pattern = self._out / "data", "date=*/hour=*/batch=*"
+        batches = [*data.glob(pattern), *data.glob(f"*/{pattern}")]
+        listed = [each for each in batches if int(each.name.rpartition("-")[2]) in done]
+        read = [dataset.dataset(each, format="parquet").to_table(columns=list(_READ)) for each in listed]
+        return pa.concat_tables(read) if read else pa.table({name: [] for name in _READ})

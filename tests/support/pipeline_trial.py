@@ -63,7 +63,7 @@ def main() -> None:
         with Beside(config, given.format) as beside:
             for line in _runs(config, given.kills):
                 print(f"{time.monotonic() - began:6.0f} s: {line}", flush=True)
-        print(f"{beside.reads} reads, {beside.repeated} repeated, maintained: {dict(beside.maintained)}")
+        print(f"{beside.reads} reads, maintained: {dict(beside.maintained)}")
         print(f"errors: {beside.errors}", flush=True)
         outcome = read(nsqds, given.directory, given.format)
         print(f"table {outcome.data.total()}, different {len(outcome.data)}, identities {outcome.identities}")

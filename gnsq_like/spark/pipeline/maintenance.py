@@ -1,18 +1,15 @@
 """Care of a pipeline's tables: few large files instead of many small ones, and nothing that is older than wanted.
 
 It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a table of
-Delta or Iceberg keeps what older versions have for ``keep_versions``; of plain Parquet files, only hours are compacted
-that are complete by the metrics, and over since ``compact_after``.
+Delta or Iceberg keeps what older versions have for ``keep_versions``. Plain Parquet files have no log that says which
+of them count, so they are not compacted: readers that have listed an hour could fail, or lack rows.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -23,13 +20,10 @@ from gnsq_like.spark.tables.errors import TableError
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
-    from gnsq_like.spark.tables.folding import Folding
 
 _HOUR, _DAY = 3600.0, 86400.0
-#: The formats' defaults of compact_after and keep_versions, in seconds. A reader of Parquet files that has listed an
-#: hour fails, or lacks rows, if that is compacted then. Each commit to an Iceberg table writes all of its snapshots.
-_COMPACT_AFTER = {"parquet": _DAY, "delta": _HOUR, "iceberg": _HOUR}
-_KEEP_VERSIONS = {"parquet": 0.0, "delta": 7 * _DAY, "iceberg": 6 * _HOUR}
+#: The formats' defaults of keep_versions, in seconds. Each commit to an Iceberg table writes all of its snapshots.
+_KEEP_VERSIONS = {"delta": 7 * _DAY, "iceberg": 6 * _HOUR}
 
 
 def _at_least(least: float, words: str) -> Callable[[str], float]:
@@ -48,10 +42,10 @@ class MaintainOptions:
 
     #: How often a run does it; 0 for never.
     every: float = option("every", duration, 0.0)
-    #: Bytes of a file.
+    #: Bytes of a file of Delta.
     target_size: int = option("target_size", size(1 << 20), 128 << 20)
     #: How long an hour is over before it is compacted.
-    compact_after: float | None = option("compact_after", duration, None)
+    compact_after: float = option("compact_after", duration, _HOUR)
     #: How long readers may use an older version of the table.
     keep_versions: float | None = option("keep_versions", duration, None)
     keep_data: float | None = option("keep_data", _at_least(_DAY, "a day"), None)
@@ -70,9 +64,14 @@ class MaintainOptions:
 def maintain_options(pipeline: Pipeline) -> MaintainOptions:
     """The pipeline's table [maintain], read; raises InvalidOption."""
     try:
-        return parse_options(MaintainOptions, pipeline.maintain)
+        found = parse_options(MaintainOptions, pipeline.maintain)
     except InvalidOption as exc:
         raise InvalidOption(f"maintain.{exc.option}", exc.value, exc.reason) from None
+    for name in ("target_size", "compact_after"):
+        if pipeline.format == "parquet" and name in pipeline.maintain:
+            reason = 'plain files are not compacted, because readers could miss rows: use format = "delta"'
+            raise InvalidOption(f"maintain.{name}", pipeline.maintain[name], reason)
+    return found
 
 
 def maintain_tables(
@@ -128,12 +127,10 @@ def _care_of_data(
     pipeline: Pipeline, options: MaintainOptions, now: datetime, stop: Callable[[], bool]
 ) -> Iterator[str]:
     keep_from = None if options.keep_data is None else _full_hour(now - timedelta(seconds=options.keep_data))
-    before = now - timedelta(seconds=_or(options.compact_after, _COMPACT_AFTER[pipeline.format]))
+    before = now - timedelta(seconds=options.compact_after)
     if pipeline.format == "parquet":
         if keep_from is not None:
             yield from _drop_hours(pipeline.place("data"), keep_from, stop)
-        compact = partial(_compact_parquet, target=options.target_size, stop=stop)
-        yield from _rewrite_parquet(pipeline, "compacted", before, compact)
     else:
         yield from _care_of_committed(pipeline, options, now, stop, before, keep_from)
 
@@ -146,14 +143,13 @@ def _care_of_windows(
     from gnsq_like.spark.tables.folding import folding_of
 
     keep_from = None if options.keep_windows is None else _full_hour(now - timedelta(seconds=options.keep_windows))
-    before = now - timedelta(seconds=_or(options.compact_after, _COMPACT_AFTER[pipeline.format]))
+    before = now - timedelta(seconds=options.compact_after)
     folding = folding_of(pipeline.place("data"))
     if folding is None:
         return
     if pipeline.format == "parquet":
         if keep_from is not None:
             yield from _drop_hours(pipeline.place("data"), keep_from, stop)
-        yield from _rewrite_parquet(pipeline, "folded", before, partial(_fold_parquet, folding=folding, stop=stop))
         return
     table = table_of(pipeline)
     if pipeline.format == "delta":
@@ -209,89 +205,6 @@ def _or(value: float | None, default: float) -> float:
 
 def _full_hour(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-
-
-def _rewrite_parquet(
-    pipeline: Pipeline, done: str, before: datetime, rewrite: Callable[[str, Path, datetime], Iterator[str]]
-) -> Iterator[str]:
-    """Rewrite the hours of plain files that have ended by then and are complete.
-
-    :param done: what ``rewrite`` does with them, as "compacted"
-    :param rewrite: called with the table's place, its directory, and the end of what may be rewritten
-    """
-    place = pipeline.place("data")
-    complete = _complete_before(pipeline)
-    if complete is None:
-        return
-    if not place.startswith("file://"):
-        yield f"not {done}: plain Parquet files can only be {done} on a file system of the machine"
-        return
-    yield from rewrite(place, Path(place.removeprefix("file://")), min(before, complete))
-
-
-def _compact_parquet(
-    place: str, table: Path, before: datetime, *, target: int, stop: Callable[[], bool]
-) -> Iterator[str]:
-    from gnsq_like.spark.tables.hours import Stopped, compact_hour, hours_of
-
-    for hour in hours_of(place):
-        if stop() or hour.end > before:
-            return
-        try:
-            done = compact_hour(table, hour, target, stop)
-        except Stopped:
-            return
-        if done is not None:
-            yield f"{hour.start:%Y-%m-%d %H}:00: {done.before} files compacted into {done.after}"
-
-
-def _fold_parquet(
-    place: str, table: Path, before: datetime, *, folding: Folding, stop: Callable[[], bool]
-) -> Iterator[str]:
-    from gnsq_like.spark.tables.folding import units_of
-    from gnsq_like.spark.tables.hours import count_files, fold_files, hours_of
-
-    files = [hour.start for hour in hours_of(place) for _ in range(count_files(table, hour))]
-    for unit in units_of(files, before):
-        if stop():
-            return
-        done = fold_files(table, unit.path, folding.fold)
-        yield f"{unit}: {done.before} rows folded into {done.after}"
-
-
-def _complete_before(pipeline: Pipeline) -> datetime | None:
-    """Until when hours are complete: no unfinished batch is of an earlier one. None if there are no batches yet.
-
-    Batches are written one after the other, and their metrics last. The driver's clock may go back by as much as
-    ``dedupe_within`` before a run ends.
-    """
-    from gnsq_like.spark.pipeline.report import newest_batch
-
-    newest = newest_batch(pipeline)
-    if newest is None:
-        return None
-    complete = newest - timedelta(seconds=max(pipeline.dedupe_within, _HOUR))
-    redelivered = _unfinished_redelivery(pipeline.redelivered)
-    return complete if redelivered is None else min(complete, _full_hour(redelivered))
-
-
-def _unfinished_redelivery(notes: str) -> datetime | None:
-    """When the messages arrived that an unfinished redelivery was writing; None if no redelivery is unfinished."""
-    from pyarrow import fs
-
-    from gnsq_like.spark.tables.data_file import file_system
-
-    system, root = file_system(notes)
-    try:
-        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
-        names = {each.base_name for each in found}
-        for name in sorted(names, reverse=True):
-            if name.endswith(".json") and f"{name.removesuffix('.json')}.done" not in names:
-                with system.open_input_stream(f"{root}/{name}") as stream:
-                    return datetime.fromisoformat(json.loads(stream.read())["seen_at"])
-    except (OSError, ValueError) as exc:
-        raise TableError(f"{notes} cannot be read: {exc}") from exc
-    return None
 
 
 def _drop_hours(place: str, first: datetime, stop: Callable[[], bool]) -> Iterator[str]:

@@ -88,11 +88,8 @@ class _Redelivery:
         begun = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
         number = begun[-1] if begun else 0
         if number and f"{number:06d}.done" not in names:  # it was killed
-            hours = self._hours(number)
-            if not any(each.startswith("batch=compacted-") for hour in hours for each in self._names(hour)):
-                self._check_same(number)
-                return self._write(number)
-            self._settle(number, hours)
+            self._check_same(number)
+            return self._write(number)
         number += 1
         return self._write(number) if self._begin(number) else Replayed()
 
@@ -126,24 +123,6 @@ class _Redelivery:
                 self._pipeline.schema,
                 "a redelivery was ended half-way with another schema or transformation: let one with those complete it",
             )
-
-    def _hours(self, number: int) -> list[str]:
-        """The directories where a run has written, or would have, in tables of plain files."""
-        if self._pipeline.format != "parquet":
-            return []
-        seen_at = datetime.fromisoformat(self._noted(number)["seen_at"])
-        topics = self._taken(number).select("topic").distinct().collect()
-        tables = {self._pipeline.for_topic(row["topic"]).place("data") for row in topics}
-        return [paths.batch_path(table, seen_at, "").rpartition("/")[0] for table in sorted(tables)]
-
-    def _settle(self, number: int, hours: list[str]) -> None:
-        """End a run that was killed, and whose hour was compacted since: its rows cannot be replaced any more.
-
-        The messages that are in the table are done, and the next run takes the others.
-        """
-        places = [hour for hour in hours if any(each.startswith("batch=") for each in self._names(hour))]
-        present = self._spark.read.parquet(*[f"{place}/batch=*" for place in places]).select(*IDENTITY)
-        self._note_done(number, self._taken(number).select(*IDENTITY).join(present, list(IDENTITY), "left_semi"))
 
     def _note_done(self, number: int, messages: DataFrame) -> None:
         paths.write_parquet(messages, f"{self._notes}/done/run={number:06d}")

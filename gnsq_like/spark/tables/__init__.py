@@ -3,7 +3,7 @@
 Spark's tasks write Parquet files with names of their own (``parquet_files``); the driver then adds all files of a
 batch to the table in one commit, by the libraries deltalake (``delta``) or pyiceberg (``iceberg``). The commit also
 carries the batch's number, so a repeated batch is recognized (``committed_table``). ``delta_care`` and
-``iceberg_care`` compact them and drop what is old; ``hours`` does that for tables of plain Parquet files. ``cleaning``
+``iceberg_care`` maintain them; ``hours`` drops what is old of tables of plain Parquet files. ``cleaning``
 removes files that nothing refers to.
 
 Rules for editors: a file is never overwritten and never removed because a batch is repeated, since it may be committed.

@@ -1,8 +1,7 @@
 """Folding a table of partial sums: the rows of a day, or of an hour, become one row for each window and its keys.
 
 Readers add up all rows (docs/pipeline.rst), so a sum must never be there twice or be missing. So the files of a day or
-an hour are replaced in a single step: in a table with a log, by one commit; in one of plain files, by exchanging the
-directory (``hours``). A day or an hour with one file is folded already.
+an hour are replaced in one commit. A day or an hour with one file is folded already.
 
 The folded rows get the latest time of arrival among them, because a file belongs to one hour.
 """

@@ -178,34 +178,11 @@ def plain_numbers(pipeline: Pipeline) -> Counter[int]:
     return Counter(row["body"]["number"] for row in rows)
 
 
-def test_plain_files_are_compacted_once_their_hour_is_complete_and_old(tmp_path: Path) -> None:
-    pipeline = parquet_pipeline(tmp_path)
-    assert list(maintain_tables(pipeline, now=START + timedelta(hours=20))) == []
-    assert list(maintain_tables(pipeline, now=START + timedelta(hours=30))) == [
-        "data: 2026-11-21 13:00: 2 files compacted into 1",
-        "data: 2026-11-21 14:00: 2 files compacted into 1",
-    ]
-    assert plain_numbers(pipeline) == Counter(range(4))
-
-
-def test_plain_files_stay_while_a_batch_of_their_hour_may_come_again(tmp_path: Path) -> None:
-    pipeline = parquet_pipeline(tmp_path, compact_after="0")
-    newest = written(tmp_path / "other", batch(0), batch(1))
-    # The last batch that is known is of this hour.
-    early = Pipeline(
-        location=pipeline.location, metrics=newest.place("metrics"), source=pipeline.source, maintain=pipeline.maintain
-    )
-    assert list(maintain_tables(early, now=START + timedelta(days=30))) == []
-    never = Pipeline(location=pipeline.location, metrics=str(tmp_path / "none"), source=pipeline.source)
-    assert list(maintain_tables(never, now=START + timedelta(days=30))) == []
-
-
 def test_hours_of_plain_tables_are_deleted_by_age(tmp_path: Path) -> None:
     pipeline = parquet_pipeline(tmp_path, keep_data="2d", keep_metrics="1d", keep_rejected="1d")
     lines = list(maintain_tables(pipeline, now=START + timedelta(days=2, minutes=2)))
     assert lines == [
         "data: 1 hours before 2026-11-21 14:00 deleted",
-        "data: 2026-11-21 14:00: 2 files compacted into 1",
         "metrics: 3 hours before 2026-11-22 14:00 deleted",
     ]
     assert plain_numbers(pipeline) == Counter([2, 3])
@@ -245,6 +222,7 @@ def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
         ({"keep_data": "1h"}, "maintain.keep_data='1h': it must be at least a day"),
         ({"evry": "1h"}, "maintain.evry='1h': there is no such option; did you mean every?"),
         ({"target_size": "1k"}, "maintain.target_size='1k': it must be at least 1048576 bytes"),
+        ({"compact_after": "1h"}, "maintain.compact_after='1h': plain files are not compacted"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
@@ -264,16 +242,15 @@ def test_it_stops_between_two_steps(tmp_path: Path) -> None:
 
 
 def test_a_run_does_it_at_leisure(tmp_path: Path) -> None:
-    pipeline = parquet_pipeline(tmp_path, every="1ms", compact_after="0")
+    pipeline = parquet_pipeline(tmp_path, every="1ms", keep_data="1d")
     leisure = Leisure(pipeline)
 
     def is_done() -> bool:
         leisure.check()
-        return len(files_below(Path(pipeline.location, "data"), ".parquet")) == 2
+        return not files_below(Path(pipeline.location, "data"), ".parquet")
 
-    wait_for(is_done, "the compaction")
+    wait_for(is_done, "the deletion")
     leisure.stop()
-    assert plain_numbers(pipeline) == Counter(range(4))
     off = Leisure(parquet_pipeline(tmp_path / "other"))
     off.check()
     off.stop()

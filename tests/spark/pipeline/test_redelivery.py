@@ -85,13 +85,6 @@ def test_one_that_was_killed_is_completed_with_the_same_messages(
         redeliver(replace(mended, schema="n BIGINT"), spark=spark)
     assert redeliver(mended, spark=spark).messages == 20
     assert numbers(spark, mended) == Counter(range(20))
-    # A compaction puts all batches of an hour into one, which cannot be replaced.
-    (notes / "000001.done").unlink()
-    shutil.rmtree(notes / "done")
-    [batch] = (tmp_path / "out" / "data").glob("date=*/hour=*/batch=*")
-    batch.rename(batch.with_name("batch=compacted-0123456789ab"))
-    assert redeliver(mended, spark=spark).messages == 0
-    assert numbers(spark, mended) == Counter(range(20))
 
 
 def test_dead_letters_are_rows_of_rejected_and_stay_in_their_topic(
