@@ -52,7 +52,7 @@ def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
     if BODY not in columns.names:
         raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
     old, new = columns[BODY].dataType, schema or BinaryType()
-    refuse_change(old, new, pipeline.place("data"), pipeline.schema)
+    refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
     added = added_in_map(old, new) if pipeline.format == "delta" else None
     if added is not None:
         raise InvalidOption(

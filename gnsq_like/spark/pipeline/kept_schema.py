@@ -14,7 +14,21 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import paths
@@ -39,9 +53,12 @@ def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: 
     refuse_change(old, schema or BinaryType(), table, ddl)
 
 
-def refuse_change(old: DataType, new: DataType, table: str, ddl: str) -> None:
-    """Raise InvalidOption if readers could not read bodies of the new type beside those of the old one."""
-    found = change(old, new)
+def refuse_change(old: DataType, new: DataType, table: str, ddl: str, *, widens: bool = False) -> None:
+    """Raise InvalidOption if readers could not read bodies of the new type beside those of the old one.
+
+    :param widens: whether the table's format has types that become wider
+    """
+    found = change(old, new, widens=widens)
     if found is not None:
         raise InvalidOption(
             "parse.schema",
@@ -61,18 +78,19 @@ def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
     paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 
-def change(old: DataType, new: DataType, name: str = "") -> str | None:
+def change(old: DataType, new: DataType, name: str = "", *, widens: bool = False) -> str | None:
     """What in the new type readers of the old one could not read; None if they could read all of it.
 
     :param name: the field's; "" for the body
+    :param widens: whether a field may get a type that has all values of the old one
     """
     if isinstance(old, StructType) and isinstance(new, StructType):
-        return _change_of_fields(old, new, f"{name}." if name else "")
+        return _change_of_fields(old, new, f"{name}." if name else "", widens=widens)
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return change(old.elementType, new.elementType, f"{name}[]")
+        return change(old.elementType, new.elementType, f"{name}[]", widens=widens)
     if isinstance(old, MapType) and isinstance(new, MapType):
-        return change(old.valueType, new.valueType, f"{name}{{}}")
-    if old == new:
+        return change(old.valueType, new.valueType, f"{name}{{}}", widens=widens)
+    if old == new or (widens and _is_wider(new, old)):
         return None
     if not name:
         return "bodies were {} in the table, and would be {}".format(
@@ -81,12 +99,21 @@ def change(old: DataType, new: DataType, name: str = "") -> str | None:
     return f"field {name} is {_name_of(old)} in the table, and would be {_name_of(new)}"
 
 
-def _change_of_fields(old: StructType, new: StructType, path: str) -> str | None:
+def _is_wider(new: DataType, old: DataType) -> bool:
+    integers: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
+    if type(new) in integers and type(old) in integers:
+        return integers.index(type(new)) > integers.index(type(old))
+    if isinstance(new, DecimalType) and isinstance(old, DecimalType):
+        return new.scale == old.scale and new.precision > old.precision
+    return isinstance(new, DoubleType) and isinstance(old, FloatType)
+
+
+def _change_of_fields(old: StructType, new: StructType, path: str, *, widens: bool) -> str | None:
     added = {each.name: each.dataType for each in new.fields}
     for field in old.fields:
         if field.name not in added:
             return f"field {path}{field.name} is missing, which the table has (it may be null)"
-        found = change(field.dataType, added[field.name], f"{path}{field.name}")
+        found = change(field.dataType, added[field.name], f"{path}{field.name}", widens=widens)
         if found is not None:
             return found
     return None

@@ -29,7 +29,7 @@ def storable(kind: DataType, *, without_small: bool = False) -> DataType:
 
 
 def lacks(found: DataType, wanted: DataType) -> bool:
-    """Whether a column of the found type has not all fields of the wanted one."""
+    """Whether a column of the found type has not all fields of the wanted one, or has them with other types."""
     if isinstance(found, StructType) and isinstance(wanted, StructType):
         there = {each.name: each.dataType for each in found.fields}
         return any(each.name not in there or lacks(there[each.name], each.dataType) for each in wanted.fields)
@@ -37,7 +37,7 @@ def lacks(found: DataType, wanted: DataType) -> bool:
         return lacks(found.elementType, wanted.elementType)
     if isinstance(found, MapType) and isinstance(wanted, MapType):
         return lacks(found.valueType, wanted.valueType)
-    return False
+    return found != wanted
 
 
 def added_in_map(found: DataType, wanted: DataType, name: str = "") -> str | None:

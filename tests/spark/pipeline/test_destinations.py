@@ -21,7 +21,18 @@ from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
 from gnsq_like.spark.pipeline.report import read_metrics
 from gnsq_like.spark.tables.iceberg import IcebergTable
-from tests.support.committed_tables import KINDS, Kind, add, columns, duckdb_rows, open_at, read
+from tests.support.committed_tables import (
+    APPLICATION,
+    KINDS,
+    Kind,
+    add,
+    columns,
+    duckdb_rows,
+    open_at,
+    read,
+    rows_of,
+    write,
+)
 from tests.support.daemons import running_nsqd
 
 if TYPE_CHECKING:
@@ -52,6 +63,29 @@ def test_a_change_that_readers_cannot_bear_is_refused(kind: Kind, tmp_path: Path
             check_table(pipeline, wider)
     else:
         check_table(pipeline, wider)
+
+
+@each_kind
+def test_a_field_may_become_wider_where_the_format_can(kind: Kind, tmp_path: Path) -> None:
+    table = open_at(kind, tmp_path)
+    narrow, wide = columns("number INT, x FLOAT"), columns("number BIGINT, x DOUBLE")
+    pipeline = pipeline_at(tmp_path, kind, schema="number BIGINT, x DOUBLE")
+    table.prepare(narrow)
+    assert table.commit(APPLICATION, 0, write(table, rows_of([1]), narrow))
+    with pytest.raises(InvalidOption, match="field number is INT in the table, and would be SMALLINT"):
+        check_table(pipeline, schema_of("number SMALLINT, x FLOAT"))
+    if kind == "delta":
+        with pytest.raises(InvalidOption, match="field number is INT in the table, and would be BIGINT"):
+            check_table(pipeline, schema_of("number BIGINT, x DOUBLE"))
+        return
+    check_table(pipeline, schema_of("number BIGINT, x DOUBLE"))
+    again = open_at(kind, tmp_path)
+    again.prepare(wide)
+    assert again.columns() == wide
+    assert again.commit(APPLICATION, 1, write(again, rows_of([1 << 40]), wide))
+    assert sorted(row["body"]["number"] for row in read(kind, tmp_path)) == [1, 1 << 40]
+    query = "SELECT body.number FROM {table} ORDER BY 1"
+    assert duckdb_rows(kind, tmp_path, query) == [(1,), (1 << 40,)]
 
 
 @each_kind
