@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gnsq_like import Message, Producer, Reader, deadletter
 from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_envelope, open_envelope
 from gnsq_like.errors import InvalidName, InvalidOption, NotSent, UsageError
-from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
-from tests.support.full_disk import files_no_larger_than
+from tests.support.files import files_no_larger_than
 from tests.support.messages import Source, make_message
+from tests.support.reading import channel_stats, finished
 
 
 def message(

@@ -17,7 +17,7 @@ from gnsq_like.durable_file import (
     temporary_beside,
     write_file,
 )
-from tests.support.full_disk import files_no_larger_than
+from tests.support.files import files_no_larger_than
 
 
 def test_a_new_file_has_its_content_and_nothing_is_beside_it(tmp_path: Path) -> None:

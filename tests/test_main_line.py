@@ -9,9 +9,9 @@ from gevent.event import Event
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader, Requeue
 from gnsq_like.errors import PublishRefused
-from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.peer import PATIENCE
+from tests.support.reading import channel_stats, finished
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 

@@ -21,7 +21,7 @@ from gnsq_like.http.decode import Malformed
 from gnsq_like.spark.watch.live_server import LiveServer
 from tests.support.admins import client_of, site
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.run_states import BEGAN, Run
+from tests.support.pipeline_tables import BEGAN, Run
 from tests.support.scripted_http import always, response, scripted
 
 

@@ -16,7 +16,7 @@ from selenium.webdriver.common.keys import Keys
 
 from gnsq_like.testing import RunningCluster, running_cluster
 from tests.support import browsing, raw
-from tests.support.run_states import Run, running_status
+from tests.support.pipeline_tables import Run, running_status
 from tests.support.web import Server, running
 
 pytestmark = pytest.mark.browser

@@ -3,9 +3,8 @@
 import pytest
 from selenium.webdriver.common.by import By
 
-from tests.support.browsing import click, load_by, until
+from tests.support.browsing import click, lines, load_by, narrow, overflows, until
 from tests.support.daemons import wait_for
-from tests.support.narrow import lines, narrow, overflows
 
 pytestmark = pytest.mark.browser
 

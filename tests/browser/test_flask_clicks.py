@@ -3,8 +3,7 @@
 import pytest
 from selenium.webdriver.common.by import By
 
-from tests.support.browsing import until
-from tests.support.narrow import lines, narrow, overflows
+from tests.support.browsing import lines, narrow, overflows, until
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from tests.support import browsing
-from tests.support.run_states import Run, running_status
+from tests.support.pipeline_tables import Run, running_status
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ from gnsq_like import Producer, Reader
 from gnsq_like.contrib.health import Health, report
 from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
-from tests.support.memory_outbox import Memory
+from tests.support.outboxes import Memory
 from tests.support.peer import scripted_nsqd
 
 NOWHERE = "127.0.0.1:1"

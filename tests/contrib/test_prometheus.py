@@ -17,7 +17,7 @@ from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.errors import InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.memory_outbox import Memory
+from tests.support.outboxes import Memory
 from tests.support.web import CONF, UP, Server, get, gunicorn, publish_from
 
 #: Serves the counts of all workers, and drops the gauges of a worker that has ended.

@@ -19,7 +19,7 @@ from gnsq_like import Producer, Reader
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.contrib.workers.pages import Pages
-from tests.support.memory_outbox import Memory
+from tests.support.outboxes import Memory
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())

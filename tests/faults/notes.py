@@ -9,7 +9,7 @@ from typing import Any
 
 from gnsq_like import Message
 from tests.faults.ledger import OUTCOMES, Handling, Ledger
-from tests.support.whole_lines import whole_lines
+from tests.support.files import whole_lines
 
 _LETTERS = dict(zip("CNRU", OUTCOMES, strict=True))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support.whole_lines import whole_lines
+from tests.support.files import whole_lines
 
 #: Lines of a history that are shown.
 _SHOWN = 80

@@ -23,7 +23,7 @@ import pytest
 import trustme
 
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.whole_lines import whole_lines
+from tests.support.files import whole_lines
 
 pytestmark = pytest.mark.peers
 

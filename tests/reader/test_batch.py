@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from gnsq_like import Batch, Message, Producer, Reader, Requeue
 from gnsq_like.errors import InvalidOption
 from gnsq_like.reader.batch import BatchCollector
-from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.messages import Source, make_message
 from tests.support.peer import scripted_nsqd
-from tests.support.reading import answer_cls, serve, until
+from tests.support.reading import answer_cls, channel_stats, finished, serve, until
 
 #: An interval that no test waits for.
 NEVER = 600.0

@@ -8,9 +8,8 @@ import pytest
 
 from gnsq_like import Message, Producer, Reader, ReaderGroup
 from gnsq_like.errors import ConnectionFailed, InvalidOption, NegotiationFailed, NotRunning
-from tests.support.channels import channel_stats
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.reading import Gate, ignore
+from tests.support.reading import Gate, channel_stats, ignore
 from tests.support.scripts import run_script
 
 #: Nothing listens there.

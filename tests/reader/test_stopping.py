@@ -16,12 +16,11 @@ from gevent.queue import Empty
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.runtime.thread_pool import ThreadPool
-from tests.support.channels import channel_stats
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
 from tests.support.peer import CLOSE_WAIT, HEARTBEAT, PATIENCE, Peer, scripted_nsqd
-from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
+from tests.support.reading import ID, Gate, answer_cls, channel_stats, reading, serve, until
 from tests.support.scripts import run_script
 
 

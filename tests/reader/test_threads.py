@@ -12,8 +12,8 @@ from gevent.event import Event
 
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.errors import NotRunning
-from tests.support.channels import channel_stats, finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.reading import channel_stats, finished
 
 
 def wait_for_counts(nsqd, **counts):

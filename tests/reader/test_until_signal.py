@@ -10,8 +10,8 @@ import textwrap
 import pytest
 
 from gnsq_like import NsqdHTTPClient, Producer
-from tests.support.channels import channel_stats
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.reading import channel_stats
 
 PROGRAM = textwrap.dedent(
     """

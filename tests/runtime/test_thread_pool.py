@@ -12,8 +12,8 @@ from gevent.event import Event
 from gnsq_like import Batch, Producer, Reader, Requeue
 from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.thread_pool import ThreadPool, call_blocking, call_in_thread
-from tests.support.channels import finished
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.reading import finished
 
 
 @pytest.fixture

@@ -11,22 +11,54 @@ import random
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
+from gevent import socket
 from gevent.event import Event
+from gevent.server import StreamServer
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
 from gnsq_like.testing import FaultProxy
 from gnsq_like.wire.negotiated import Authorized
 from tests.support.auth_server import running_auth_server
 from tests.support.certificates import client_context, stranger, write_ca, write_certificate
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, wait_for
-from tests.support.dripping import dripping
+
+# -- a relay that hands on every byte in a write of its own, so that whatever is read is cut everywhere
+
+
+@contextmanager
+def dripping(address: str) -> Iterator[str]:
+    """Between here and ``address``; gives the relay's own address."""
+    target = parse_address(address)
+
+    def drip(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                for at in range(len(data)):
+                    sink.sendall(data[at : at + 1])
+                    gevent.sleep(0)  # the other side reads it before the next one comes
+            sink.shutdown(socket.SHUT_WR)
+
+    def handle(client: socket.socket, _address: object) -> None:
+        with socket.create_connection((target.host, target.port)) as nsqd:
+            for sock in (client, nsqd):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            gevent.joinall([gevent.spawn(drip, client, nsqd), gevent.spawn(drip, nsqd, client)])
+
+    server = StreamServer(("127.0.0.1", 0), handle)
+    server.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.stop(timeout=0.1)
+
 
 BODIES = [
     b"x",

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
+from tests.spark.connect import connect_environment, connect_python, connect_server
+from tests.spark.pipeline.killing import running
 from tests.support.daemons import Running, running_nsqd
-from tests.support.pipeline_killing import running
-from tests.support.spark_connect import connect_environment, connect_python, connect_server
 from tests.support.spark_engine import PATIENT, publish, source_options
 from tests.support.spark_sessions import CONF, ROOT
 

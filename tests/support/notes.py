@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.whole_lines import whole_lines
+from tests.support.files import whole_lines
 
 
 class Note(NamedTuple):

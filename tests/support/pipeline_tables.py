@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -11,6 +15,11 @@ from pyarrow import parquet
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.metrics import ADDED, CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, batch_path
+from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.staging.offsets import TopicChannel
+from gnsq_like.spark.watch.live_server import LiveServer
+from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.watch.run_status import Problem, RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
 ARROW = pa.schema(
@@ -67,3 +76,47 @@ def write_rejected(pipeline: Pipeline, reasons: list[str]) -> None:
     place.mkdir(parents=True)
     seen_at = pa.array([START] * len(reasons), pa.timestamp("us", "UTC"))
     parquet.write_table(pa.table({"reason": reasons, "seen_at": seen_at}), place / "part-0.parquet")
+
+
+# -- statuses of a pipeline's run, made without a run ----------------------------------------------
+
+#: When the runs here began: batch 0 begins then, the others every 10 seconds.
+BEGAN = START.timestamp()
+
+
+class Run:
+    """A run that is told what it sees, with the problems that it announced."""
+
+    def __init__(self, **options: Any) -> None:
+        self.announced: list[tuple[str, bool]] = []
+        self.status = RunStatus("clicks <b>", WatchOptions(**options), BEGAN, self._announce)
+        self.status.runs(BEGAN)
+
+    def _announce(self, problem: Problem, begins: bool, at: float) -> None:
+        self.announced.append((problem.name, begins))
+
+    def wrote(self, number: int, **figures: Any) -> None:
+        """Write a batch (``pipeline_tables.batch``), in a second."""
+        self.status.wrote([replace(row, topic="clicks") for row in batch(number, **figures)])
+
+    def look(
+        self, seconds: float, depths: Mapping[str, int | None] | None = None, *, busy: bool = False, times: int = 1
+    ) -> Mapping[str, Any]:
+        """Look ``seconds`` after the beginning, so many times a second apart; the status then."""
+        given = {"127.0.0.1:4150": 0} if depths is None else depths
+        found = {address: Depth(count, 1) for address, count in given.items() if count is not None}
+        away = [address for address, count in given.items() if count is None]
+        for number in range(times):
+            at = BEGAN + seconds + number
+            self.status.look({TopicChannel("clicks", "table"): found}, away, is_busy=busy, duplicates=0, now=at)
+        return self.status.current
+
+
+@contextmanager
+def running_status(run: Run, seconds: float = 120) -> Iterator[str]:
+    """Context manager: a server of the run's status, so many seconds after its beginning; its address."""
+    server = LiveServer(lambda: run.status.current, "127.0.0.1:0", clock=lambda: BEGAN + seconds)
+    try:
+        yield server.address
+    finally:
+        server.close()

@@ -7,7 +7,8 @@ from typing import Any
 
 from gevent.event import Event
 
-from gnsq_like import Batch, Message, Reader
+from gnsq_like import Batch, Message, NsqdHTTPClient, Reader
+from tests.support.daemons import Running
 from tests.support.peer import CLOSE_WAIT, Peer, ScriptedNsqd
 
 #: Ids of messages: ``ID % 1``.
@@ -70,3 +71,22 @@ def until(peer: Peer, last: bytes) -> list[bytes]:
     while not lines[-1].startswith(last):
         lines.append(peer.line())
     return lines
+
+
+# -- a channel's figures, from the nsqd's HTTP API -------------------------------------------------
+
+
+def channel_stats(nsqd: Running, topic: str = "t", channel: str = "c") -> dict[str, Any]:
+    """Empty while there is no such channel."""
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        for found in client.stats(topic=topic)["topics"] or []:
+            for each in found["channels"]:
+                if each["channel_name"] == channel:
+                    return dict(each)
+    return {}
+
+
+def finished(nsqd: Running, topic: str = "t", channel: str = "c") -> bool:
+    """Whether the channel exists and holds nothing more."""
+    stats = channel_stats(nsqd, topic, channel)
+    return bool(stats) and stats["depth"] == stats["in_flight_count"] == stats["deferred_count"] == 0

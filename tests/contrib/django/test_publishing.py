@@ -20,8 +20,8 @@ from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.django_project import recorded
-from tests.support.patience import PATIENT
 from tests.support.scripts import run_script
+from tests.support.web import PATIENT
 
 
 @pytest.fixture(params=KINDS)

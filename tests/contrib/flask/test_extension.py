@@ -15,7 +15,7 @@ from gnsq_like.contrib.flask.extension import NSQ
 from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.patience import PATIENT
+from tests.support.web import PATIENT
 
 #: The applications of the test's NSQs, which do not keep them alive.
 _apps: list[Flask] = []

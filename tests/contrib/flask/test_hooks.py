@@ -11,7 +11,7 @@ from gnsq_like import Message
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.errors import InvalidOption
 from tests.support.daemons import wait_for
-from tests.support.patience import PATIENT
+from tests.support.web import PATIENT
 
 
 def test_hooks_run_in_a_context_of_the_application() -> None:

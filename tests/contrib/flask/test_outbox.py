@@ -28,8 +28,8 @@ from gnsq_like.contrib.shared.outbox.rows import NO_KEY, Skipped, shard_of
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
+from tests.support.outboxes import all_of as sent
 from tests.support.postgres import USER, Postgres, running_postgres
-from tests.support.published import all_of as sent
 
 #: Larger than any batch, and no divisor of one.
 MANY = 450
@@ -406,7 +406,7 @@ def _made_by_processes(tmp_path: Path) -> Callable[..., Any]:
     environment = {"DATABASE": f"sqlite:///{tmp_path}/orders.sqlite3"}
 
     def start(*arguments: str, **more: str) -> Server:
-        command = ["-m", "flask", "--app", "tests.support.orders_app:create_app()", *arguments]
+        command = ["-m", "flask", "--app", "tests.contrib.flask.orders_app:create_app()", *arguments]
         return Server(command, tmp_path, **environment, **more)
 
     return start

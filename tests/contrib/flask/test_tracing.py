@@ -11,9 +11,8 @@ from gnsq_like import Message
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.patience import PATIENT
 from tests.support.spans import Seen, is_one_trace, parent_id, span_id
-from tests.support.web import CONF, gunicorn, publish_from
+from tests.support.web import CONF, PATIENT, gunicorn, publish_from
 
 
 @pytest.mark.parametrize("batch", [None, {"size": 1}])

@@ -15,7 +15,7 @@ from gnsq_like.server.broker.queues import OverflowQueue, Queue, QueueMaker
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions, default_node_id
 from gnsq_like.server.storage.disk_queue import DiskQueue
-from tests.support.memory_disk import memory_directory
+from tests.support.files import memory_directory
 from tests.support.scale import share_of
 
 WALL_NS = 1_795_230_760_000_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.daemons import KINDS, Kind, Process, running_nsqd, wait_for
 from tests.support.data_paths import bodies, consume, make_channel, nsqd_at
-from tests.support.full_disk import full_disk
+from tests.support.files import full_disk
 from tests.support.raw import Client, channel_stats, get, mpub_body, post, sized, stats, topic_stats
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gnsq_like.server.storage.atomic_file import AtomicFile
-from tests.support.full_disk import files_no_larger_than
+from tests.support.files import files_no_larger_than
 
 
 def test_the_newest_draft_wins_whichever_is_stored_last(tmp_path: Path) -> None:

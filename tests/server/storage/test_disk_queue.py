@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Record
-from tests.support.full_disk import files_no_larger_than
-from tests.support.memory_disk import memory_directory
+from tests.support.files import files_no_larger_than, memory_directory
 from tests.support.scale import share_of
 
 #: More than anything here has.

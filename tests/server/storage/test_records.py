@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.server.storage.records import HEADER, SIZE_BYTES, Damaged, Record, RecordReader, count_records
-from tests.support.memory_disk import memory_directory
+from tests.support.files import memory_directory
 
 ids = st.binary(min_size=8, max_size=8).map(lambda number: number.hex().encode())
 records = st.lists(

@@ -28,7 +28,7 @@ from gnsq_like.spark.pipeline.maintenance import maintain_options, maintain_tabl
 from gnsq_like.spark.tables.hours import hours_of
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
-from tests.support.files_below import files_below
+from tests.support.files import files_below
 from tests.support.pipeline_tables import START, batch, written
 
 #: Near the present time, since the age of files is that of the file system.

@@ -15,12 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.committed_tables import KINDS
-from tests.support.committed_tables import Kind as CommittedKind
-from tests.support.daemons import Kind, running_nsqd, wait_for
-from tests.support.files_below import files_below
-from tests.support.pipeline_beside import Beside
-from tests.support.pipeline_killing import (
+from tests.spark.pipeline.beside import Beside
+from tests.spark.pipeline.killing import (
     check,
     fill,
     read,
@@ -29,6 +25,10 @@ from tests.support.pipeline_killing import (
     running_pipeline,
     write_config,
 )
+from tests.support.committed_tables import KINDS
+from tests.support.committed_tables import Kind as CommittedKind
+from tests.support.daemons import Kind, running_nsqd, wait_for
+from tests.support.files import files_below
 from tests.support.processes import java_of, paths_of_pythons, threads_of
 from tests.support.spark_sessions import ROOT
 

@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from tests.support.daemons import Running, running_nsqd
-from tests.support.progress import wait_for_changes
+from tests.support.files import wait_for_changes
 from tests.support.spark_engine import PATIENT, once, publish, source_options
 from tests.support.spark_points import kill_session
 from tests.support.spark_sessions import ROOT, environment, run_program
@@ -135,7 +135,7 @@ _QUERY = """
 import sys, json
 from pathlib import Path
 from tests.support.spark_sessions import session
-from tests.support.spark_killing import KillingDataSource
+from tests.spark.source.killing import KillingDataSource
 
 directory, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 with session("local[2]") as spark:

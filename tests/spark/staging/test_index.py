@@ -12,7 +12,7 @@ from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.segments import RawMessage, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, read_confirmed, staged_parts
-from tests.support.spark_staging import ADDRESS, log_in, message
+from tests.support.spark_points import ADDRESS, log_in, message
 
 
 def fresh(

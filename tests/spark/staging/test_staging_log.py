@@ -12,7 +12,7 @@ from gnsq_like.spark.staging.errors import Fenced
 from gnsq_like.spark.staging.offsets import Offset, Share
 from gnsq_like.spark.staging.segments import encode_segment
 from gnsq_like.spark.staging.staging_log import staged_parts, unfinished_logs
-from tests.support.spark_staging import ADDRESS, log_in, message
+from tests.support.spark_points import ADDRESS, log_in, message
 
 
 def test_segments_and_end_share_their_numbers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.watch.live_page import STALE, live_app
-from tests.support.run_states import BEGAN, Run
+from tests.support.pipeline_tables import BEGAN, Run
 
 #: Seconds after the beginning of the run.
 NOW = 25

@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.watch.live_server import CannotServe, LiveServer
 from tests.support import raw
-from tests.support.run_states import Run
+from tests.support.pipeline_tables import Run
 from tests.support.scripted_http import always, response, scripted
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 from prometheus_client.parser import text_string_to_metric_families
 
 from gnsq_like.spark.watch.run_metrics import PROBLEMS, metrics_page
-from tests.support.run_states import BEGAN, Run
+from tests.support.pipeline_tables import BEGAN, Run
 
 #: In the order in which these tests have their values.
 LABELS = ("topic", "channel", "nsqd", "problem", "le")

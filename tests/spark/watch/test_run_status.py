@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from tests.support.run_states import BEGAN, Run
+from tests.support.pipeline_tables import BEGAN, Run
 
 FIRST, SECOND = "127.0.0.1:4150", "127.0.0.1:4152"
 

@@ -33,8 +33,8 @@ from gnsq_like.contrib.shared.outbox.rows import NO_KEY, Skipped, shard_of
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
-from tests.support.django_databases import migrated, on_postgres
-from tests.support.published import all_of as sent
+from tests.support.outboxes import all_of as sent
+from tests.support.postgres import migrated, on_postgres
 
 #: Larger than any batch, and no divisor of one.
 MANY = 450

@@ -37,10 +37,9 @@ from gnsq_like.errors import DecodeError, NotSent
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support import tasks_app
 from tests.support.daemons import wait_for
-from tests.support.django_databases import migrated
-from tests.support.patience import PATIENT
+from tests.support.postgres import migrated
 from tests.support.scripts import run_script
-from tests.support.web import channel_of
+from tests.support.web import PATIENT, channel_of
 
 BACKEND = "gnsq_like.contrib.django.tasks.NSQBackend"
 TABLE = "gnsq_like.contrib.django.tasks"

@@ -12,8 +12,7 @@ from gnsq_like.contrib.shared.outbox.relay import BATCH_COUNT, Relay, RelayThrea
 from gnsq_like.errors import NotSent
 from gnsq_like.testing import FaultProxy
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
-from tests.support.memory_outbox import Memory
-from tests.support.published import Published
+from tests.support.outboxes import Memory, Published
 
 
 @pytest.fixture(params=KINDS)

@@ -1,6 +1,6 @@
 """A pipeline at scale, by hand: killed at many moments, beside compaction and a reader, with figures in the end.
 
-``python -m tests.support.pipeline_trial DIRECTORY [--messages N] [--kills N] [--format FORMAT] [--by-topic]``
+``python -m tests.spark.pipeline.trial DIRECTORY [--messages N] [--kills N] [--format FORMAT] [--by-topic]``
 
 Several topics of two nsqds, which have the same node id, so the ids of their messages are alike. It ends with an error
 if a message is lost or doubled, or a reader saw a part of a batch.
@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.spark.pipeline.beside import Beside
+from tests.spark.pipeline.killing import Moment, Victim, check, fill, kill_one, read, run_to_its_end, write_config
 from tests.support.daemons import running_nsqd
-from tests.support.pipeline_beside import Beside
-from tests.support.pipeline_killing import Moment, Victim, check, fill, kill_one, read, run_to_its_end, write_config
 
 TOPICS = ("clicks", "clicks.mobile", "views")
 #: More batches than the kills take.

@@ -1,6 +1,6 @@
 """The whole command, killed with SIGKILL again and again, and the content of its tables in the end.
 
-``python -m tests.support.pipeline_trial`` does it at scale, by hand, with figures.
+``python -m tests.spark.pipeline.trial`` does it at scale, by hand, with figures.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 from gnsq_like import NsqdHTTPClient
 from tests.support.committed_tables import kind_of, read_columns
 from tests.support.daemons import Running, wait_for
-from tests.support.files_below import files_below
+from tests.support.files import files_below, wait_for_changes
 from tests.support.processes import java_of, workers_of
-from tests.support.progress import wait_for_changes
 from tests.support.spark_sessions import ROOT, environment
 
 #: Each click whose number is a multiple of this lacks a field.

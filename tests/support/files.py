@@ -1,0 +1,80 @@
+"""Lines of a file that another process appends to: its last line may be there in part, whatever writes it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.support.daemons import wait_for
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines that have ended so far, without their ends."""
+    complete, _, _ = path.read_text().rpartition("\n")
+    return complete.splitlines()
+
+
+# -- the files below a directory, in which others may be made and removed while one looks ----------
+
+
+def files_below(directory: Path, end: str) -> list[Path]:
+    """Those whose names end so; directories that go meanwhile are left out, which ``Path.rglob`` fails for."""
+    return [Path(place, name) for place, _, names in os.walk(directory) for name in names if name.endswith(end)]
+
+
+# -- how far another process is, by the files that it makes: a moment to kill it that does not depend on the machine
+
+
+def wait_for_changes(directory: Path, count: int, ended: Callable[[], bool], timeout: float) -> None:
+    """Wait until so many names have appeared or vanished below a directory, or the process has ended.
+
+    :param ended: whether the process has ended
+    """
+    names: set[str] = _names(directory)
+    seen = 0
+
+    def changed() -> bool:
+        nonlocal names, seen
+        now = _names(directory)
+        seen += len(now ^ names)
+        names = now
+        return seen >= count or ended()
+
+    wait_for(changed, f"{count} changes below {directory}", timeout)
+
+
+def _names(directory: Path) -> set[str]:
+    return {os.path.join(root, name) for root, _, files in os.walk(directory) for name in files}
+
+
+# -- a full disk: /dev/full, or a limit on the size of this process's files ------------------------
+
+#: For tests that put a symbolic link to /dev/full in the place of a file.
+full_disk = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Writes beyond ``size`` bytes of a file fail, pytest's own too, so it goes only around the call."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# -- files in memory, for properties that write hundreds of times what the disk would have to sync each time
+
+_MEMORY = Path("/dev/shm")
+
+
+def memory_directory() -> TemporaryDirectory[str]:
+    """A temporary directory, in memory where the system has a file system for that."""
+    return TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
