@@ -17,6 +17,7 @@ from gevent.event import Event
 
 import gnsq_like
 from gnsq_like.server import Nsqd, Nsqlookupd
+from tests.simulation.disk import Disk
 from tests.simulation.process import Process
 from tests.simulation.world import World, leftovers
 
@@ -31,10 +32,11 @@ class Daemon:
     :param make: makes the daemon, given its TCP and HTTP addresses; called in its process
     """
 
-    def __init__(self, world: World, name: str, make: Callable[[str, str], Any]) -> None:
+    def __init__(self, world: World, name: str, make: Callable[[str, str], Any], disk: Disk | None = None) -> None:
         self._world = world
         self._name = name
         self._make = make
+        self.disk = disk
         self.process: Process = world.process(name)
         #: The daemon itself; reading its state needs no time.
         self.daemon: Any = None
@@ -62,8 +64,18 @@ class Daemon:
         self.process.run(self.daemon.stop)
 
     def kill(self) -> None:
-        """Kill it, as SIGKILL does."""
+        """Kill it, as SIGKILL does: what it has written to files stays."""
         self._world.kill(self.process)
+        if self.disk is not None:
+            self.disk.release()
+
+    def crash(self) -> None:
+        """End it with its machine: of its files, only what was synced is certain to stay, and no peer is told."""
+        for connection in self._world.network.open_connections([self.process]):
+            connection.become_half_open("none")
+        self.kill()
+        if self.disk is not None:
+            self.disk.crash()
 
     def restart(self, seconds: float = 0.0) -> None:
         """Stop it, and start it again after a while."""
@@ -109,16 +121,18 @@ class Cluster:
             "lookupd_tcp_addresses": tuple(each.tcp_address for each in self.nsqlookupds),
             **self._options,
         }
+        disk = None
         if options.get("data_path") is True:
-            options["data_path"] = str(self.data_path(number))
+            path = self._data_path(number)
+            options["data_path"] = str(path)
+            disk = self.world.disk(path)
 
         def make(tcp_address: str, http_address: str) -> Nsqd:
             return Nsqd(tcp_address=tcp_address, http_address=http_address, **options)
 
-        return Daemon(self.world, f"nsqd-{number}", make)
+        return Daemon(self.world, f"nsqd-{number}", make, disk)
 
-    def data_path(self, number: int) -> Path:
-        """The directory of an nsqd."""
+    def _data_path(self, number: int) -> Path:
         if self._directory is None:
             memory = Path("/dev/shm")
             self._directory = mkdtemp(prefix="simulated-", dir=memory if memory.is_dir() else None)
@@ -133,14 +147,15 @@ class Cluster:
         """Of all nsqds."""
         return [nsqd.tcp_address for nsqd in self.nsqds]
 
-    def _discovery(self) -> dict[str, Any]:
+    def discovery(self) -> dict[str, Any]:
+        """How a program finds the nsqds."""
         if self.nsqlookupds:
             return {"lookupd_http_addresses": [each.http_address for each in self.nsqlookupds]}
         return {"nsqd_tcp_addresses": self.tcp_addresses}
 
     def reader(self, topic: Any, channel: str, handler: Any = None, **options: Any) -> gnsq_like.Reader:
         """A Reader, started if it has a handler, which finds the nsqds by nsqlookupd if there is one."""
-        reader = gnsq_like.Reader(topic, channel, handler, **{**self._discovery(), **options})
+        reader = gnsq_like.Reader(topic, channel, handler, **{**self.discovery(), **options})
         self._closing.append(reader.stop)
         if handler is not None:
             reader.start()

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 # What patching imports, and what the package loads at first use: loaded once, before the forks.
@@ -46,31 +46,79 @@ class Outcome(NamedTuple):
     text: str
 
 
+class _Child:
+    """A forked child that calls a function."""
+
+    def __init__(self, function: Callable[[], Any], timeout: float) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # a fork while threads run; the child uses none of theirs
+            self._pid = _fork()
+        if not self._pid:
+            os.close(self.reader)
+            _run(function, writer, timeout)
+        os.close(writer)
+        #: Real time after which it is killed, if it has not ended itself.
+        self.deadline = _monotonic() + timeout + 5
+        self._data = b""
+
+    def read(self) -> bool:
+        """Read what it has sent; whether that was all."""
+        piece = _read(self.reader, 1 << 16)
+        self._data += piece
+        return not piece
+
+    def end(self, *, kill: bool = False) -> Outcome:
+        """Wait for its end."""
+        if kill:
+            os.kill(self._pid, signal.SIGKILL)
+        os.close(self.reader)
+        _, status = _waitpid(self._pid, 0)
+        if kill or not self._data:
+            return Outcome(None, "Died", f"the simulation's process ended with status {status}")
+        return Outcome(*pickle.loads(self._data))
+
+
 def run_forked(function: Callable[[], Any], timeout: float) -> Outcome:
     """Call ``function`` in a forked child.
 
     :param timeout: real seconds; the child is killed then, and its traceback is in stderr
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork while threads run; the child uses none of theirs
-        child = _fork()
-    if not child:
-        os.close(reader)
-        _run(function, writer, timeout)
-    os.close(writer)
-    try:
-        data = _receive(reader, timeout + 5)
-    finally:
-        os.close(reader)
-        if data_is_late := "data" not in locals():
-            os.kill(child, signal.SIGKILL)
-        _, status = _waitpid(child, 0)
-    if data_is_late or not data:
-        return Outcome(None, "Died", f"the simulation's process ended with status {status}")
-    return Outcome(*pickle.loads(data))
+    return next(run_many([function], timeout, 1))
+
+
+def run_many(functions: Iterable[Callable[[], Any]], timeout: float, processes: int) -> Iterator[Outcome]:
+    """The same for many, so many at once; the outcomes come as the children end.
+
+    The children are forked by this thread, because their main thread must be the interpreter's.
+    """
+    left = iter(functions)
+    children: dict[int, _Child] = {}
+    poll = _poll()
+    while True:
+        while len(children) < processes and (function := next(left, None)) is not None:
+            child = _Child(function, timeout)
+            children[child.reader] = child
+            poll.register(child.reader, select.POLLIN)
+        if not children:
+            return
+        poll.poll(1000)
+        for reader, child in list(children.items()):
+            is_late = _monotonic() > child.deadline
+            if is_late or (_is_readable(reader) and child.read()):
+                poll.unregister(reader)
+                del children[reader]
+                yield child.end(kill=is_late)
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = _poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _run(function: Callable[[], Any], writer: int, timeout: float) -> None:
@@ -90,16 +138,3 @@ def _run(function: Callable[[], Any], writer: int, timeout: float) -> None:
             data = data[os.write(writer, data) :]
     finally:
         os._exit(0)
-
-
-def _receive(reader: int, timeout: float) -> bytes:
-    deadline = _monotonic() + timeout
-    poll = _poll()
-    poll.register(reader, select.POLLIN)
-    data = b""
-    while (left := deadline - _monotonic()) > 0 and poll.poll(left * 1000):
-        piece = _read(reader, 65536)
-        if not piece:
-            return data
-        data += piece
-    return data

@@ -69,15 +69,16 @@ class Callback:
 class Watcher:
     """Common to what gevent calls watchers: a callback that is started and stopped."""
 
-    __slots__ = ("args", "callback", "loop", "owner")
+    __slots__ = ("args", "callback", "loop", "owner", "priority")
 
     ref = True
     pending = False
-    priority = None
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.owner = CURRENT.get()
+        #: gevent sets it; it decides nothing.
+        self.priority: Any = None
         self.callback: Callable[..., object] | None = None
         self.args: tuple[Any, ...] = ()
 
@@ -235,6 +236,8 @@ class Loop:
         #: For each line of a trace.
         self.trace: Callable[[Process, str], object] | None = None
         self._heap: list[list[Any]] = []
+        #: The time to which the next turn moves, at least.
+        self._next = 0.0
         self._entries = 0
         self._callbacks: deque[Callback] = deque()
         #: Watchers of descriptors that are ready.
@@ -325,6 +328,7 @@ class Loop:
     def stand_still(self, process: Process, seconds: float) -> None:
         until = self.now + seconds
         if until > process.still_until:
+            process.stood_still += until - max(self.now, process.still_until)
             process.still_until = until
             self.at(until, lambda: self._go_on(process))
 
@@ -376,7 +380,7 @@ class Loop:
     def _turn(self) -> bool:
         """Whether there is anything left that may happen."""
         self.turns += 1
-        self.now += TURN
+        self.now = max(self.now + TURN, self._next)
         heap = self._heap
         worked = False
         if self._callbacks:
@@ -425,7 +429,7 @@ class Loop:
             heapq.heappop(heap)
         if not heap:
             return False
-        self.now = max(self.now, heap[0][0] - TURN)
+        self._next = heap[0][0]
         return True
 
     def _check_circle(self) -> None:

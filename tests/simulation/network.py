@@ -31,7 +31,11 @@ _SYN_AGAIN = 1.0
 #: Seconds at most until what a partition held back is sent again after its end.
 _SEND_AGAIN = 0.3
 
+#: As numbers: the enumerations of ``socket`` are slow.
+_PEEK, _SOL_SOCKET, _SO_ERROR = int(socket.MSG_PEEK), int(socket.SOL_SOCKET), int(socket.SO_ERROR)
+
 NEW, LISTENING, CONNECTING, CONNECTED, FAILED, CLOSED = range(6)
+_STATES = ("new", "listening", "connecting", "connected", "failed", "closed")
 
 
 def _error(code: int) -> OSError:
@@ -66,8 +70,17 @@ class Descriptor:
         self.back: Direction | None = None
         self._wrote_end = False
 
+    def __repr__(self) -> str:
+        peer = "" if self.out is None else f" to port {self.out.target.port} of {self.out.target.owner.name}"
+        return f"<descriptor {self.number} {_STATES[self.state]} port {self.port}{peer}, {len(self.unread)} unread>"
+
     def fileno(self) -> int:
         return -1 if self.state == CLOSED else self.number
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is a listener."""
+        return self.state == LISTENING
 
     def events(self) -> int:
         """What would not wait."""
@@ -87,7 +100,7 @@ class Descriptor:
         pass
 
     def getsockopt(self, level: int, option: int, *_: object) -> int:
-        if level == socket.SOL_SOCKET and option == socket.SO_ERROR:
+        if level == _SOL_SOCKET and option == _SO_ERROR:
             code, self.error = self.error, 0
             return code
         return 0
@@ -133,7 +146,7 @@ class Descriptor:
         unread = self.unread
         if unread:
             data = bytes(unread[:size])
-            if not flags & socket.MSG_PEEK:
+            if not flags & _PEEK:
                 del unread[:size]
                 self.owner.counts.reads += 1
                 self.back.has_read()  # type: ignore[union-attr]
@@ -174,9 +187,9 @@ class Descriptor:
     def shutdown(self, how: int) -> None:
         if self.state != CONNECTED:
             raise _error(errno.ENOTCONN)
-        if how != socket.SHUT_RD:
+        if how != 0:
             self._write_end()
-        if how != socket.SHUT_WR:
+        if how != 1:
             self.at_end = True
         self._network.loop.became_ready(self)
 

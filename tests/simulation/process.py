@@ -67,6 +67,8 @@ class Process:
         #: The loop's time until which it stands still, and what would have run meanwhile.
         self.still_until = 0.0
         self.held: list[Any] = []
+        #: Seconds for which it stood still so far.
+        self.stood_still = 0.0
         self.is_alive = True
         #: Seconds that a call in a thread takes, most of which wait for the disk.
         self.disk_delay = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+import gevent.select
 import gevent.server
 import gevent.socket
 from gevent import get_hub
@@ -38,6 +39,12 @@ def socket_class(network: Network) -> type:
             self._write_event = loop.io(number, 2)
             self.timeout = None
 
+        def __del__(self) -> None:
+            # As the descriptor of a real one; gevent's servers use a listener's descriptor without its socket.
+            descriptor = getattr(self, "_sock", None)
+            if isinstance(descriptor, Descriptor) and not descriptor.listens:
+                descriptor.close()
+
         def accept(self) -> tuple[Any, Any]:
             while True:
                 try:
@@ -57,3 +64,13 @@ def install(network: Network) -> None:
     socket.socket = socket.SocketType = simulated  # type: ignore[misc, assignment]
     gevent.socket.socket = gevent.socket.SocketType = simulated
     gevent.server.GeventSocket = simulated
+
+    def select_now(readers: list[Any], writers: list[Any], others: list[Any], timeout: float) -> Any:
+        """What is ready, without waiting."""
+        return _ready(network, readers, 1), _ready(network, writers, 2), []
+
+    gevent.select._original_select = select_now
+
+
+def _ready(network: Network, sockets: list[Any], events: int) -> list[Any]:
+    return [each for each in sockets if network.loop.file(each.fileno()).events() & events]

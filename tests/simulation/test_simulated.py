@@ -82,6 +82,43 @@ def test_a_partition_delays(cluster: Cluster) -> None:
     assert 2.0 < cluster.now - start < 3.0
 
 
+def _kept_after(cluster: Cluster, end: str) -> list[bytes]:
+    """The messages that an nsqd still has after its end, of which the first was synced."""
+    nsqd = cluster.nsqds[0]
+    cluster.publish("clicks", b"synced")
+    gevent.sleep(10)
+    cluster.publish("clicks", b"written")
+    getattr(nsqd, end)()
+    nsqd.start()
+    received: list[bytes] = []
+    cluster.reader("clicks", "archive", lambda message: received.append(message.body))
+    gevent.sleep(10)
+    return received
+
+
+@simulated(data_path=True, mem_queue_size=0)
+def test_a_killed_nsqd_keeps_what_it_has_written(cluster: Cluster) -> None:
+    assert _kept_after(cluster, "kill") == [b"synced", b"written"]
+
+
+@pytest.mark.parametrize("repeat", range(3))
+@simulated(data_path=True, mem_queue_size=0)
+def test_a_crash_keeps_what_was_synced(cluster: Cluster, repeat: int) -> None:
+    cluster.world.disks[next(iter(cluster.world.disks))]._random.seed(repeat)
+    assert _kept_after(cluster, "crash") in ([b"synced"], [b"synced", b"written"])
+
+
+@simulated(data_path=True, mem_queue_size=0)
+def test_a_full_disk_refuses(cluster: Cluster) -> None:
+    producer = cluster.producer()
+    producer.publish("clicks", b"1")
+    cluster.nsqds[0].disk.is_full = True  # type: ignore[union-attr]
+    with pytest.raises(errors.NotSent):
+        producer.publish("clicks", b"2", timeout=1.0)
+    cluster.nsqds[0].disk.is_full = False  # type: ignore[union-attr]
+    producer.publish("clicks", b"3")
+
+
 @pytest.mark.parametrize("bodies", [1, 20])
 @simulated()
 def test_other_arguments_are_fixtures_and_parameters(cluster: Cluster, bodies: int) -> None:

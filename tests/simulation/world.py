@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextvars import copy_context
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from gevent import monkey
 from gevent.hub import Hub, set_hub
 from greenlet import greenlet
 
-from tests.simulation import sockets, threads
+from tests.simulation import disk, sockets, threads
 from tests.simulation.loop import Loop
 from tests.simulation.network import Network
 from tests.simulation.process import CURRENT, Process
@@ -46,11 +47,13 @@ class World:
         self.loop = Loop(Random(f"{seed} order") if shuffle else None)
         self.network = Network(self.loop, Random(f"{seed} network"))
         self.processes: list[Process] = []
+        #: By their directories.
+        self.disks: dict[str, disk.Disk] = {}
         #: Errors that nothing caught, as text.
         self.errors: list[str] = []
         #: Called before each move of the time; an exception ends the simulation.
         self.checks: list[Callable[[], object]] = []
-        self._collect_at = 0.0
+        self._collect_at = _COLLECT
         #: Where the test itself runs.
         self.main = self.process("main")
         self._install()
@@ -74,6 +77,11 @@ class World:
             remains.append(list(descriptor.watchers))
             descriptor.watchers.clear()
             descriptor.close()
+
+    def disk(self, directory: Path) -> disk.Disk:
+        """A new disk."""
+        made = self.disks[str(directory)] = disk.Disk(directory, Random(f"{self.seed} disk {len(self.disks)}"))
+        return made
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -115,23 +123,16 @@ class World:
     # -- the interpreter -------------------------------------------------------------------------------
 
     def _install(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # Looking for plugins at each step takes half a second.
-            gevent.events.notify_and_call_entry_points = gevent.events.notify
-            # What was imported before keeps its ssl; nothing here speaks TLS.
-            monkey.patch_all(ssl=False)
+        patch()
         CURRENT.set(self.main)
         gevent.Greenlet.add_spawn_callback(_inherit)
-        gc.disable()
-        gc.collect()
-        gc.freeze()
         self._install_clock()
         self._install_random()
         hub = _Hub(self)
         set_hub(hub)
         threads.install(self.loop, hub)
         sockets.install(self.network)
+        disk.install(self.disks)
 
     def _install_clock(self) -> None:
         loop, real_monotonic, real_time = self.loop, time.monotonic, time.time
@@ -154,6 +155,21 @@ class World:
         os.urandom = draws.randbytes
         random._urandom = draws.randbytes  # type: ignore[attr-defined]
         random.seed(f"{self.seed} random")
+
+
+def patch() -> None:
+    """Patch the interpreter; a process that forks many simulations does it once for all."""
+    if monkey.is_module_patched("socket"):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Looking for plugins at each step takes half a second.
+        gevent.events.notify_and_call_entry_points = gevent.events.notify
+        # What was imported before keeps its ssl; nothing here speaks TLS.
+        monkey.patch_all(ssl=False)
+    gc.disable()
+    gc.collect()
+    gc.freeze()
 
 
 def _inherit(spawned: gevent.Greenlet) -> None:
@@ -191,7 +207,7 @@ def leftovers(world: World, processes: list[Process]) -> list[str]:
             found.append(f"a timer of {timer.owner.name}: {timer.callback!r}")
     for process in processes:
         for descriptor in process.descriptors:
-            found.append(f"a socket of {process.name}, port {descriptor.port}")
+            found.append(f"a socket of {process.name}: {descriptor!r}")
     return found
 
 

@@ -7,8 +7,9 @@ same of the next write.
 
 The metadata lags behind the data: it is updated when files begin or end, and with each sync. What it does not
 cover is found by scanning the files, so nothing written is lost when the process is killed, and what was read
-since comes again. After such an end, writing begins with a new file, as in nsqd. A file with an invalid
-record is renamed to ``.bad``, and reading continues with the next file.
+since comes again. A record that a crash of the machine has torn is cut off then. After such an end, writing
+begins with a new file, as in nsqd. A file with an invalid record is renamed to ``.bad``, and reading
+continues with the next file.
 
 A process may be killed between any two steps. The metadata is what counts: files below its read position were
 read to their ends, and are removed when the queue is opened; files without metadata are messages only if
@@ -43,6 +44,7 @@ from gnsq_like.server.storage.records import (
     Record,
     RecordReader,
     count_records,
+    cut_torn_record,
 )
 
 log = logging.getLogger("gnsq_like.nsqd")
@@ -143,6 +145,8 @@ class DiskQueue:
             self._open_at_meta()
         elif files.numbers and (is_known or os.path.exists(files.meta_path)):
             log.warning("DISKQUEUE(%s): no usable metadata, taking all of %d files", self.name, len(files.numbers))
+            for number in files.numbers:
+                cut_torn_record(files.path(number), 0)
             self._read_file, self._read_at = min(files.numbers), 0
             self._go_to_new_file(max(files.numbers) + 1)
             self._count_again()
@@ -161,6 +165,10 @@ class DiskQueue:
                 *(self.name, position, files.path(number), size, last - number),
             )
             self._go_to_new_file(last + 1)
+            cut_torn_record(files.path(number), position)
+            for later in files.numbers:
+                if later > number:
+                    cut_torn_record(files.path(later), 0)
             self.depth += count_records(files.path(number), position)
             self.depth += sum(count_records(files.path(later), 0) for later in files.numbers if later > number)
         files.remove(each for each in files.numbers if each < self._read_file)

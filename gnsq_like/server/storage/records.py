@@ -49,6 +49,32 @@ def count_records(path: str, position: int, end: int | None = None, most: float 
         return 0
 
 
+def cut_torn_record(path: str, position: int) -> None:
+    """Remove the beginning of a record, or zeros, from a file's end: what a crash left of the last write.
+
+    With it, the record before could not be told from one with a wrong size. Nothing is removed behind an invalid
+    record.
+
+    :param position: where a record begins, or the end
+    """
+    try:
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            end = len(data)
+            while position + HEADER_BYTES <= end:
+                size, _, _, message_id = HEADER.unpack_from(data, position)
+                if size < _LEAST_SIZE or message_id.strip(_HEX):
+                    if data[position:].strip(b"\0"):
+                        return
+                    break
+                if position + SIZE_BYTES + size > end:
+                    break
+                position += SIZE_BYTES + size
+            if position < end:
+                file.truncate(position)
+    except (OSError, ValueError):  # the file does not exist, or is empty
+        pass
+
+
 class RecordReader:
     """Reads one file.
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.storage.records import HEADER, SIZE_BYTES, Damaged, Record, RecordReader, count_records
+from gnsq_like.server.storage.records import (
+    HEADER,
+    SIZE_BYTES,
+    Damaged,
+    Record,
+    RecordReader,
+    count_records,
+    cut_torn_record,
+)
 from tests.support.files import memory_directory
 
 ids = st.binary(min_size=8, max_size=8).map(lambda number: number.hex().encode())
@@ -60,6 +68,34 @@ def test_a_file_that_ends_early_gives_the_records_before(written: list[Record], 
         reader.close()
     assert read == written[: len(read)]
     assert complete - 1 <= len(read) <= complete  # the last one is only valid with what follows
+
+
+@given(records, st.data(), st.sampled_from([b"", b"\0" * 50]))
+def test_all_whole_records_are_read_after_a_torn_one_was_cut(
+    written: list[Record], data: st.DataObject, zeros: bytes
+) -> None:
+    whole = b"".join(map(encoded, written))
+    end = data.draw(st.integers(1, len(whole)))
+    with memory_directory() as directory:
+        path = Path(directory, "file")
+        path.write_bytes(whole[:end])
+        complete = count_records(str(path), 0)
+        if sum(map(len, map(encoded, written[:complete]))) == end:
+            path.write_bytes(whole[:end] + zeros)
+        cut_torn_record(str(path), 0)
+        reader = RecordReader(str(path), 0)
+        read: list[Record] = []
+        reader.take(read, reader.size, len(written), 1 << 30)
+        reader.close()
+    assert read == written[:complete]
+
+
+def test_nothing_is_cut_behind_an_invalid_record(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    invalid = encoded((1, 1, b"no hex digits!!!", b"body"))
+    path.write_bytes(invalid + b"torn")
+    cut_torn_record(str(path), 0)
+    assert path.read_bytes() == invalid + b"torn"
 
 
 def test_what_does_not_exist_has_no_records(tmp_path: Path) -> None:
