@@ -195,13 +195,14 @@ class Redialer(Generic[_A]):
 
         :returns: when the last one was lost of those that are not back and not found again; None if there is none
         """
-        listed = frozenset(addresses)
+        in_order = dict.fromkeys(addresses)
+        listed = frozenset(in_order)
         self._found = listed if complete else self._found | listed
         self.surveyed = self.surveyed or complete
         lost_at = self._lost.found(listed, began)
         for address in self._tries.keys() - self.known:
             del self._tries[address]
-        for address in listed:
+        for address in in_order:
             self._try(address)
         return lost_at
 

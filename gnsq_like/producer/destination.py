@@ -58,7 +58,7 @@ class Destination:
         self._options = pool.options
         self.connection: Connection | None = None
         #: The greenlets that try to connect, and the monotonic time when the last one began.
-        self._dialling: set[Any] = set()
+        self._dialling: dict[Any, None] = {}
         self._dialled_at = 0.0
         self._tries = Tries()
         #: Why it has no connection; None if it has one, or was never tried.
@@ -160,7 +160,7 @@ class Destination:
     def _try(self, now: float) -> None:
         if self.wanted:
             self._dialled_at = now
-            self._dialling.add(InnerGreenlet.spawn(self._dial))
+            self._dialling[InnerGreenlet.spawn(self._dial)] = None
 
     def _dial(self) -> None:
         pool = self._pool
@@ -189,7 +189,7 @@ class Destination:
             else:
                 connection.close()
         finally:
-            self._dialling.discard(gevent.getcurrent())
+            self._dialling.pop(gevent.getcurrent(), None)
             self.blocked = self.doubted
             self._pool.changed()
 

@@ -61,7 +61,7 @@ class WorkerPool(Generic[_T]):
         self._queue: deque[_T] = deque()
         #: Idle workers, the most recent last.
         self._idle: list[Any] = []
-        self._greenlets: set[Any] = set()
+        self._greenlets: dict[Any, None] = {}
         #: Running calls of ``handle``.
         self.busy = 0
         #: Whether ``_pump`` or ``_after_poll`` is scheduled.
@@ -133,7 +133,7 @@ class WorkerPool(Generic[_T]):
                 self._pump_soon()
         else:
             worker = self._spawn(self._work)
-            self._greenlets.add(worker)
+            self._greenlets[worker] = None
             worker.switch()  # now, before the callbacks that are due after the handlers
             self._pump_soon()
 
@@ -163,7 +163,7 @@ class WorkerPool(Generic[_T]):
         except gevent.Timeout as exc:
             logger.warning("a handler returned without cancelling its gevent.Timeout: %s", exc)
         finally:
-            self._greenlets.discard(gevent.getcurrent())
+            self._greenlets.pop(gevent.getcurrent(), None)
             self._pump_soon()
 
     def _take(self) -> None:

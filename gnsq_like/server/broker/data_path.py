@@ -57,7 +57,7 @@ class DataPath:
         self._found: dict[str, list[str]] = {}
         #: The queues of nsqd.dat that are not open yet.
         self._known: set[str] = set()
-        self._queues: set[OverflowQueue] = set()
+        self._queues: dict[OverflowQueue, None] = {}
         #: Queues with something to sync, and when the sync is due: seconds, monotonic.
         self._unsynced: dict[DiskQueue, float] = {}
         #: When nsqd.dat must be written: seconds, monotonic; None if it is up to date.
@@ -181,8 +181,8 @@ class DataPath:
         disk = DiskQueue(self._directory, name, options.max_bytes_per_file, options.sync_every, self._note_unsynced)
         disk.open(self._found.pop(name, ()), is_known=name in self._known)
         self._known.discard(name)
-        queue = OverflowQueue(disk, options.mem_queue_size, self._note_use, self._queues.discard)
-        self._queues.add(queue)
+        queue = OverflowQueue(disk, options.mem_queue_size, self._note_use, self._queues.pop)
+        self._queues[queue] = None
         return queue
 
     def _note_use(self, error: DiskError | None) -> None:

@@ -64,8 +64,8 @@ class Nsqd(Daemon):
         super().__init__(self.options.tcp_address, self.options.http_address, log, self.options.https_address)
         #: Topics, channels and messages; a new one at every start.
         self.broker: Broker = Broker(self.options)
-        #: All connected clients.
-        self.clients: set[NsqdClient] = set()
+        #: All connected clients, in the order of their connections.
+        self.clients: dict[NsqdClient, None] = {}
         #: Unix seconds.
         self.start_time: int = 0
         #: Messages that the last stop could not write to disk.
@@ -168,11 +168,11 @@ class Nsqd(Daemon):
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
         client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
-        self.clients.add(client)
+        self.clients[client] = None
         try:
             client.serve(MAGIC_V2, Commands(client).run)
         finally:
-            self.clients.discard(client)
+            self.clients.pop(client, None)
 
     # -- running the broker --------------------------------------------------------------------------
 
@@ -238,10 +238,11 @@ class Nsqd(Daemon):
     # -- nsqlookupd ----------------------------------------------------------------------------------
 
     def _follow_lookupds(self) -> None:
-        wanted = set(self.options.lookupd_tcp_addresses)
+        wanted = dict.fromkeys(self.options.lookupd_tcp_addresses)
         for peer in [peer for peer in self._lookup_peers if peer.address not in wanted]:
             self._lookup_peers.pop(peer).kill(block=False)
-        for address in wanted - {peer.address for peer in self._lookup_peers}:
+        followed = {peer.address for peer in self._lookup_peers}
+        for address in [address for address in wanted if address not in followed]:
             peer = LookupPeer(address, self._identity(), self.broker.topics.values, self.options)
             self._lookup_peers[peer] = self._greenlets.spawn(peer.run)
 

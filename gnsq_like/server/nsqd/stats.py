@@ -27,7 +27,7 @@ class Observed(Protocol):
     """What the figures need of an nsqd."""
 
     broker: Broker
-    clients: set[NsqdClient]
+    clients: dict[NsqdClient, None]
     options: NsqdOptions
     start_time: int
 

@@ -83,7 +83,7 @@ def test_stop_ends_every_connection() -> None:
         client.subscribe("t", rdy=1)
         assert len(nsqd.clients) == 2
         nsqd.stop()
-        assert nsqd.clients == set()
+        assert not nsqd.clients
         assert idle.recv(1000) == b""
         silent.expect_end()
         client.expect_end()
