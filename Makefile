@@ -27,6 +27,8 @@
 #   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
 #   make bench-compare  what became slower since the commit BASE=main
 #   make growth     what connections cost, and a start; GROWTH_ARGS="--only start"
+#   make simulate-faults  clusters under faults in virtual time: SEEDS=1000 HOURS=1, or SEED=17 for one of them;
+#                   SIMULATE_ARGS="--shrink" makes one that fails smaller, "--trace FILE" writes its events
 #   make simulate   a fleet of Readers in virtual time; SIMULATE_ARGS="--readers 100" (default: 1,000, over an hour)
 #   make format     ruff format . ; ruff check --fix .
 #   make clean      removes what the others made
@@ -47,6 +49,8 @@ GROWTH_ARGS ?=
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
+SEEDS ?= 100
+HOURS ?=
 RUNS ?= 1000000
 TARGETS ?=
 MUTANTS ?=
@@ -68,7 +72,7 @@ JAVA_STAMP = .java$(STAMP)
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	faults soak fuzz test-commands test-spark test-peers test-browser \
 	differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
-	test-all bench bench-compare growth simulate format clean
+	test-all bench bench-compare growth simulate simulate-faults format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -265,7 +269,7 @@ mutation: $(TEST_VENV)/$(MUTATION_STAMP)
 test: $(TEST_VENV)/$(STAMP)
 	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
 	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
-	for part in lint tests; do \
+	for part in lint tests simulate-faults; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
@@ -289,6 +293,9 @@ bench-compare: $(TEST_VENV)/$(STAMP)
 
 growth: $(TEST_VENV)/$(STAMP)
 	PYTHONPATH=. $(BIN)/python benchmarks/growth.py $(GROWTH_ARGS)
+
+simulate-faults: $(TEST_VENV)/$(STAMP)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(HOURS),--hours $(HOURS)) $(SIMULATE_ARGS)
 
 simulate: $(TEST_VENV)/$(STAMP)
 	PYTHONPATH=. $(BIN)/python benchmarks/simulate.py $(SIMULATE_ARGS)

@@ -1,0 +1,313 @@
+"""The faults of a scenario, each a function of its own: what it does, and how it is undone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import gevent
+import requests
+
+from tests.simulation.cluster import Cluster, Daemon
+from tests.simulation.ledger import Ledger
+from tests.simulation.network import Connection
+from tests.simulation.oracles import Oracles
+from tests.simulation.process import Process
+from tests.simulation.programs import CHANNEL, ProducerProgram, ReaderProgram
+from tests.simulation.scenario import Fault, Scenario
+
+_BODY = re.compile(rb"#[0-9]+\|x*")
+
+
+class Faults:
+    """Makes the faults of one run happen."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        scenario: Scenario,
+        ledger: Ledger,
+        oracles: Oracles,
+        readers: list[ReaderProgram],
+        producers: list[ProducerProgram],
+    ) -> None:
+        self._cluster = cluster
+        self._network = cluster.world.network
+        self._options = scenario.options
+        self._ledger = ledger
+        self._oracles = oracles
+        self._readers = readers
+        self._producers = producers
+        #: Whether a topic was deleted at an nsqlookupd.
+        self._is_unlisted = False
+        self._kinds: dict[str, Callable[[Random], None]] = {
+            "cut": self._cut,
+            "cut after bytes": self._cut_after_bytes,
+            "half-open": self._half_open,
+            "partition": self._partition,
+            "stand still": self._stand_still,
+            "restart nsqd": self._restart_nsqd,
+            "kill nsqd": lambda random: self._end_nsqd(random, "kill"),
+            "crash nsqd": lambda random: self._end_nsqd(random, "crash"),
+            "disk": self._disk,
+            "nsqlookupd": self._nsqlookupd,
+            "port": self._port,
+            "clock": self._clock,
+            "slow network": self._slow_network,
+            "dns": self._dns,
+            "steer": self._steer,
+            "stop reader": self._stop_reader,
+            "change producer": self._change_producer,
+            "delete topic": self._delete_topic,
+            "pause channel": self._pause_channel,
+        }
+
+    def happen(self, fault: Fault) -> None:
+        """Make it happen, and undo it; returns when it is undone."""
+        self._oracles.tally[f"fault: {fault.kind}"] += 1
+        self._kinds[fault.kind](Random(fault.seed))
+
+    def _disturbs(self) -> None:
+        self._oracles.disturbed_at = self._cluster.now
+
+    # -- the network -----------------------------------------------------------------------------------
+
+    def _connection(self, random: Random) -> Connection | None:
+        connections = self._network.open_connections()
+        return random.choice(connections) if connections else None
+
+    def _cut(self, random: Random) -> None:
+        if (connection := self._connection(random)) is not None:
+            connection.cut(random.choice([0, 104]))
+
+    def _cut_after_bytes(self, random: Random) -> None:
+        if (connection := self._connection(random)) is not None:
+            connection.cut_after(random.randrange(300), random.random() < 0.5)
+
+    def _half_open(self, random: Random) -> None:
+        self._disturbs()
+        if (connection := self._connection(random)) is not None:
+            connection.become_half_open(random.choice(["client", "server", "none"]))
+
+    def _partition(self, random: Random) -> None:
+        one, other = self._nsqd(random).process, random.choice(self._programs())
+        directions = random.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
+        for source, target in directions:
+            self._network.part(source, target)
+        gevent.sleep(random.choice([0.2, 2, 10, 40]))
+        for source, target in directions:
+            self._network.join(source, target)
+        self._disturbs()
+
+    def _port(self, random: Random) -> None:
+        """An nsqd's port refuses connections, or its backlog is full."""
+        port = int(self._nsqd(random).tcp_address.rpartition(":")[2])
+        ports = random.choice([self._network.refused, self._network.full])
+        ports[port] = None
+        gevent.sleep(random.random() * 10)
+        ports.pop(port, None)
+
+    def _slow_network(self, random: Random) -> None:
+        """Everything takes longer for a while."""
+        before = self._network.latency
+        self._network.latency = before * 10 + 0.05
+        gevent.sleep(random.random() * 5)
+        self._network.latency = before
+        self._disturbs()
+
+    def _dns(self, random: Random) -> None:
+        resolver = gevent.get_hub().resolver
+        resolver.fails, resolver.delay = random.random() < 0.5, random.random() * 3
+        gevent.sleep(random.random() * 10)
+        resolver.fails, resolver.delay = False, 0.0
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    def _programs(self) -> list[Process]:
+        return [program.process for program in (*self._readers, *self._producers)]
+
+    def _stand_still(self, random: Random) -> None:
+        daemons = [daemon.process for daemon in (*self._cluster.nsqds, *self._cluster.nsqlookupds) if daemon.is_running]
+        process = random.choice([*daemons, *self._programs()])
+        seconds = random.random() ** 3 * self._options["standing_still"]
+        process.stand_still(seconds)
+        gevent.sleep(seconds)
+        self._disturbs()
+
+    def _clock(self, random: Random) -> None:
+        """A wall clock is set, or a monotonic clock jumps forward."""
+        daemons = [daemon.process for daemon in self._cluster.nsqds if daemon.is_running]
+        process = random.choice([*daemons, *self._programs()])
+        if random.random() < 0.7:
+            process.set_wall_clock(random.choice([-3600.0, -5.0, 5.0, 3600.0]))
+        else:
+            seconds = random.random() * 20
+            process.stood_still += seconds
+            process.jump(seconds)
+            self._disturbs()
+
+    # -- nsqds -----------------------------------------------------------------------------------------
+
+    def _nsqd(self, random: Random) -> Daemon:
+        return random.choice(self._cluster.nsqds)
+
+    def _restart_nsqd(self, random: Random) -> None:
+        daemon = self._nsqd(random)
+        if not daemon.is_running:
+            return
+        self._excuse(daemon, keep_files=True, stops=True)
+        daemon.stop()
+        gevent.sleep(random.random() * 12)
+        self._start(daemon)
+
+    def _end_nsqd(self, random: Random, how: str) -> None:
+        daemon = self._nsqd(random)
+        if not daemon.is_running:
+            return
+        self._excuse(daemon, keep_files=how == "kill")
+        getattr(daemon, how)()
+        self._disturbs()
+        gevent.sleep(random.random() * 12)
+        self._start(daemon)
+
+    def _start(self, daemon: Daemon) -> None:
+        if not daemon.process.is_alive or not daemon.is_running:
+            daemon.start()
+
+    def _excuse(self, daemon: Daemon, *, keep_files: bool, stops: bool = False) -> None:
+        """What an nsqd loses by this end, as NSQ's own does."""
+        held = _bodies_in_memory(daemon.daemon, self._options["topics"])
+        self._ledger.doubtful |= held
+        if daemon.disk is None:
+            self._ledger.excused |= held
+        elif stops:
+            return
+        elif keep_files:
+            self._ledger.excused |= held
+        else:
+            survive = set(_BODY.findall(daemon.disk.surviving_content()))
+            written = set()
+            for path in daemon.disk.directory.glob("*.dat"):
+                written |= set(_BODY.findall(path.read_bytes()))
+            self._ledger.excused |= held | (written - survive)
+
+    def _disk(self, random: Random) -> None:
+        """The disk is full, slow, or does not sync, for a while."""
+        daemon = self._nsqd(random)
+        disk = daemon.disk
+        if disk is None:
+            return
+        x = random.random()
+        if x < 0.3:
+            disk.is_full = True
+        elif x < 0.6:
+            disk.fails_to_sync = True
+        else:
+            daemon.process.disk_delay = random.random() * 3
+        gevent.sleep(random.random() * 10)
+        disk.is_full = disk.fails_to_sync = False
+        daemon.process.disk_delay = 0.0
+
+    def _delete_topic(self, random: Random) -> None:
+        """Delete a topic at nsqds and nsqlookupds, in any order; it is made again by who uses it."""
+        topic = random.choice(self._options["topics"])
+        steps: list[Callable[[], None]] = []
+        if random.random() < 0.7:
+            steps.append(lambda: self._delete_at_nsqds(topic, random))
+        if random.random() < 0.7:
+            steps.append(lambda: self._delete_at_nsqlookupds(topic))
+        random.shuffle(steps)
+        for step in steps:
+            step()
+            gevent.sleep(random.choice([0, 0.1, 3]))
+
+    def _delete_at_nsqds(self, topic: str, random: Random) -> None:
+        for daemon in self._cluster.nsqds:
+            if daemon.is_running and topic in daemon.daemon.broker.topics:
+                bodies = _bodies_in_memory(daemon.daemon, [topic])
+                if daemon.disk is not None:
+                    for path in daemon.disk.directory.glob("*.dat"):
+                        bodies |= set(_BODY.findall(path.read_bytes()))
+                self._ledger.excused |= bodies
+                daemon.process.run(daemon.daemon.delete_topic, daemon.daemon.broker.topics[topic])
+                if random.random() < 0.3:
+                    gevent.sleep(random.random())
+
+    def list_topics_again(self) -> None:
+        """A topic that was deleted at an nsqlookupd only is not listed again before its nsqds connect anew."""
+        if self._is_unlisted:
+            self._is_unlisted = False
+            for daemon in self._cluster.nsqlookupds:
+                daemon.restart(1.0)
+
+    def _delete_at_nsqlookupds(self, topic: str) -> None:
+        self._is_unlisted = True
+        for daemon in self._cluster.nsqlookupds:
+            if daemon.is_running:
+                with suppress(requests.RequestException):
+                    requests.post(f"http://{daemon.http_address}/topic/delete?topic={topic}", timeout=5)
+
+    def _pause_channel(self, random: Random) -> None:
+        daemon, topic = self._nsqd(random), random.choice(self._options["topics"])
+        if daemon.is_running and topic in daemon.daemon.broker.topics:
+            found = daemon.daemon.broker.topics[topic].channels.get(CHANNEL)
+            if found is not None:
+                process, pause = daemon.process, daemon.daemon.set_channel_paused
+                process.run(pause, found, True)
+                gevent.sleep(random.random() * 10)
+                while not daemon.is_running:  # it may have stored the pause
+                    gevent.sleep(0.5)
+                again = daemon.daemon.broker.topics.get(topic)
+                if again is not None and CHANNEL in again.channels:
+                    daemon.process.run(daemon.daemon.set_channel_paused, again.channels[CHANNEL], False)
+
+    # -- nsqlookupds -----------------------------------------------------------------------------------
+
+    def _nsqlookupd(self, random: Random) -> None:
+        """One is gone for a while, or has forgotten everything, or answers slowly."""
+        if not self._cluster.nsqlookupds:
+            return
+        daemon = random.choice(self._cluster.nsqlookupds)
+        if not daemon.is_running:
+            return
+        if random.random() < 0.3:
+            daemon.process.stand_still(random.random() * 10)
+            return
+        daemon.stop()
+        gevent.sleep(random.random() * 20)
+        self._start(daemon)
+
+    # -- programs --------------------------------------------------------------------------------------
+
+    def _steer(self, random: Random) -> None:
+        random.choice(self._readers).steer(random)
+
+    def _stop_reader(self, random: Random) -> None:
+        program = random.choice(self._readers)
+        if program.is_stopped:
+            return
+        program.stop(random.choice([0.0, 0.5, 5.0, 30.0]))
+        gevent.sleep(random.random() * 3)
+        program.process.run(program.start)
+
+    def _change_producer(self, random: Random) -> None:
+        random.choice(self._producers).change(random)
+
+
+def _bodies_in_memory(nsqd: Any, topics: list[str]) -> set[bytes]:
+    """The bodies that an nsqd has in memory: waiting, in flight or deferred."""
+    found: set[bytes] = set()
+    for topic in nsqd.broker.topics.values():
+        if topic.name not in topics:
+            continue
+        queues = [topic.queue]
+        for channel in topic.channels.values():
+            found |= {message.body for message in (*channel.in_flight.values(), *channel.deferred.values())}
+            queues.append(channel.queue)
+        for queue in queues:
+            for name in ("_memory", "_messages", "_unsettled"):
+                found |= {message.body for message in getattr(queue, name, ())}
+    return found

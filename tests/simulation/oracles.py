@@ -1,0 +1,198 @@
+"""What must hold, whatever happens: looked at before each move of the time.
+
+- The window: the sum of max(RDY, in flight) over a Reader's connections, as the nsqds see them, is within its
+  max_in_flight: strictly while every segment takes the same time and nothing stood still. RDY has no reply, so
+  otherwise it can be exceeded by what is on its way; how far is only counted then.
+- Liveness, in a phase without faults: a Reader with room takes what waits, within a second or two, every nsqd gets its
+  turn, and all known nsqds are connected again.
+- ``Reader.stats()`` adds up.
+
+The others are kept elsewhere: that time passes (``loop.py``), that publishes end in time and stops, too
+(``programs.py``), what arrives and what does not (``ledger.py``), and that nothing is left (``run.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tests.simulation.cluster import Cluster, Daemon
+from tests.simulation.ledger import Ledger
+from tests.simulation.programs import CHANNEL, POLL_INTERVAL, ReaderProgram
+from tests.simulation.scenario import Scenario
+
+#: Seconds between two looks at liveness.
+_LOOK = 0.5
+#: Seconds after the last fault from which a Reader must take what waits, beside what its connections may need.
+_SETTLED = 12.0
+
+
+class Oracles:
+    """The oracles of one run.
+
+    :param readers: the Readers
+    """
+
+    def __init__(self, cluster: Cluster, scenario: Scenario, ledger: Ledger, readers: list[ReaderProgram]) -> None:
+        self._cluster = cluster
+        self._scenario = scenario
+        self._ledger = ledger
+        self._readers = readers
+        #: Since when no fault is under way; None during a phase with faults.
+        self.quiet_since: float | None = 0.0
+        #: The last time at which something stood still, was parted or made slow.
+        self.disturbed_at = -1000.0
+        #: Figures for the report.
+        self.tally: Counter[str] = Counter()
+        #: Of each nsqd: the turn in which it was looked at, and what each Reader's connection uses there, by its port.
+        self._turns: dict[Daemon, int] = {}
+        self._used: dict[Daemon, dict[int, int]] = {}
+        self._look_at = 0.0
+        #: Readers over their windows.
+        self._over: dict[ReaderProgram, bool] = {}
+        self._waiting: dict[ReaderProgram, float] = {}
+        self._delivered: dict[tuple[int, str], tuple[int, float]] = {}
+        self._odd: Counter[ReaderProgram] = Counter()
+
+    def check(self) -> None:
+        """Called before each move of the time."""
+        changed = False
+        for daemon in self._cluster.nsqds:
+            turn = daemon.process.last_turn
+            if self._turns.get(daemon) != turn:
+                self._turns[daemon] = turn
+                used = _used_at(daemon)
+                if self._used.get(daemon) != used:
+                    self._used[daemon] = used
+                    changed = True
+        if changed:
+            self._check_windows()
+        now = self._cluster.now
+        if now >= self._look_at:
+            self._look_at = now + _LOOK
+            for program in self._readers:
+                self._check_stats(program)
+            self._check_liveness(now)
+
+    def _fail(self, text: str) -> None:
+        self._ledger.fail(f"@{self._cluster.now:.3f} {text}")
+
+    # -- the window ------------------------------------------------------------------------------------
+
+    def _check_windows(self) -> None:
+        used: dict[int, int] = {}
+        for by_port in self._used.values():
+            used |= by_port
+        for program in self._readers:
+            total = sum([used.get(descriptor.port, 0) for descriptor in program.process.descriptors])
+            window = program.reader.max_in_flight
+            if total <= window:
+                if program in self._over:
+                    del self._over[program]
+            elif program not in self._over:
+                self._over[program] = True
+                self._exceeded(program, total, window)
+
+    def _exceeded(self, program: ReaderProgram, total: int, window: int) -> None:
+        now = self._cluster.now
+        self.tally["windows exceeded"] += 1
+        self.tally["windows exceeded by"] = max(self.tally["windows exceeded by"], total - window)
+        if program.is_stopped or now - program.steered_at < 30:
+            return
+        if self._scenario.has_constant_latency and now - self.disturbed_at > 10:
+            self._fail(f"{program.process.name}: {total} of {window} used; {program.reader.stats()['connections']}")
+
+    # -- statistics ------------------------------------------------------------------------------------
+
+    def _check_stats(self, program: ReaderProgram) -> None:
+        stats = program.reader.stats()
+        left = stats["received"] - stats["finished"] - stats["requeued"] - stats["lost"]
+        if left == stats["in_flight"]:
+            self._odd.pop(program, None)
+        else:
+            self._odd[program] += 1
+            if self._odd[program] == 4:
+                self._fail(f"{program.process.name}: stats() do not add up: {_without_connections(stats)}")
+
+    # -- liveness --------------------------------------------------------------------------------------
+
+    def _check_liveness(self, now: float) -> None:
+        quiet = self.quiet_since
+        for program in self._readers:
+            is_settled = (
+                quiet is not None
+                and not program.is_stopped
+                and now - max(quiet, program.steered_at) > self._patience(program)
+            )
+            if is_settled:
+                self._check_connections(program)
+                self._check_room(program, now)
+            else:
+                self._waiting.pop(program, None)
+
+    def _patience(self, program: ReaderProgram) -> float:
+        """Seconds until all must be connected again: a dead peer is found, and dialled again."""
+        discovery = 3 * POLL_INTERVAL if self._cluster.nsqlookupds else 0.0
+        return _SETTLED + 2.5 * program.heartbeat_interval + 3.0 + 2 * program.max_redial_delay + discovery
+
+    def _check_connections(self, program: ReaderProgram) -> None:
+        connected = program.reader.stats()["connections"]
+        for daemon in self._cluster.nsqds:
+            is_wanted = daemon.is_running and (not self._cluster.nsqlookupds or self._is_listed(daemon))
+            if is_wanted and not any(daemon.tcp_address in address for address in connected):
+                key = f"{program.process.name} to {daemon.tcp_address}"
+                if key not in self.tally:
+                    self.tally[key] = 1
+                    self._fail(
+                        f"{key}: not connected {self._cluster.now - (self.quiet_since or 0):.1f} s after all faults"
+                    )
+
+    def _is_listed(self, daemon: Daemon) -> bool:
+        """Whether an nsqlookupd lists a topic of it."""
+        wanted = set(self._scenario.options["topics"])
+        return bool(wanted & set(daemon.daemon.broker.topics)) and any(
+            nsqlookupd.is_running for nsqlookupd in self._cluster.nsqlookupds
+        )
+
+    def _check_room(self, program: ReaderProgram, now: float) -> None:
+        """Nothing is in flight, although something waits."""
+        reader = program.reader
+        stats = reader.stats()
+        is_idle = (
+            not stats["in_flight"] and not stats["paused"] and not stats["backoff_level"] and reader.max_in_flight > 0
+        )
+        if not is_idle or reader.rate_limit is not None or not self._waits_somewhere():
+            self._waiting.pop(program, None)
+            return
+        since = self._waiting.setdefault(program, now)
+        connections = max(1, len(stats["connections"]))
+        limit = 2.0 + 20 * self._scenario.options["latency"] + 4 * self._scenario.options["jitter"]
+        if reader.max_in_flight < 2 * connections:
+            limit += 12.0
+        self.tally["longest wait, ms"] = max(self.tally["longest wait, ms"], int((now - since) * 1000))
+        if now - since > limit:
+            self._waiting[program] = now + 1000
+            self._fail(f"{program.process.name}: takes nothing for {now - since:.1f} s, {stats['connections']}")
+
+    def _waits_somewhere(self) -> bool:
+        for daemon in self._cluster.nsqds:
+            if daemon.is_running:
+                for topic in daemon.daemon.broker.topics.values():
+                    channel = topic.channels.get(CHANNEL)
+                    if channel is not None and channel.depth and not channel.paused:
+                        return True
+        return False
+
+
+def _used_at(daemon: Daemon) -> dict[int, int]:
+    if not daemon.is_running:
+        return {}
+    return {
+        int(client.address[client.address.rindex(":") + 1 :]): max(consumer.ready_count, consumer.in_flight_count)
+        for client in daemon.daemon.clients
+        if (consumer := client.consumer) is not None
+    }
+
+
+def _without_connections(stats: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in stats.items() if name not in ("connections", "topics", "known")}

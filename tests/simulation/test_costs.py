@@ -1,0 +1,101 @@
+"""What work costs the process that does it, exactly: writes, reads, bytes, callbacks and turns of the hub.
+
+A number that rises fails; one that falls is written down here, with the reason in the commit. Nothing is measured: the
+same work costs the same on every machine. ``writes`` are calls of send, ``reads`` calls of recv that found something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from tests.simulation import Cluster, simulated
+
+Work = Callable[[Cluster], Callable[[], object]]
+
+
+def _consuming(count: int, pause: float) -> Work:
+    """Consume messages, published one by one with a pause, or all at once."""
+
+    def prepare(cluster: Cluster) -> Callable[[], object]:
+        handled: list[bytes] = []
+        cluster.reader("t", "c", lambda message: handled.append(message.body), max_in_flight=200)
+        publisher = cluster.world.process("publisher")
+        gevent.sleep(2)
+
+        def work() -> None:
+            if pause:
+                publisher.spawn(_publish_slowly, cluster, count, pause)
+            else:
+                publisher.run(cluster.publish, "t", *[b"x"] * count)
+            cluster.wait(lambda: len(handled) == count)
+            gevent.sleep(0.5)
+
+        return work
+
+    return prepare
+
+
+def _publish_slowly(cluster: Cluster, count: int, pause: float) -> None:
+    producer = cluster.producer()
+    for _ in range(count):
+        gevent.sleep(pause)
+        producer.publish("t", b"x")
+    producer.close()
+
+
+def _publishing(count: int, greenlets: int, **options: bool) -> Work:
+    def prepare(cluster: Cluster) -> Callable[[], object]:
+        producer = cluster.producer(**options)
+        producer.publish("t", b"first")
+
+        def publish() -> None:
+            for _ in range(count // greenlets):
+                producer.publish("t", b"x")
+
+        return lambda: gevent.joinall([gevent.spawn(publish) for _ in range(greenlets)])
+
+    return prepare
+
+
+def _mpub(cluster: Cluster) -> Callable[[], object]:
+    producer = cluster.producer()
+    producer.publish("t", b"first")
+    return lambda: producer.multi_publish("t", [b"x"] * 100)
+
+
+def _idle(nsqds: int) -> Work:
+    def prepare(cluster: Cluster) -> Callable[[], object]:
+        addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
+        for number in range(nsqds // len(addresses)):
+            cluster.reader(f"t{number}", "c", lambda message: None, nsqd_tcp_addresses=addresses)
+        gevent.sleep(30)
+        return lambda: gevent.sleep(60)
+
+    return prepare
+
+
+#: What is done, and its cost: turns of the hub, callbacks, writes, reads, bytes written.
+COSTS: list[tuple[str, Work, tuple[int, int, int, int, int]]] = [
+    ("consume 100 messages, 50 ms apart", _consuming(100, 0.05), (434, 837, 100, 100, 2136)),
+    ("consume 1000 messages at once", _consuming(1000, 0.0), (75, 162, 27, 24, 21068)),
+    ("publish 100, one by one", _publishing(100, 1), (202, 202, 100, 100, 1100)),
+    ("publish 100 from 100 greenlets", _publishing(100, 100), (6, 205, 2, 2, 1100)),
+    ("publish 100 from 100 greenlets, batching", _publishing(100, 100, batching=True), (8, 206, 2, 2, 530)),
+    ("publish 100 by one MPUB", _mpub, (2, 2, 1, 1, 515)),
+    ("an idle minute of 1 connection", _idle(1), (302, 305, 2, 2, 8)),
+    ("an idle minute of 100 connections", _idle(100), (302, 30401, 200, 200, 800)),
+]
+
+
+@pytest.mark.parametrize(("work", "cost"), [row[1:] for row in COSTS], ids=[row[0] for row in COSTS])
+@simulated(shuffle=False)
+def test_a_piece_of_work_costs_what_it_did(cluster: Cluster, work: Work, cost: tuple[int, int, int, int, int]) -> None:
+    act = work(cluster)
+    before = cluster.world.main.counts.copy()
+    act()
+    spent = cluster.world.main.counts.since(before)
+    found = tuple(spent[name] for name in ("iterations", "callbacks", "writes", "reads", "bytes"))
+    assert found == cost, f"turns, callbacks, writes, reads and bytes are {found}, not {cost}"
