@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import scale
+from tests.support.daemons import is_after_1_3_0
 from tests.support.hub_errors import pytest_runtest_teardown
 from tests.support.summary import leave_out, pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 from tests.support.time_limit import (
@@ -35,12 +36,13 @@ __all__ = [
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_out(config, items)
     _group(config, items)
-    if shutil.which("nsqd") and shutil.which("nsqlookupd"):
-        return
-    skip = pytest.mark.skip(reason="no nsqd and nsqlookupd on PATH")
+    are_there = shutil.which("nsqd") and shutil.which("nsqlookupd")
     for item in items:
-        if item.get_closest_marker("real_nsqd"):
-            item.add_marker(skip)
+        for marker in item.iter_markers("real_nsqd"):
+            if not are_there:
+                item.add_marker(pytest.mark.skip(reason="no nsqd and nsqlookupd on PATH"))
+            elif "after" in marker.kwargs and not is_after_1_3_0():
+                item.add_marker(pytest.mark.skip(reason="the nsqd on PATH is none after 1.3.0"))
 
 
 def _group(config: pytest.Config, items: list[pytest.Item]) -> None:

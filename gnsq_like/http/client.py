@@ -77,6 +77,9 @@ class HTTPClient:
     reason). No request is retried. Every request may switch greenlets.
     """
 
+    #: The type of the bodies that it sends.
+    _body_type = "application/octet-stream"
+
     def __init__(
         self,
         address: str,
@@ -195,7 +198,7 @@ class HTTPClient:
             "User-Agent": f"gnsq_like/{__version__}",
         }
         if body:
-            headers["Content-Type"] = "application/octet-stream"
+            headers["Content-Type"] = self._body_type
         authorization = self._authorization
         if callable(authorization):
             authorization = authorization()

@@ -26,6 +26,8 @@ _MOST_WAITING = 1000
 class WebhookClient(HTTPClient):
     """POSTs JSON to one URL."""
 
+    _body_type = "application/json"
+
     def __init__(self, url: str, timeout: float, **options: Any) -> None:
         parts = urlsplit(url)
         super().__init__(f"{parts.scheme}://{parts.netloc}", timeout, **options)
@@ -36,9 +38,6 @@ class WebhookClient(HTTPClient):
         answer = self._fetch("POST", self._path, json.dumps(entry).encode())
         if not 200 <= answer.status < 300:
             raise HTTPRequestFailed(self.url, f"answered with status {answer.status}")
-
-    def _headers(self, body: bytes | None) -> dict[str, str]:
-        return {**super()._headers(body), "Content-Type": "application/json"}
 
 
 class Webhooks:

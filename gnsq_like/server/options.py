@@ -30,6 +30,10 @@ _CONFIG_NAMES = {
 #: NSQ's log levels, numbered from 1; in ``logging``, "warn" is WARNING and "fatal" is CRITICAL.
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
+#: The values of enable_experiment.
+TOPOLOGY_AWARE_CONSUMPTION = "topology-aware-consumption"
+_EXPERIMENTS = (TOPOLOGY_AWARE_CONSUMPTION,)
+
 #: The values of tls_min_version, with the version's number in TLS.
 TLS_VERSIONS = {"tls1.2": 0x0303, "tls1.3": 0x0304}
 _LEAST_TLS_VERSION = "tls1.2"
@@ -97,12 +101,17 @@ class NsqdOptions:
     auth_http_addresses: tuple[str, ...] = _option(
         "<addr>:<port> or full URL of an auth server; may be given several times.", ()
     )
+    auth_http_request_method: str = _option(
+        "get or post: how auth servers are asked. With post, the secret is in the body and in no URL.", "get"
+    )
     http_client_connect_timeout: float = _option(
         "For connecting to an auth server or the HTTP API of a nsqlookupd.", 2.0
     )
     http_client_request_timeout: float = _option(
         "For the whole answer of an auth server or of a nsqlookupd's HTTP API.", 5.0
     )
+    topology_region: str = _option("The region that this nsqd is in, which has one or more zones.", "")
+    topology_zone: str = _option("The zone that this nsqd is in, as a data center.", "")
     node_id: int = _option(
         "Unique part of message ids, 0 to 1023; default: derived from the host name.", factory=default_node_id
     )
@@ -167,13 +176,24 @@ class NsqdOptions:
     e2e_processing_latency_window_time: float = _option("Window over which the percentiles are computed.", 600.0)
     log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqd] ")
+    enable_experiment: tuple[str, ...] = _option(
+        "topology-aware-consumption: a message goes to a consumer in topology_zone if one is ready, else to one in "
+        "topology_region, else to any; may be given several times.",
+        (),
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_level", _log_level(self.log_level))
-        for name in ("lookupd_tcp_addresses", "auth_http_addresses"):
+        for name in ("lookupd_tcp_addresses", "auth_http_addresses", "enable_experiment"):
             if isinstance(given := getattr(self, name), str):
                 object.__setattr__(self, name, (given,))
         self._check_tls()
+        if self.auth_http_request_method not in ("get", "post"):
+            reason = "--auth-http-request-method must be post or get"
+            raise InvalidOption("auth_http_request_method", self.auth_http_request_method, reason)
+        for experiment in self.enable_experiment:
+            if experiment not in _EXPERIMENTS:
+                raise InvalidOption("enable_experiment", experiment, f"the valid ones are {', '.join(_EXPERIMENTS)}")
         if not 1 <= self.max_deflate_level <= 9:
             raise InvalidOption("max_deflate_level", self.max_deflate_level, "--max-deflate-level must be [1,9]")
         for name, least in _LEAST.items():

@@ -7,10 +7,12 @@ subscribed to is never published to. :class:`Conversation` is the other kind: it
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from random import Random
 from typing import NamedTuple
 
+from tests.support.daemons import is_after_1_3_0
 from tests.support.raw import mpub_body, sized
 
 _PUBLISHED = ["loud", "loud.b", "x" * 64]
@@ -40,6 +42,8 @@ _FIELDS: dict[str, list[object]] = {
     "deflate_level": [6, 0, -1, 99],
     "unknown": [{"a": [1, 1e5]}, 1, "x"],
 }
+if shutil.which("nsqd") and is_after_1_3_0():
+    _FIELDS |= {name: ["here", "<é>", "", None, 1, []] for name in ("topology_zone", "topology_region")}
 
 
 def sequence(random: Random) -> bytes:

@@ -71,6 +71,12 @@ def test_several_readers_run_as_one() -> None:
     assert b"nsq_reader" in metrics.body
 
 
+def test_messages_stay_in_their_zone() -> None:
+    done = subprocess.run(command("two_zones.py"), capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    usual, aware = [int(line.split(": ")[1].split()[0]) for line in done.stdout.splitlines()]
+    assert aware == 0 < usual
+
+
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_the_reader_prints_the_published_messages(kind: Kind) -> None:
     with (

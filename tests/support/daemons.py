@@ -19,8 +19,10 @@ This is a thin layer over gnsq_like.testing, whose own tests use that as it is.
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -37,6 +39,19 @@ T = TypeVar("T")
 
 #: For @pytest.mark.parametrize("kind", KINDS): the same assertions for ours and the real ones.
 KINDS = ["ours", pytest.param("real", marks=pytest.mark.real_nsqd)]
+#: For what only an nsqd after 1.3.0 has.
+LATER_KINDS = ["ours", pytest.param("real", marks=pytest.mark.real_nsqd(after="1.3.0"))]
+
+
+@cache
+def is_after_1_3_0() -> bool:
+    """Whether the daemons on PATH are NSQ's after 1.3.0, which report the same version."""
+    return b"-topology-zone" in subprocess.run(["nsqd", "--help"], capture_output=True, check=False).stderr
+
+
+def has_topology(kind: Kind) -> bool:
+    """Whether daemons of this kind know zones and regions."""
+    return kind != "real" or is_after_1_3_0()
 
 
 def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 100.0) -> T:

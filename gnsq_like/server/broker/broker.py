@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnsq_like.runtime.draws import draw
-from gnsq_like.server.broker.channel import Channel, Consumer, Delivery
+from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Consumer, Delivery
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.broker.topic import Topic
@@ -160,7 +160,14 @@ class Broker:
         return topic
 
     def subscribe(
-        self, topic_name: str, channel_name: str, client: object, msg_timeout: float, sample_rate: int, now: float
+        self,
+        topic_name: str,
+        channel_name: str,
+        client: object,
+        msg_timeout: float,
+        sample_rate: int,
+        now: float,
+        distance: int = ELSEWHERE,
     ) -> Consumer:
         """Add a consumer; topic and channel are created if they do not exist.
 
@@ -170,7 +177,7 @@ class Broker:
         limit = self.options.max_channel_consumers
         if limit and len(channel.consumers) >= limit:
             raise SubscribeRefused(f"consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
-        consumer = Consumer(channel, client, msg_timeout, sample_rate)
+        consumer = Consumer(channel, client, msg_timeout, sample_rate, distance)
         channel.add_consumer(consumer)
         return consumer
 

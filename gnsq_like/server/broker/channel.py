@@ -30,19 +30,27 @@ _DEAL_BYTES = 4 * 1024 * 1024
 _DEAL_COUNT = 1000
 
 
+#: How far a consumer is from nsqd: its zone, its region, or neither.
+SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)
+
+
 class Consumer:
     """One client's subscription.
 
     :param client: its connection, which the broker only passes on
     :param msg_timeout: seconds until a message sent to it times out
     :param sample_rate: 0 for all messages; of 100, r lets about r+1 through and discards the others
+    :param distance: SAME_ZONE, SAME_REGION or ELSEWHERE
     """
 
-    def __init__(self, channel: Channel, client: object, msg_timeout: float, sample_rate: int) -> None:
+    def __init__(
+        self, channel: Channel, client: object, msg_timeout: float, sample_rate: int, distance: int = ELSEWHERE
+    ) -> None:
         self.channel = channel
         self.client = client
         self.msg_timeout = msg_timeout
         self.sample_rate = sample_rate
+        self.distance = distance
         #: The last RDY; it is compared with ``in_flight_count``, and never counted down.
         self.ready_count: int = 0
         self.in_flight_count = 0
@@ -108,6 +116,8 @@ class Channel:
         self.message_count: int = 0
         self.requeue_count: int = 0
         self.timeout_count: int = 0
+        #: Messages taken from memory for consumers in the same zone, in the same region and elsewhere: by distance.
+        self.taken_counts = [0, 0, 0]
         #: How long its messages took; None if no percentiles are configured.
         self.latencies: Latencies | None = None
         if options.e2e_processing_latency_percentiles:
@@ -150,7 +160,7 @@ class Channel:
     # -- delivering ----------------------------------------------------------------------------------
 
     def deliver(self, now: float) -> list[Delivery]:
-        """Deal what waits to the consumers with room, evenly and in turns.
+        """Deal what waits to the nearest consumers with room, evenly and in turns.
 
         After ``_DEAL_BYTES`` or ``_DEAL_COUNT`` the rest is left for the next time: by then some connection may be
         held up.
@@ -165,7 +175,10 @@ class Channel:
             share = -(-len(queue) // len(ready))
             left = len(queue)
             for consumer in ready:
+                on_disk = queue.backend_depth
                 messages = queue.take(min(share, consumer.room(), count), budget)
+                # As nsqd counts: without those from disk, with those that are sampled away.
+                self.taken_counts[consumer.distance] += len(messages) - (on_disk - queue.backend_depth)
                 budget -= sum([len(message.body) for message in messages])
                 count -= len(messages)
                 if consumer.sample_rate:
@@ -185,10 +198,13 @@ class Channel:
         return deliveries
 
     def _ready(self) -> list[Consumer]:
+        """Those with room that are nearest."""
         consumers = self.consumers
         if len(consumers) > 1:
             consumers = consumers[self._turn :] + consumers[: self._turn]
-        return [consumer for consumer in consumers if consumer.room() > 0]
+        ready = [consumer for consumer in consumers if consumer.room() > 0]
+        nearest = min((consumer.distance for consumer in ready), default=ELSEWHERE)
+        return [consumer for consumer in ready if consumer.distance == nearest]
 
     def _sample(self, messages: Iterable[Message], rate: int) -> list[Message]:
         # nsqd keeps a message if a random number from 0 to 99 is not above the rate.

@@ -15,6 +15,7 @@ from gnsq_like.runtime.draws import draw
 from gnsq_like.server.nsqd.authorizations import Access, read_access
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.gojson import read_object
+from gnsq_like.server.shared.gotext import to_json
 
 if TYPE_CHECKING:
     from gnsq_like.http.exchange import Answer
@@ -38,19 +39,29 @@ class Applicant:
     secret: bytes = field(repr=False)
     tls: bool
 
-    def query(self) -> str:
-        """The query string of a URL."""
-        fields = {
+    def _fields(self) -> dict[str, str]:
+        return {
             "common_name": self.common_name,
             "remote_ip": self.remote_ip,
-            "secret": self.secret,
+            "secret": self.secret.decode(errors="surrogateescape"),
             "tls": str(self.tls).lower(),
         }
-        return urlencode(fields)
+
+    def query(self) -> str:
+        """The query string of a URL."""
+        return urlencode(self._fields(), errors="surrogateescape")
+
+    def body(self) -> bytes:
+        """The body of a POST: a list for each field."""
+        return to_json({name: [value] for name, value in self._fields().items()})
 
 
 class _AuthServer(HTTPClient):
-    def ask(self, path: str, applicant: Applicant) -> Answer:
+    _body_type = "application/json"
+
+    def ask(self, method: str, path: str, applicant: Applicant) -> Answer:
+        if method == "post":
+            return self._fetch("POST", path, applicant.body())
         return self._fetch("GET", path, secret_query=applicant.query())
 
 
@@ -101,4 +112,4 @@ class AuthServers:
             verify=self._tls_context,
             max_answer_bytes=MAX_ANSWER_BYTES,
         ) as server:
-            return server.ask(url.path, applicant)
+            return server.ask(self._options.auth_http_request_method, url.path, applicant)

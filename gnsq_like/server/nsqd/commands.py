@@ -205,7 +205,7 @@ class Commands:
         self._check_auth(b"SUB", topic, channel)
         try:
             client.consumer = self._broker.subscribe(
-                topic, channel, client, settings.msg_timeout, settings.sample_rate, client.clock()
+                topic, channel, client, settings.msg_timeout, settings.sample_rate, client.clock(), settings.distance
             )
         except SubscribeRefused as refusal:
             raise Fatal(b"E_SUB_FAILED", f"SUB failed {refusal}".encode()) from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from gnsq_like.server.options import VERSION, NsqdOptions
+from gnsq_like.server.broker.channel import ELSEWHERE, SAME_REGION, SAME_ZONE
+from gnsq_like.server.options import TOPOLOGY_AWARE_CONSUMPTION, VERSION, NsqdOptions
 from gnsq_like.server.shared.gojson import INT32_MAX, read_object
+from gnsq_like.server.shared.gotext import to_json
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_OUTPUT_BUFFER_SIZE = 16 * 1024
@@ -38,6 +39,10 @@ class ClientSettings:
         #: Seconds; 0 for never.
         self.output_buffer_timeout = options.output_buffer_timeout
         self.sample_rate = 0
+        self.topology_region = ""
+        self.topology_zone = ""
+        #: From here; as long as it has not identified itself, and without the experiment, every client is elsewhere.
+        self.distance = ELSEWHERE
         self.msg_timeout = options.msg_timeout
 
 
@@ -59,6 +64,8 @@ class _Fields:
         self.snappy = fields.flag("snappy")
         self.deflate = fields.flag("deflate")
         self.deflate_level = fields.number("deflate_level")
+        self.topology_region = fields.text("topology_region")
+        self.topology_zone = fields.text("topology_zone")
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,9 @@ def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> Neg
     settings.client_id = fields.client_id
     settings.hostname = fields.hostname
     settings.user_agent = fields.user_agent
+    settings.topology_region = fields.topology_region
+    settings.topology_zone = fields.topology_zone
+    settings.distance = _distance(fields, options)
     _apply_limits(fields, settings, options)
     if not fields.feature_negotiation:
         return Negotiated()
@@ -110,8 +120,19 @@ def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> Neg
         "auth_required": bool(options.auth_http_addresses),
         "output_buffer_size": settings.output_buffer_size,
         "output_buffer_timeout": _ms(settings.output_buffer_timeout),
+        "topology_region": options.topology_region,
+        "topology_zone": options.topology_zone,
     }
-    return Negotiated(json.dumps(answer, separators=(",", ":")).encode(), tls, snappy, deflate, level)
+    return Negotiated(to_json(answer), tls, snappy, deflate, level)
+
+
+def _distance(fields: _Fields, options: NsqdOptions) -> int:
+    """As for nsqd, an empty name is a name like any other."""
+    if TOPOLOGY_AWARE_CONSUMPTION not in options.enable_experiment:
+        return ELSEWHERE
+    if fields.topology_zone == options.topology_zone:
+        return SAME_ZONE
+    return SAME_REGION if fields.topology_region == options.topology_region else ELSEWHERE
 
 
 def _apply_limits(fields: _Fields, settings: ClientSettings, options: NsqdOptions) -> None:

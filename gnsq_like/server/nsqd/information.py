@@ -60,6 +60,8 @@ def _info(nsqd: Informing) -> Answer:
         "max_output_buffer_size": options.max_output_buffer_size,
         "max_output_buffer_timeout": _nanoseconds(options.max_output_buffer_timeout),
         "max_deflate_level": options.max_deflate_level,
+        "topology_zone": options.topology_zone,
+        "topology_region": options.topology_region,
     }
 
 

@@ -252,6 +252,8 @@ class Nsqd(Daemon):
             "hostname": plain_socket.gethostname(),
             "http_port": self.broadcast_http_port,
             "tcp_port": self.broadcast_tcp_port,
+            "topology_region": self.options.topology_region,
+            "topology_zone": self.options.topology_zone,
             "version": VERSION,
         }
 

@@ -22,6 +22,9 @@ from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.tls_contexts import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy
 
+#: Of a channel, by the consumers' distance.
+_TAKEN_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+
 
 class Observed(Protocol):
     """What the figures need of an nsqd."""
@@ -96,6 +99,7 @@ def _channel(channel: Channel, include_clients: bool, options: NsqdOptions) -> d
         "in_flight_count": len(channel.in_flight),
         "deferred_count": len(channel.deferred),
         "message_count": channel.message_count,
+        **{name: count for name, count in zip(_TAKEN_COUNTS, channel.taken_counts, strict=True) if count},
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(clients),
@@ -127,6 +131,7 @@ def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, A
     }
     if client.access is not None:
         found |= _access(client.access)
+    found |= {"topology_zone": settings.topology_zone, "topology_region": settings.topology_region}
     counts = client.publish_counts
     if counts:
         # nsqd shows only one topic; here it is the one asked for, or all.

@@ -128,4 +128,6 @@ def _facts(producer: Producer) -> dict[str, Any]:
         "tcp_port": producer.tcp_port,
         "http_port": producer.http_port,
         "version": producer.version,
+        "topology_zone": producer.topology_zone,
+        "topology_region": producer.topology_region,
     }

@@ -23,6 +23,8 @@ class Producer:
     tcp_port: int
     http_port: int
     version: str
+    topology_zone: str
+    topology_region: str
     #: When it last sent something, by the registry's clock.
     last_update: float
 

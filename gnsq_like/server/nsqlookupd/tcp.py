@@ -120,6 +120,8 @@ class LookupdClient(Connection):
                 tcp_port=facts.number("tcp_port"),
                 http_port=facts.number("http_port"),
                 version=facts.text("version"),
+                topology_zone=facts.text("topology_zone"),
+                topology_region=facts.text("topology_region"),
                 last_update=self._clock(),
             )
         except ValueError:

@@ -16,8 +16,9 @@ _ESCAPES = {
     "\\": "\\\\",
 }
 _DIGITS = frozenset(b"0123456789")
-#: What Go's JSON encoder escapes in addition, for HTML and JavaScript.
+#: What Go's JSON encoder escapes in addition, for HTML and JavaScript, and how it writes bytes that are not UTF-8.
 _JSON_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_JSON_ESCAPES |= dict.fromkeys(range(0xD800, 0xE000), "\\ufffd")
 _UINT64 = 1 << 64
 _INT64 = 1 << 63
 
@@ -50,7 +51,7 @@ def quote(text: bytes) -> bytes:
 def to_json(value: object) -> bytes:
     """Compact JSON with Go's escapes; bytes that are not UTF-8 are replaced."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.translate(_JSON_ESCAPES).encode("utf-8", "replace")
+    return text.translate(_JSON_ESCAPES).encode()
 
 
 def parse_uint64(text: bytes) -> int | None:

@@ -9,7 +9,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server.broker.broker import Broker, SubscribeRefused
-from gnsq_like.server.broker.channel import NOT_IN_FLIGHT, NOT_OWNER, Channel, Consumer
+from gnsq_like.server.broker.channel import (
+    ELSEWHERE,
+    NOT_IN_FLIGHT,
+    NOT_OWNER,
+    SAME_REGION,
+    SAME_ZONE,
+    Channel,
+    Consumer,
+)
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import OverflowQueue, Queue, QueueMaker
 from gnsq_like.server.broker.topic import Topic
@@ -47,8 +55,10 @@ class World:
     def publish(self, *bodies: bytes, topic: str = "t", defer: float = 0.0) -> Topic:
         return self.broker.publish(topic, list(bodies), self.now, WALL_NS, defer)
 
-    def subscribe(self, channel: str = "c", topic: str = "t", rdy: int = 0, sample_rate: int = 0) -> Consumer:
-        consumer = self.broker.subscribe(topic, channel, object(), 60.0, sample_rate, self.now)
+    def subscribe(
+        self, channel: str = "c", topic: str = "t", rdy: int = 0, sample_rate: int = 0, distance: int = ELSEWHERE
+    ) -> Consumer:
+        consumer = self.broker.subscribe(topic, channel, object(), 60.0, sample_rate, self.now, distance)
         consumer.set_ready(rdy)
         return consumer
 
@@ -137,6 +147,18 @@ def test_messages_are_dealt_evenly_and_in_turns() -> None:
         world.publish(b"x")
         world.work()
     assert [consumer.in_flight_count for consumer in consumers] == [33, 33, 33]
+
+
+def test_messages_go_to_the_nearest_consumers_that_are_ready() -> None:
+    world = World()
+    far, region, near, beside = (
+        world.subscribe(rdy=2, distance=d) for d in (ELSEWHERE, SAME_REGION, SAME_ZONE, SAME_ZONE)
+    )
+    world.publish(*[b"%d" % n for n in range(3)])
+    assert Counter(consumer for consumer, _ in world.work()) == {near: 2, beside: 1}
+    world.publish(*[b"%d" % n for n in range(4)])
+    assert Counter(consumer for consumer, _ in world.work()) == {beside: 1, region: 2, far: 1}
+    assert near.channel.taken_counts == [4, 2, 1]
 
 
 def test_big_messages_are_dealt_in_portions_that_show_whether_connections_take_them() -> None:

@@ -16,7 +16,7 @@ from gevent.ssl import SSLContext
 
 from gnsq_like.server.nsqd.auth_servers import MAX_ANSWER_BYTES, Applicant
 from tests.support.certificates import certificate, client_context, stranger, write_ca, write_certificate
-from tests.support.daemons import Kind, Running, running_nsqd, wait_for
+from tests.support.daemons import LATER_KINDS, Kind, Running, running_nsqd, wait_for
 from tests.support.raw import RESPONSE, Client, get, mpub_body, post, sized, stats
 from tests.support.upgraded import upgrade
 
@@ -39,12 +39,16 @@ class AuthServer:
         self.paths: list[str] = []
         self.accept: list[str] = []
         self.authorization: list[str | None] = []
+        #: Those of POSTs, with their types.
+        self.bodies: list[tuple[str, bytes]] = []
         tls = {"ssl_context": context} if context is not None else {}
         self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, **tls)
         self._server.start()
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        if environ["REQUEST_METHOD"] == "POST":
+            self.bodies.append((environ["CONTENT_TYPE"], environ["wsgi.input"].read()))
         query = parse_qs(environ["QUERY_STRING"], keep_blank_values=True, encoding="latin-1")
         self.asked.append({name: value for name, (value,) in query.items()})
         self.paths.append(environ["PATH_INFO"])
@@ -83,7 +87,8 @@ def auth(running_auth: AuthServer) -> Iterator[AuthServer]:
     """The auth server of ``running``; allows everything."""
     running_auth.status = "200 OK"
     running_auth.allow(*ALL)
-    for record in (running_auth.asked, running_auth.paths, running_auth.accept, running_auth.authorization):
+    asked = running_auth
+    for record in (asked.asked, asked.paths, asked.accept, asked.authorization, asked.bodies):
         record.clear()
     yield running_auth
     running_auth.answering.set()
@@ -101,6 +106,16 @@ def authorize(client: Client, secret: bytes = b"s3cret") -> dict[str, Any]:
     assert frame_type == RESPONSE, payload
     answer: dict[str, Any] = json.loads(payload)
     return answer
+
+
+@pytest.mark.parametrize("kind", LATER_KINDS)
+def test_a_post_has_everything_in_its_body(kind: Kind, auth: AuthServer) -> None:
+    options: dict[str, Any] = {"auth_http_addresses": [auth.address], "auth_http_request_method": "post"}
+    with running_nsqd(kind, **options) as nsqd, Client(nsqd.tcp_address) as client:
+        authorize(client, b's<&\xe2\x82"')
+    body = rb'{"common_name":[""],"remote_ip":["127.0.0.1"],"secret":["s\u003c\u0026\ufffd\ufffd\""],"tls":["false"]}'
+    assert auth.bodies == [("application/json", body)]
+    assert (auth.paths, auth.asked, auth.accept) == (["/auth"], [{}], ["application/vnd.nsq; version=1.0"])
 
 
 # -- the command -----------------------------------------------------------------------------------------

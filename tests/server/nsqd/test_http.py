@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.daemons import Kind, Running, has_topology, running_nsqd, wait_for
 from tests.support.raw import Client, channel_stats, connect, get, http, post, sized, stats, topic_stats
 
 
@@ -36,7 +36,7 @@ def test_answers_on_a_connection_that_is_kept_are_not_held_back_by_the_kernel(ns
     assert min(taken[50:]) < 0.035
 
 
-def test_ping_and_info(nsqd: Running) -> None:
+def test_ping_and_info(kind: Kind, nsqd: Running) -> None:
     ping = get(nsqd.http_address, "/ping")
     assert (ping.status, ping.body) == (200, b"OK")
     assert "x-nsq-content-type" not in ping.headers
@@ -55,6 +55,7 @@ def test_ping_and_info(nsqd: Running) -> None:
         "max_output_buffer_size",
         "max_output_buffer_timeout",
         "max_deflate_level",
+        *(["topology_zone", "topology_region"] if has_topology(kind) else []),
     ]
     assert facts["version"] == "1.3.0"
     assert f"{facts['broadcast_address']}:{facts['tcp_port']}" == nsqd.tcp_address
@@ -283,7 +284,8 @@ def test_46_stats_have_null_where_there_is_nothing(nsqd: Running) -> None:
     wait_for(lambda: channel_stats(nsqd.http_address, "h46")["clients"] == [])
 
 
-def test_stats_have_all_keys_in_their_order(nsqd: Running) -> None:
+def test_stats_have_all_keys_in_their_order(kind: Kind, nsqd: Running) -> None:
+    topology = "topology_zone,topology_region," if has_topology(kind) else ""
     with Client(nsqd.tcp_address) as client:
         client.subscribe("keys")
         client.publish("keys", b"a")
@@ -299,7 +301,7 @@ def test_stats_have_all_keys_in_their_order(nsqd: Running) -> None:
     )
     assert ",".join(topic["channels"][0]["clients"][0]) == (
         "client_id,hostname,version,remote_address,state,ready_count,in_flight_count,message_count,finish_count,"
-        "requeue_count,connect_ts,sample_rate,deflate,snappy,user_agent,pub_counts,tls,tls_cipher_suite,tls_version,"
+        f"requeue_count,connect_ts,sample_rate,deflate,snappy,user_agent,{topology}pub_counts,tls,tls_cipher_suite,tls_version,"
         "tls_negotiated_protocol,tls_negotiated_protocol_is_mutual"
     )
     assert ",".join(found["memory"]) == (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemons import Kind, Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import Kind, Running, has_topology, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.raw import Client, channel_stats, get, http, post, sized, topic_stats
 
 INTRODUCTION = {
@@ -36,6 +36,10 @@ class Producer(Client):
 
     def ok(self, line: bytes) -> None:
         assert self.ask(line) == b"OK"
+
+
+def topology(kind: Kind, zone: str = "", region: str = "") -> dict[str, str]:
+    return {"topology_zone": zone, "topology_region": region} if has_topology(kind) else {}
 
 
 def lookup(lookupd: Running, topic: str) -> Any:
@@ -124,11 +128,11 @@ def test_42_lookup_of_an_unknown_topic_is_404_and_of_one_without_producers_empty
     assert lookup(lookupd, "t") == {"channels": [], "producers": []}
 
 
-def test_lookup_and_nodes_show_a_registered_producer(lookupd: Running) -> None:
+def test_lookup_and_nodes_show_a_registered_producer(kind: Kind, lookupd: Running) -> None:
     with Producer(lookupd) as producer:
         producer.ok(b"REGISTER t c\n")
         producer.ok(b"REGISTER u\n")
-        shown = {"remote_address": producer.remote_address, **{key: INTRODUCTION[key] for key in INTRODUCTION}}
+        shown = {"remote_address": producer.remote_address, **INTRODUCTION, **topology(kind)}
         assert lookup(lookupd, "t") == {"channels": ["c"], "producers": [shown]}
         assert lookup(lookupd, "u") == {"channels": [], "producers": [shown]}
         (node,) = nodes(lookupd)
@@ -253,7 +257,7 @@ def test_http_information(lookupd: Running) -> None:
     assert (topics(lookupd), channels(lookupd, "t")) == (["t"], ["c"])
 
 
-def test_debug_shows_the_keys_that_have_producers(lookupd: Running) -> None:
+def test_debug_shows_the_keys_that_have_producers(kind: Kind, lookupd: Running) -> None:
     with Producer(lookupd) as producer:
         producer.ok(b"REGISTER t c\n")
         post(lookupd.http_address, "/topic/create?topic=empty")
@@ -263,7 +267,7 @@ def test_debug_shows_the_keys_that_have_producers(lookupd: Running) -> None:
         assert shown["id"] == producer.remote_address
         assert (shown["tombstoned"], shown["hostname"]) == (False, "hh")
         assert sorted(shown) == sorted(
-            ["id", "last_update", "tombstoned", "tombstoned_at", *INTRODUCTION],
+            ["id", "last_update", "tombstoned", "tombstoned_at", *INTRODUCTION, *topology(kind)],
         )
 
 

@@ -5,7 +5,7 @@ from gnsq_like.server.nsqlookupd.registry import Producer, Registry
 
 def test_keys_stay_and_producers_are_hidden_or_gone() -> None:
     registry = Registry(inactive_timeout=300, tombstone_lifetime=45)
-    one, two = (Producer(f"ip:{n}", f"h{n}", f"b{n}", 1, 2, "1.3.0", last_update=1000.0) for n in (1, 2))
+    one, two = (Producer(f"ip:{n}", f"h{n}", f"b{n}", 1, 2, "1.3.0", "z", "r", last_update=1000.0) for n in (1, 2))
     for producer in (one, two):
         registry.connect(producer)
         registry.register(producer, "t", "c")

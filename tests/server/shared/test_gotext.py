@@ -47,7 +47,7 @@ def test_json_is_compact_and_has_gos_escapes(value: Any) -> None:
 
 
 def test_json_replaces_what_is_not_utf8() -> None:
-    assert gotext.to_json({"<&>": "\udcff"}) == b'{"\\u003c\\u0026\\u003e":"?"}'
+    assert gotext.to_json({"<&>": "\udcff"}) == b'{"\\u003c\\u0026\\u003e":"\\ufffd"}'
 
 
 @pytest.mark.parametrize(
