@@ -1,40 +1,27 @@
 # Each target makes the virtual environment it needs under .venv, then runs commands that work without make too:
 #
-#   make demo       gnsq-like demo
-#   make pipeline-demo  gnsq-like pipeline demo
+#   make demo       gnsq-like demo; make pipeline-demo is the one on Spark
 #   make lint       ruff check . ; ruff format --check . ; mypy
-#   make test       lint, and all tests but those of the targets below: the one to run before a commit
+#   make format     ruff format . ; ruff check --fix .
+#   make test       lint, and all tests but those that a target of their own runs: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
-#   make test-properties  the properties and simulations with all their examples; make test has a tenth of the long ones
-#   make faults     a minute of random faults; a part of make test
-#   make soak       python -m tests.faults: random faults for longer, MINUTES=30 SEED=7 NSQ=real
-#   make test-servers  Flask, Django and gunicorn: web servers and commands, as processes
-#   make test-commands  NSQ's utilities, gnsq-like run, the admin and the benchmarks, as processes
-#   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
-#   make test-spark the source, the sink and the pipeline, on Spark and without it
-#   make test-peers other people's clients against our nsqd, each in an environment of its own
-#   make test-browser the examples' pages in a headless Chromium
-#   make differential  random input for our daemons and those on PATH; the answers are compared
-#   make docs       the site of docs/, into docs/_build/html; warnings are errors
-#   make test-package  the wheel and the sdist, in an empty environment too, and the types of public names
-#   make dist       the wheel and the sdist, into dist/
+#   make test-KIND  properties, servers, commands, spark, peers, browser, package, differential, libuv: see CONTRIBUTING.rst
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
-#   make audit      pip-audit: known vulnerabilities of what the package needs
-#   make coverage   lines and branches of the client's rooms that their tests run; fails below 95 %
-#   make mutation   small changes of the client's core, each of which a test has to find, MUTANTS="gnsq_like.wire*"
-#   make test-libuv the client's tests on libuv, gevent's other event loop
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
-#   make bench      speed beside other clients, with the nsqd on PATH; BENCH_ARGS="--quick" takes two minutes
-#   make bench-compare  what became slower since the commit BASE=main
-#   make growth     what connections cost, and a start; GROWTH_ARGS="--only start"
 #   make simulate-faults  clusters under faults in virtual time: SEEDS=1000 HOURS=1, or SEED=17 for one of them;
 #                   SIMULATE_ARGS="--shrink" makes one that fails smaller, "--trace FILE" writes its events
-#   make simulate   a fleet of Readers in virtual time; SIMULATE_ARGS="--readers 100" (default: 1,000, over an hour)
-#   make format     ruff format . ; ruff check --fix .
+#   make soak       random faults, with figures, MINUTES=30 SEED=7 NSQ=real; a minute of them is a part of make test
+#   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
+#   make mutation   small changes of the client's core, each of which a test has to find, MUTANTS="gnsq_like.wire*"
+#   make coverage   lines and branches of the client's rooms that their tests run; fails below 95 %
+#   make docs       the site of docs/, into docs/_build/html; warnings are errors
+#   make dist       the wheel and the sdist, into dist/
+#   make audit      pip-audit: known vulnerabilities of what the package needs
+#   make bench      benchmarks/$(BENCH).py: bench (speed beside other clients), compare, growth, simulate, ...
 #   make clean      removes what the others made
 #
-# PYTHON=python3.12 chooses the Python, PROCESSES=1 in how many processes the tests of make test run; DEMO_ARGS="..."
-# and PYTEST_ARGS="..." are handed on.
+# PYTHON=python3.12 chooses the Python, PROCESSES=1 in how many processes the tests of make test run; DEMO_ARGS="...",
+# BENCH_ARGS="..." and PYTEST_ARGS="..." are handed on.
 
 SUPPORTED = 3.11 3.12 3.13 3.14
 PYTHON ?=
@@ -42,10 +29,8 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # The tests wait more than they compute, for time itself.
 PROCESSES ?= 4
+BENCH ?= bench
 BENCH_ARGS ?=
-BASE ?= main
-SIMULATE_ARGS ?=
-GROWTH_ARGS ?=
 MINUTES ?= 5
 NSQ ?= ours
 SEED ?=
@@ -71,8 +56,8 @@ JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	faults soak fuzz test-commands test-spark test-peers test-browser \
-	differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
-	test-all bench bench-compare growth simulate simulate-faults format clean
+	test-differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
+	test-all bench simulate-faults format clean
 
 help:
 	@sed -n '/^# *make /s/^# *//p' Makefile
@@ -181,7 +166,7 @@ test-browser: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
 
 # GNSQ_LIKE_SEED=2 sends other input.
-differential: $(TEST_VENV)/$(STAMP)
+test-differential: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HTTP_REQUESTS=5000 GNSQ_LIKE_TCP_SEQUENCES=20000 $(BIN)/python -m pytest tests/differential $(PYTEST_ARGS)
 
 # What a release is made with, beside what the tests need.
@@ -286,19 +271,10 @@ test-libuv: $(TEST_VENV)/$(STAMP)
 		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 bench: $(TEST_VENV)/$(STAMP)
-	PYTHONPATH=. $(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
-
-bench-compare: $(TEST_VENV)/$(STAMP)
-	PYTHONPATH=. $(BIN)/python benchmarks/compare.py $(BASE) $(BENCH_ARGS)
-
-growth: $(TEST_VENV)/$(STAMP)
-	PYTHONPATH=. $(BIN)/python benchmarks/growth.py $(GROWTH_ARGS)
+	PYTHONPATH=. $(BIN)/python benchmarks/$(BENCH).py $(BENCH_ARGS)
 
 simulate-faults: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(HOURS),--hours $(HOURS)) $(SIMULATE_ARGS)
-
-simulate: $(TEST_VENV)/$(STAMP)
-	PYTHONPATH=. $(BIN)/python benchmarks/simulate.py $(SIMULATE_ARGS)
 
 # A Python counts when it starts: pyenv leaves names on PATH for versions that are switched off. Those are found
 # where pyenv keeps them.

@@ -1,6 +1,6 @@
 """Two checkouts of gnsq_like in turn, and what became slower beyond the noise.
 
-    make bench-compare BASE=main
+    make bench BENCH=compare BENCH_ARGS=main
 
 ``BASE`` is a commit; it is checked out beside this one for the time of the run. Each mode runs with the one and with
 the other, in every round, the first of the pair changing from round to round. A difference counts when the median of

@@ -1,6 +1,6 @@
 """What more connections cost, and what a start costs: medians of interleaved rounds, in seconds of CPU.
 
-    make growth [GROWTH_ARGS="--only plan"]
+    make bench BENCH=growth [BENCH_ARGS="--only plan"]
 
 ``start``: whole commands: an import of gnsq_like, and a first publish; gevent alone for comparison. Bytecode is there,
 as after an installation, and what an editable one does at each start of Python (some 15 ms) is left out.

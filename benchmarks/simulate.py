@@ -4,7 +4,7 @@ The policy and discovery are those of gnsq_like; network, nsqds and nsqlookupds 
 arguments, it finds the same figures, however busy the machine is. docs/guides/scale.rst shows them; to make its charts
 and tables anew:
 
-    make simulate SIMULATE_ARGS="--readers 10 --only traffic --charts docs/_static"
+    make bench BENCH=simulate BENCH_ARGS="--readers 10 --only traffic --charts docs/_static"
 
 Runs with messages (`_fleet_traffic`), one for each --max-in-flight, show the use of the window, fairness, the time to
 the first message after a shift, and RDY commands. Runs without (`_fleet_discovery`), one for each --poll, show requests

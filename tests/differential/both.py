@@ -1,7 +1,7 @@
 """The same daemon twice, ours and NSQ's, for tests that compare what they answer to random input.
 
 GNSQ_LIKE_SEED chooses the input (an integer, 1 by default), so that a difference can be seen again;
-GNSQ_LIKE_HTTP_REQUESTS and GNSQ_LIKE_TCP_SEQUENCES say how much of it there is. ``make differential`` sets both.
+GNSQ_LIKE_HTTP_REQUESTS and GNSQ_LIKE_TCP_SEQUENCES say how much of it there is. ``make test-differential`` sets both.
 """
 
 from __future__ import annotations
