@@ -20,7 +20,7 @@ from gnsq_like.cli.app import COMMANDS, app
 from tests.support.pages import PUBLIC_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PATH = ROOT / "tests" / "packaging" / "public.txt"
+PATH = ROOT / "tests" / "docs" / "public.txt"
 
 
 class _Unshown:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tests.support.surface import PATH, surface
+import pytest
+
+#: The directives of the site list the metrics, and need Sphinx.
+pytestmark = pytest.mark.site
 
 
 def test_the_public_surface_is_the_one_written_down() -> None:
+    from tests.support.surface import PATH, surface
+
     assert surface().splitlines() == PATH.read_text().splitlines(), (
         "a change for CHANGES.rst: run python -m tests.support.surface"
     )
