@@ -172,8 +172,10 @@ class Batching:
                 return
             self._pool.deadlines.add(batch)
             self._submit(batch, time.monotonic())
-        except BaseException:
-            batch.complete(batch.too_late())  # a signal handler has raised: nobody else would
+        except BaseException:  # a signal handler has raised: nobody else would complete it
+            if self._open.get(batch.topic) is batch:
+                del self._open[batch.topic]
+            batch.complete(batch.too_late())
             raise
 
     def look(self) -> None:
