@@ -11,7 +11,12 @@ import gevent
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.server import Nsqd
 
-COUNT = 500
+COUNT = 100
+
+
+def is_ready(reader: Reader) -> bool:
+    connections = reader.stats()["connections"].values()
+    return len(connections) == 2 and all(each["rdy"] for each in connections)
 
 
 def crossings(*experiments: str) -> int:
@@ -48,13 +53,13 @@ def crossings(*experiments: str) -> int:
     producers = [Producer(nsqd.tcp_address) for nsqd in nsqds.values()]
     for each in readers:
         each.start()
-    while any(len(each.stats()["connections"]) < len(nsqds) for each in readers):
+    while not all(is_ready(each) for each in readers):
         gevent.sleep(0.01)
     for number in range(COUNT):
         for producer in producers:
             producer.publish("clicks", b"%d" % number)
-    while len(handled) < COUNT * len(nsqds):
-        gevent.sleep(0.01)
+        while len(handled) < (number + 1) * len(nsqds):  # so that each Reader is ready for the next one
+            gevent.sleep(0.001)
     for each in (*readers, *nsqds.values()):
         each.stop()
     for producer in producers:
