@@ -221,15 +221,14 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct --editable '.[all,test]'
 	@touch $@
 
-# Without test_keywords: what mypy reports depends on the stubs of the newest versions.
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
-		tests/testing --ignore tests/options/test_keywords.py -m 'servers or not servers' \
+		tests/testing -m 'servers or not servers' \
 		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.
 # Tests of the tests, and of what the code looks like, would add minutes and no lines.
-COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering time_limit types),$(CLIENT_TESTS))
+COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering time_limit),$(CLIENT_TESTS))
 # coverage holds a lock when a function first runs: a signal handler that waits for another thread then waits for ever.
 
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)

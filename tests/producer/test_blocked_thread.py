@@ -64,9 +64,11 @@ def producers() -> Iterator[Callable[..., Producer]]:
         producer.close(timeout=0)
 
 
-@pytest.mark.parametrize("caller", ["a thread", "a greenlet"])
-@pytest.mark.parametrize("how", BLOCKS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "how", "caller"),
+    [("single", "C", "a greenlet"), ("single", "Python", "a thread"), ("batching", "C", "a thread")]
+    + [("batching", "Python", "a greenlet"), ("replicas", "Python", "a thread")],
+)
 def test_what_was_not_sent_is_not_sent_later_either(
     producers: Callable[..., Producer], nsqd: ScriptedNsqd, other: ScriptedNsqd, mode: str, how: str, caller: str
 ) -> None:
@@ -129,8 +131,9 @@ def test_nor_is_what_a_killed_caller_has_published(producers: Callable[..., Prod
     following.get(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("caller", ["a thread", "a greenlet"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "caller"), [("single", "a thread"), ("batching", "a greenlet"), ("replicas", "a thread")]
+)
 def test_what_was_sent_is_unknown_and_says_where(
     producers: Callable[..., Producer], nsqd: ScriptedNsqd, other: ScriptedNsqd, mode: str, caller: str
 ) -> None:

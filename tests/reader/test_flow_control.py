@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import Counter
-from functools import partial
 from typing import Any
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Message, Producer, Reader
+from gnsq_like import Message, Reader
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.runtime.worker_pool import SLICE
-from tests.support.daemons import running_nsqd, wait_for
+from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
@@ -177,19 +175,6 @@ def test_a_message_that_was_answered_is_not_overdue(nsqd, caplog):
     assert "not answered within" not in caplog.text
 
 
-def test_rdy_is_lowered_when_a_burst_does_not_come(nsqd):
-    """Without any event: nsqd may hold the rest of one back until it fills its buffer."""
-    with reading([nsqd], max_in_flight=10) as reader:
-        peer = serve(nsqd)
-        adaptive = adaptive_rdy_of(reader, 1.0)  # a burst has four seconds
-        adaptive.buffer_timeout = 60.0
-        adaptive.burst = 4
-        peer.messages(ID % 1)
-        assert until(peer, b"RDY")[-1] in {b"RDY 4", b"RDY 5"}  # as its handler has or has not ended
-        until_line(peer, b"RDY 1")
-        gevent.spawn(answer_cls, peer)
-
-
 def test_a_topic_that_is_followed_again_keeps_its_backoff(nsqd):
     """Discovery may report it again at any time."""
     with reading([nsqd]) as reader:
@@ -291,36 +276,6 @@ def test_a_late_message_of_another_nsqd_is_no_test():
         for peer in peers:
             gevent.spawn(answer_cls, peer)
     assert levels == [1, 0]
-
-
-def test_a_burst_that_fails_is_one_failure(nsqd):
-    levels: list[int] = []
-    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.1}
-    with reading([nsqd], fail_by_body, on_backoff=lambda level, _: levels.append(level), **options):
-        peer = nsqd.accept()
-        peer.subscribe()
-        until(peer, b"RDY 10")
-        peer.messages(ID % 1, ID % 2, ID % 3, body=b"fails")
-        assert until(peer, b"REQ")[:-1] == [b"RDY 0"]
-        until(peer, b"RDY 1")
-        gevent.spawn(answer_cls, peer)
-    assert levels == [1]
-
-
-def test_each_success_lowers_the_level_by_one(nsqd):
-    levels: list[int] = []
-    options: dict[str, Any] = {"max_in_flight": 10, "adaptive_rdy": False, "backoff_multiplier": 0.01}
-    with reading([nsqd], fail_by_body, on_backoff=lambda level, _: levels.append(level), **options):
-        peer = nsqd.accept()
-        peer.subscribe()
-        until_line(peer, b"RDY 10")
-        for number, body in enumerate([b"fails", b"fails", b"succeeds"]):
-            peer.messages(ID % number, body=body)
-            until_line(peer, b"RDY 1")
-        peer.messages(ID % 3)
-        until_line(peer, b"RDY 10")
-        gevent.spawn(answer_cls, peer)
-    assert levels == [1, 2, 1, 0]
 
 
 def test_the_delay_of_a_failed_message_grows_to_that_of_the_options(nsqd):
@@ -570,39 +525,6 @@ def test_rdy_is_lowered_before_the_answer_of_a_slow_message():
         assert peers[holder].line() == b"FIN " + ID % [2, 3][holder]
         for peer in peers:
             gevent.spawn(answer_cls, peer)
-
-
-def test_a_busy_nsqd_of_ten_has_nine_places_and_the_silent_ones_are_still_heard():
-    gate = Gate()
-    with contextlib.ExitStack() as stack:
-        nsqds = [stack.enter_context(running_nsqd("ours")) for _ in range(10)]
-        producers = [stack.enter_context(Producer(nsqd.tcp_address)) for nsqd in nsqds]
-        for producer in producers:
-            producer.publish("t", b"first")
-        addresses = [nsqd.tcp_address for nsqd in nsqds]
-        done: Counter[str] = Counter()
-
-        def handler(message: Message) -> None:
-            if message.body == b"held":
-                gate(message)
-            done[message.nsqd_address] += 1
-
-        def has_second(address: str) -> bool:
-            return done[address] == 2
-
-        reader = stack.enter_context(
-            Reader("t", "c", handler, nsqd_tcp_addresses=addresses, max_in_flight=10, low_rdy_idle_timeout=0.5)
-        )
-        stack.callback(gate.open.set)  # a Reader that stops waits for its handlers
-        wait_for(lambda: len(done) == 10)
-        producers[0].multi_publish("t", [b"held"] * 30)
-        wait_for(lambda: reader.stats()["connections"][addresses[0]]["share"] == 9)
-        wait_for(lambda: reader.stats()["connections"][addresses[0]]["in_flight"] == 9)
-        for producer, address in zip(producers[1:], addresses[1:], strict=True):
-            producer.publish("t", b"second")
-            wait_for(partial(has_second, address))
-        gate.open.set()
-        wait_for(lambda: done[addresses[0]] == 31)
 
 
 def test_silent_nsqds_get_no_commands_while_the_busy_one_does_not_use_all_its_places():
