@@ -92,18 +92,3 @@ def test_nsqlookupds_without_an_nsqd() -> None:
     with running_nsqlookupd("process") as lookupd:
         error = failed(f"--lookupd-http-address={lookupd.http_address}", *SHORT)
         assert error == "Error: the nsqlookupds know no nsqd\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--size=23"], "size"),
-        (["--duration=0"], "it must be above 0"),
-        (["--stage=all"], "stage"),
-        (["--topic=?"], "invalid topic name"),
-        (["--greenlet=1"], "--greenlet"),
-        (["--sample-rate=1"], "--sample-rate"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, f"--nsqd-http-address={NOBODY}", status=2)

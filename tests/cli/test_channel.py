@@ -9,7 +9,7 @@ from gnsq_like import Reader
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import running_nsqd, running_nsqlookupd
-from tests.support.tools import NOBODY, TOOL_KINDS, counts, fill, run_tool
+from tests.support.tools import TOOL_KINDS, counts, fill, run_tool
 
 pytestmark = pytest.mark.commands
 
@@ -83,15 +83,3 @@ def test_the_consumers_of_a_channel() -> None:
             [client] = json.loads(printed("show", "clicks", "archive", "--json", where))["clients"]
             assert (client["client_id"], client["node"]) == ("worker-7", nsqd.http_address)
             assert "worker-7" in printed("show", "clicks", "archive", where)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["list", "clicks"], "--nsqd-http-address or --lookupd-http-address required"),
-        (["pause", "clicks", f"--nsqd-http-address={NOBODY}"], "Missing argument 'CHANNEL'"),
-        (["pause", "clicks", "?", f"--nsqd-http-address={NOBODY}"], "invalid channel name"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, status=2)

@@ -210,18 +210,3 @@ def test_a_wrong_flag_of_nsqd_is_a_sentence() -> None:
     done = gnsq_like("cluster", "--", "--no-such-flag")
     assert done.returncode == 2
     assert re.fullmatch(r"Error: nsqd 1 did not start: Error: No such option:? '?--no-such-flag'?.*\.\n", done.stderr)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--nsqds", "0"], "--nsqds"),
-        (["--nsqd-port", "65534"], "the ports of that many daemons end above 65535"),
-        (["--nsqds", "6", "--nsqd-port", "4150", "--lookupd-port", "4160"], "4150 to 4161 and .* 4160 to 4161 overlap"),
-    ],
-)
-def test_a_wrong_option_exits_2(arguments: list[str], reason: str) -> None:
-    done = gnsq_like("cluster", *arguments)
-    assert done.returncode == 2
-    assert re.search(reason, done.stderr)
-    assert "Traceback" not in done.stderr

@@ -217,13 +217,6 @@ def test_a_daemon_that_ends_at_once_is_a_sentence() -> None:
     assert done.stderr == "Error: nsqlookupd did not start: it ended with status 1.\n"
 
 
-@pytest.mark.parametrize("args", [["--messages", "0"], ["--nsqds", "none"], ["--body-bytes", "3"], ["--speed", "9"]])
-def test_a_wrong_option_exits_2(args: list[str]) -> None:
-    done = gnsq_like("demo", *args)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert args[0] in done.stderr
-
-
 # -- on a terminal ----------------------------------------------------------------------------------
 
 

@@ -176,22 +176,3 @@ def test_failures_are_one_line() -> None:
             error = failed(*command, f"--nsqd-http-address={NOBODY}")
             assert error.startswith(f"Error: http://{NOBODY}/")
             assert len(error.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["list"], "Missing argument 'TOPIC'"),
-        (["list", "?"], "invalid topic name"),
-        (["list", DEAD, "--reason=("], "reason"),
-        (["list", DEAD, "--count=0"], "count"),
-        (["replay", DEAD], "give IDs, or --all"),
-        (["replay", DEAD, "--all", "1"], "give IDs, or --all"),
-        (["replay", DEAD, "--all", "--to=?"], "invalid topic name"),
-        (["drop", DEAD, "--yes"], "give IDs, or --all"),
-        (["replay", DEAD, "--al"], "--al"),
-        (["replay", DEAD, "--all", "--sample-rate=5"], "--sample-rate"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, f"--nsqd-http-address={NOBODY}", status=2)

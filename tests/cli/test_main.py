@@ -1,4 +1,4 @@
-"""The command ``gnsq-like``, always as a process of its own."""
+"""The command ``gnsq-like`` and what it has in common with all of its commands."""
 
 import configparser
 import os
@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from gnsq_like._version import __version__
 from gnsq_like.cli import main
+from gnsq_like.cli.app import app
 from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_python
-
-pytestmark = pytest.mark.commands
 
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
@@ -41,12 +40,6 @@ def test_a_broken_click_is_not_taken_for_a_missing_one() -> None:
     assert "pip install" not in done.stderr
 
 
-def test_version() -> None:
-    done = gnsq_like("--version")
-    assert (done.returncode, done.stdout) == (0, f"gnsq-like {__version__}\n")
-    assert done.stderr == ""
-
-
 def test_the_installed_script_is_the_same_command() -> None:
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(Path(__file__).parents[2] / "setup.cfg")
@@ -65,14 +58,15 @@ def test_help_lists_every_command(option: str) -> None:
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), *(["pipeline", name] for name in PIPELINES)])
-def test_no_line_of_any_help_is_cut_at_80_columns(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    usage, *lines = gnsq_like(*command, "--help").stdout.splitlines()
-    assert usage.startswith("Usage: ")
+def test_no_line_of_any_help_is_cut_at_80_columns(command: list[str]) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*command, "--help"], prog_name="gnsq-like")
+    usage, *lines = done.stdout.splitlines()
+    assert usage.startswith(f"Usage: gnsq-like {' '.join(command)}".strip())
     assert len(lines) > 5
     assert [line for line in lines if line.endswith(("...", "…")) or len(line) > 80] == []
 
 
+@pytest.mark.commands
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["--help"], ["nsqd", "--version"], ["demo", "--messages", "10"], ["cluster"]])
@@ -99,17 +93,3 @@ def test_help_and_version_load_neither_gevent_nor_a_command() -> None:
         loaded = set(run_python("-c", code, option).stderr.split())
         assert "gnsq_like.cli.app" in loaded
         assert not loaded & {"gevent", "requests", "gnsq_like.cli.demo", "gnsq_like.cli.daemons"}
-
-
-def test_an_unknown_command_exits_2() -> None:
-    done = gnsq_like("nsqadmim")
-    assert done.returncode == 2
-    assert "nsqadmim" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_of_the_table_is_there(command: str) -> None:
-    done = gnsq_like(command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"Usage: gnsq-like {command} ")

@@ -178,20 +178,3 @@ def test_a_signal_while_a_daemon_is_silent(arguments: list[str], number: int) ->
             with connection:
                 assert tool.end(number) == 130
             assert (tool.out, tool.err) == (b"", "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nodes"], "--nsqd-http-address or --lookupd-http-address required"),
-        (["ping"], "--nsqd-http-address or --lookupd-http-address required"),
-        (["lookup", "clicks"], "--lookupd-http-address required"),
-        (["lookup", "clicks", f"--nsqd-http-address={NOBODY}"], "--nsqd-http-address"),
-        (["lookup", "?", f"--lookupd-http-address={NOBODY}"], "invalid topic name"),
-        (["node", "tombstone", "nowhere", "clicks", f"--lookupd-http-address={NOBODY}"], "host:port"),
-        (["node", "tombstone", "a:1", f"--lookupd-http-address={NOBODY}"], "Missing argument 'TOPIC'"),
-        (["ping", "--jsom", f"--lookupd-http-address={NOBODY}"], "--jsom"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, status=2)

@@ -155,24 +155,6 @@ def test_a_refused_record() -> None:
         assert b"Traceback" in run_tool(*arguments, "-verbose", data=b"too long").stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
-        ([f"--nsqd-tcp-address={NOBODY}"], "--topic or --topic-field required"),
-        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--delimiter="], "must not be empty"),
-        (["--topic=t", "--nsqd-tcp-address=nowhere"], "nowhere"),
-        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--snappy", "--deflate"], "snappy"),
-        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--rte=1"], "--rate"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("pub", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-
-
 def test_a_missing_file() -> None:
     done = run_tool("pub", "--topic=t", f"--nsqd-tcp-address={NOBODY}", "/nowhere/file")
     assert (done.returncode, done.stderr) == (1, b"Error: /nowhere/file: No such file or directory\n")

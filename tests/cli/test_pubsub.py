@@ -230,19 +230,3 @@ def test_an_address_that_is_taken() -> None:
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("Error: ")
     assert "in use" in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "--nsqd-tcp-address or --lookupd-http-address required"),
-        ([f"--nsqd-tcp-address={NOBODY}", "--http-address=x"], "'x'"),
-        ([f"--nsqd-tcp-address={NOBODY}", "--heartbeat=0"], "above 0"),
-        ([f"--nsqd-tcp-address={NOBODY}", "--max-in-flight=0"], "--max-in-flight"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("pubsub", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr

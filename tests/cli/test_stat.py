@@ -164,23 +164,6 @@ def test_failures_are_one_line() -> None:
             assert words in line
 
 
-@commands
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--topic=clicks"], "--topic and --channel are required"),
-        (["--topic=?", "--channel=archive"], "invalid topic name"),
-        (["--topic=clicks", "--channel=archive", "--interval=0"], "it must be above 0"),
-        (["--topic=clicks", "--channel=archive", "--count=0"], "count"),
-        (["--topic=clicks", "--channel=archive", "--intervall=1s"], "--intervall"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("stat", *arguments, f"--nsqd-http-address={NOBODY}")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-
-
 @given(st.integers(1, 200), st.lists(st.integers(0, 99_999), min_size=11, max_size=11))
 def test_a_table_fits_where_all_that_may_go_is_gone(width: int, figures: list[int]) -> None:
     names = [name for columns in fitting(None).values() for name in columns]

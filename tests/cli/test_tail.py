@@ -246,23 +246,6 @@ def test_nobody_listens(flag: str, more: list[str]) -> None:
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([f"--nsqd-tcp-address={NOBODY}"], "--topic required"),
-        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["--topic=t", f"--nsqd-tcp-address={NOBODY}", "--grep=("], "--grep"),
-        (["--topic=not valid", f"--nsqd-tcp-address={NOBODY}", "--create"], "not valid"),
-        (["--topic=t", "-nsqd-tcp-adress=x"], "--nsqd-tcp-address"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("tail", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-
-
 def test_a_full_disk_is_an_error_and_nothing_is_finished() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full")

@@ -328,23 +328,3 @@ def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:
                 fill(nsqd, "t", [b"x"])
                 wait_until(lambda: lines_of(tmp_path) == [b"x"], PATIENCE)
                 assert tool.end() == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "--topic or --topic-pattern required"),
-        (["--topic-pattern=x"], "--lookupd-http-address must be specified when no --topic specified"),
-        (["--topic=t", "--gzip", "--zstd"], "use --gzip or --zstd not both"),
-        (["--topic=t", "--gzip-level=10"], "10 is not in the range 1<=x<=9"),
-        (["--topic=t", "--gzip", "--filename-format=x"], "<REV> is missing"),
-        (["--topic=t", "--output-dir=s3://bucket/x"], "--work-dir"),
-        (["--topic=t", "--consumer-opt=max_attempt,1"], "max_attempts"),
-        (["--topic=t", "--rotate-interval=5"], "duration"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("to-file", f"--nsqd-tcp-address={NOBODY}", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr

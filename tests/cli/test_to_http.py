@@ -215,24 +215,3 @@ def test_nobody_listens() -> None:
     last = done.stderr.decode().splitlines()[-1]
     assert last.startswith("Error: ")
     assert NOBODY in last
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "--get or --post required"),
-        (["--get=http://h/%s", "--post=http://h"], "use --get or --post not both"),
-        (["--get=http://h/%s", "--content-type=text/plain"], "--content-type only used with --post"),
-        (["--get=http://h/"], "%s must be in it once"),
-        (["--post=nowhere"], "URL with http or https"),
-        (["--post=http://h", "--header=x"], "'Name: value'"),
-        (["--post=http://h", "--sample=1.5"], "--sample"),
-        (["--post=http://h", "--mode=any"], "--mode"),
-        (["--post=https://h", "--http-client-tls-root-ca-file=/nowhere"], "No such file"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("to-http", "--topic=t", f"--nsqd-tcp-address={NOBODY}", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr

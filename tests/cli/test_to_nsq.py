@@ -158,21 +158,3 @@ def test_nobody_listens() -> None:
     last = done.stderr.decode().splitlines()[-1]
     assert last.startswith("Error: ")
     assert NOBODY in last
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--topic=t"], "--destination-nsqd-tcp-address required"),
-        ([f"--destination-nsqd-tcp-address={NOBODY}"], "--topic required"),
-        (["--topic=t", f"--destination-nsqd-tcp-address={NOBODY}", "--mode=all"], "'all' is not one of"),
-        (["--topic=t", "--destination-nsqd-tcp-address=x"], "invalid address 'x'"),
-        (["--topic=?", f"--destination-nsqd-tcp-address={NOBODY}"], "invalid topic name"),
-        (["--topic=t", f"--destination-nsqd-tcp-address={NOBODY}", "--destination-topic=?"], "invalid topic name"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    done = run_tool("to-nsq", f"--nsqd-tcp-address={NOBODY}", *arguments)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr

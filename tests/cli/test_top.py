@@ -12,7 +12,7 @@ import pytest
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, needs_proc, open_terminal, terminal_environment
 from tests.support.daemons import running_nsqd
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill
 
 pytestmark = pytest.mark.commands
 
@@ -124,20 +124,3 @@ def test_nobody_answers(flag: str) -> None:
         assert top.wait() == 1
         [line] = top.out.splitlines()
         assert line.startswith(f"Error: http://{NOBODY}/")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        ([], 2, "--nsqd-http-address or --lookupd-http-address required"),
-        ([f"--nsqd-http-address={NOBODY}"], 2, "it needs a terminal"),
-        ([f"--nsqd-http-address={NOBODY}", "--view=all"], 2, "view"),
-        ([f"--nsqd-http-address={NOBODY}", "--interval=0"], 2, "it must be above 0"),
-        ([f"--nsqd-http-address={NOBODY}", "--intervall=1s"], 2, "--intervall"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], status: int, words: str) -> None:
-    done = run_tool("top", *arguments)
-    assert (done.returncode, done.stdout) == (status, b"")
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr

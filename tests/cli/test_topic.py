@@ -155,21 +155,5 @@ def test_addresses_from_the_environment_and_a_file(tmp_path: Path) -> None:
         assert "there is no option jsn; did you mean json?" in failed("list", f"--config={config}", status=2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["list"], "--nsqd-http-address or --lookupd-http-address required"),
-        (["list", "--nsqd-http-address=a:1", "--lookupd-http-address=b:1"], "not both"),
-        (["list", "--nsqd-http-address=nowhere"], "nowhere"),
-        (["show", "?", f"--nsqd-http-address={NOBODY}"], "invalid topic name"),
-        (["show", f"--nsqd-http-address={NOBODY}"], "Missing argument 'TOPIC'"),
-        (["drop", "x"], "No such command 'drop'"),
-        (["list", "--jsom"], "--jsom"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, status=2)
-
-
 def test_version() -> None:
     assert printed("list", "--version").startswith("gnsq-like topic list ")
