@@ -1,4 +1,4 @@
-"""The RDY plan for one moment: examples, and every promise on random snapshots."""
+"""The RDY plan for one moment, ``rdy.py`` with ``board.py``: examples, and every promise on random snapshots."""
 
 from __future__ import annotations
 

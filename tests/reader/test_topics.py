@@ -1,4 +1,5 @@
-"""Readers of several topics: a list, a pattern, topics that come and go, backoff by topic; ours and real daemons."""
+"""Readers of several topics, in ``topics.py`` and ``subscriptions.py``: a list, a pattern, topics that come and go,
+backoff by topic; ours and real daemons."""
 
 from __future__ import annotations
 

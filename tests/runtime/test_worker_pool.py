@@ -1,4 +1,4 @@
-"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end."""
+"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end (``ends.py``)."""
 
 from __future__ import annotations
 
