@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Connection
 from tests.simulation.oracles import Oracles
-from tests.simulation.process import Process
+from tests.simulation.process import Killed, Process
 from tests.simulation.programs import CHANNEL, ProducerProgram, ReaderProgram
 from tests.simulation.scenario import Fault, Scenario
 
@@ -70,8 +70,15 @@ class Faults:
         self._oracles.tally[f"fault: {fault.kind}"] += 1
         self._kinds[fault.kind](Random(fault.seed))
 
-    def _disturbs(self) -> None:
-        self._oracles.disturbed_at = self._cluster.now
+    @contextmanager
+    def _disturbing(self) -> Iterator[None]:
+        """While RDY and messages may be on their way for longer than usual."""
+        self._oracles.disturbances += 1
+        try:
+            yield
+        finally:
+            self._oracles.disturbances -= 1
+            self._oracles.disturbed_at = self._cluster.now
 
     # -- the network -----------------------------------------------------------------------------------
 
@@ -88,19 +95,19 @@ class Faults:
             connection.cut_after(random.randrange(300), random.random() < 0.5)
 
     def _half_open(self, random: Random) -> None:
-        self._disturbs()
-        if (connection := self._connection(random)) is not None:
-            connection.become_half_open(random.choice(["client", "server", "none"]))
+        with self._disturbing():
+            if (connection := self._connection(random)) is not None:
+                connection.become_half_open(random.choice(["client", "server", "none"]))
 
     def _partition(self, random: Random) -> None:
         one, other = self._nsqd(random).process, random.choice(self._programs())
         directions = random.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
-        for source, target in directions:
-            self._network.part(source, target)
-        gevent.sleep(random.choice([0.2, 2, 10, 40]))
-        for source, target in directions:
-            self._network.join(source, target)
-        self._disturbs()
+        with self._disturbing():
+            for source, target in directions:
+                self._network.part(source, target)
+            gevent.sleep(random.choice([0.2, 2, 10, 40]))
+            for source, target in directions:
+                self._network.join(source, target)
 
     def _port(self, random: Random) -> None:
         """An nsqd's port refuses connections, or its backlog is full."""
@@ -112,11 +119,11 @@ class Faults:
 
     def _slow_network(self, random: Random) -> None:
         """Everything takes longer for a while."""
-        before = self._network.latency
-        self._network.latency = before * 10 + 0.05
-        gevent.sleep(random.random() * 5)
-        self._network.latency = before
-        self._disturbs()
+        usual = self._options["latency"]
+        with self._disturbing():
+            self._network.latency = usual * 10 + 0.05
+            gevent.sleep(random.random() * 5)
+            self._network.latency = usual
 
     def _dns(self, random: Random) -> None:
         resolver = gevent.get_hub().resolver
@@ -133,9 +140,9 @@ class Faults:
         daemons = [daemon.process for daemon in (*self._cluster.nsqds, *self._cluster.nsqlookupds) if daemon.is_running]
         process = random.choice([*daemons, *self._programs()])
         seconds = random.random() ** 3 * self._options["standing_still"]
-        process.stand_still(seconds)
-        gevent.sleep(seconds)
-        self._disturbs()
+        with self._disturbing():
+            process.stand_still(seconds)
+            gevent.sleep(seconds)
 
     def _clock(self, random: Random) -> None:
         """A wall clock is set, or a monotonic clock jumps forward."""
@@ -145,9 +152,9 @@ class Faults:
             process.set_wall_clock(random.choice([-3600.0, -5.0, 5.0, 3600.0]))
         else:
             seconds = random.random() * 20
-            process.stood_still += seconds
-            process.jump(seconds)
-            self._disturbs()
+            with self._disturbing():
+                process.stood_still += seconds
+                process.jump(seconds)
 
     # -- nsqds -----------------------------------------------------------------------------------------
 
@@ -158,18 +165,23 @@ class Faults:
         daemon = self._nsqd(random)
         if not daemon.is_running:
             return
-        self._excuse(daemon, keep_files=True, stops=True)
-        daemon.stop()
+        with suppress(Killed):
+            daemon.process.run(self._stop_nsqd, daemon)
         gevent.sleep(random.random() * 12)
         self._start(daemon)
+
+    def _stop_nsqd(self, daemon: Daemon) -> None:
+        """In its process."""
+        self._excuse(daemon, keep_files=True, stops=True)
+        daemon.daemon.stop()
 
     def _end_nsqd(self, random: Random, how: str) -> None:
         daemon = self._nsqd(random)
         if not daemon.is_running:
             return
         self._excuse(daemon, keep_files=how == "kill")
-        getattr(daemon, how)()
-        self._disturbs()
+        with self._disturbing():
+            getattr(daemon, how)()
         gevent.sleep(random.random() * 12)
         self._start(daemon)
 
@@ -227,14 +239,19 @@ class Faults:
     def _delete_at_nsqds(self, topic: str, random: Random) -> None:
         for daemon in self._cluster.nsqds:
             if daemon.is_running and topic in daemon.daemon.broker.topics:
-                bodies = _bodies_in_memory(daemon.daemon, [topic])
-                if daemon.disk is not None:
-                    for path in daemon.disk.directory.glob("*.dat"):
-                        bodies |= set(_BODY.findall(path.read_bytes()))
-                self._ledger.excused |= bodies
-                daemon.process.run(daemon.daemon.delete_topic, daemon.daemon.broker.topics[topic])
+                with suppress(Killed):
+                    daemon.process.run(self._delete_at_nsqd, daemon, topic)
                 if random.random() < 0.3:
                     gevent.sleep(random.random())
+
+    def _delete_at_nsqd(self, daemon: Daemon, topic: str) -> None:
+        """In its process, which may have stood still before."""
+        self._ledger.excused |= _bodies_in_memory(daemon.daemon, [topic])
+        if daemon.disk is not None:
+            for path in daemon.disk.directory.glob("*.dat"):
+                self._ledger.excused |= set(_BODY.findall(path.read_bytes()))
+        if topic in daemon.daemon.broker.topics:
+            daemon.daemon.delete_topic(daemon.daemon.broker.topics[topic])
 
     def list_topics_again(self) -> None:
         """A topic that was deleted at an nsqlookupd only is not listed again before its nsqds connect anew."""

@@ -330,8 +330,8 @@ class Direction:
         network = self._network
         start = network.loop.now + network.random.random() * _SEND_AGAIN
         waiting, self._segments = self._segments, deque()
-        for _, data in waiting:
-            start = max(start, network.loop.now) + network.delay(self.source.owner, self.target.owner) * 0.1
+        for arrival, data in waiting:
+            start = max(start, arrival)  # no segment is faster than the network
             self._segments.append((start, data))
             network.loop.at(start, self._arrive)
         self._last_arrival = start

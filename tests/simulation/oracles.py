@@ -40,7 +40,8 @@ class Oracles:
         self._readers = readers
         #: Since when no fault is under way; None during a phase with faults.
         self.quiet_since: float | None = 0.0
-        #: The last time at which something stood still, was parted or made slow.
+        #: How much stands still, is parted or is slow now, and when the last of it ended.
+        self.disturbances = 0
         self.disturbed_at = -1000.0
         #: Figures for the report.
         self.tally: Counter[str] = Counter()
@@ -84,7 +85,14 @@ class Oracles:
         for by_port in self._used.values():
             used |= by_port
         for program in self._readers:
-            total = sum([used.get(descriptor.port, 0) for descriptor in program.process.descriptors])
+            # What goes over a half-open connection is on its way for ever.
+            total = sum(
+                [
+                    used.get(descriptor.port, 0)
+                    for descriptor in program.process.descriptors
+                    if descriptor.out is not None and not descriptor.out.is_lost
+                ]
+            )
             window = program.reader.max_in_flight
             if total <= window:
                 if program in self._over:
@@ -99,7 +107,7 @@ class Oracles:
         self.tally["windows exceeded by"] = max(self.tally["windows exceeded by"], total - window)
         if program.is_stopped or now - program.steered_at < 30:
             return
-        if self._scenario.has_constant_latency and now - self.disturbed_at > 10:
+        if self._scenario.has_constant_latency and not self.disturbances and now - self.disturbed_at > 10:
             self._fail(f"{program.process.name}: {total} of {window} used; {program.reader.stats()['connections']}")
 
     # -- statistics ------------------------------------------------------------------------------------

@@ -352,6 +352,7 @@ class ProducerProgram(Program):
         """Publish no more; returns when all has ended."""
         self._ends = True
         gevent.joinall(self._publishers, timeout=60)
+        gevent.killall(self._publishers)  # those that sleep for longer
 
     def end(self) -> None:
         """Close it; long after the last publish."""
