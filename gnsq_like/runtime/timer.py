@@ -15,6 +15,8 @@ import gevent
 
 #: Seconds; no timeout that is passed to gevent may be above 0 and below this.
 LEAST_TIMEOUT = 0.001
+#: Seconds within which a timer that has fired is called, unless a signal handler has raised.
+_CALLED_WITHIN = 1.0
 
 
 def make_timer(loop: Any, seconds: float) -> Any:
@@ -44,8 +46,13 @@ class Timer:
     @property
     def due(self) -> float | None:
         """Monotonic time of the call; None while not set."""
-        # gevent's own state: this may have been interrupted by a signal handler that raised.
-        return self._due if self._timer is not None and self._timer.active else None
+        timer = self._timer
+        if timer is None:
+            return None
+        # gevent's own state: this may have been interrupted by a signal handler that raised. A timer that has fired is
+        # no longer active, but its callback may be called only after others; on libuv it is not even pending.
+        is_due = timer.active or timer.pending or time.monotonic() < self._due + _CALLED_WITHIN
+        return self._due if is_due else None
 
     @property
     def is_set(self) -> bool:

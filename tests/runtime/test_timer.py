@@ -139,3 +139,17 @@ def test_no_timer_on_libuv_is_below_a_millisecond() -> None:
         """
     )
     assert line == "[0.0, 0.0, 0.001, 0.002, 0.029]"
+
+
+def test_one_that_has_fired_but_is_not_called_yet_is_not_set_later(timer: Timer, calls: Calls) -> None:
+    """Timers that fire in the same turn of the hub are called one after the other, and the first may set the others."""
+    others = [Timer(lambda: timer.set_by(time.monotonic() + 60)) for _ in range(2)]
+    now = time.monotonic()
+    others[0].set_at(now + 0.001)
+    timer.set_at(now + 0.001)
+    others[1].set_at(now + 0.001)
+    end = now + 0.02
+    while time.monotonic() < end:  # the hub does not run meanwhile
+        pass
+    wait_for(lambda: not any(other.is_set for other in others))
+    assert len(calls) == 1
