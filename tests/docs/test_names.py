@@ -11,7 +11,7 @@ from inspect import signature
 from prometheus_client import CollectorRegistry
 
 from gnsq_like import Producer, Reader
-from gnsq_like.contrib.flask.extension import _OWN
+from gnsq_like.contrib.flask.extension import _OWN, NSQ
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.workers import master, pages
 from gnsq_like.contrib.workers.plan import flags
@@ -42,6 +42,13 @@ def test_support_functions_of_contributing_exist() -> None:
     for module, name in re.findall(r"``(\w+)\.(\w+)``", CONTRIBUTING):
         if (path := ROOT / f"tests/support/{module}.py").exists():
             assert re.search(rf"^(?:def |class |){name}\b", path.read_text(), re.MULTILINE), f"{module}.{name}"
+
+
+def test_names_that_recipes_tell_to_change_exist() -> None:
+    recipes = re.sub(r"``\S+\.rst``", "", section(CONTRIBUTING, "Recipes"))
+    named = {part for name in re.findall(r"``(\w+(?:\.\w+)?)``", recipes) for part in name.split(".")}
+    sources = "\n".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests/server").rglob("*.py")])
+    assert [name for name in named if "NAME" not in name and not re.search(rf"\b{name}\b", sources)] == []
 
 
 def test_each_room_is_in_the_tree_of_the_architecture_and_of_the_readme() -> None:
@@ -106,6 +113,7 @@ def test_metrics_are_listed_on_the_page_and_in_the_module() -> None:
     assert set(re.findall(r"``(nsq_(?:reader|producer|outbox)_\w+)``", page("web.rst"))) == made
     assert set(re.findall(r"^(nsq_\w+)", sys.modules[Metrics.__module__].__doc__ or "", re.MULTILINE)) == made
     assert missing(_OWN, page("web.rst"), "``NSQ_{}``") == []
+    assert [name for name in re.findall(r"``nsq\.(\w+)", page("web.rst")) if not hasattr(NSQ, name)] == []
 
 
 def test_flags_metrics_and_signals_of_supervised_processes_are_listed() -> None:
@@ -115,6 +123,8 @@ def test_flags_metrics_and_signals_of_supervised_processes_are_listed() -> None:
     made = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     for listed in (section(text, "Health, metrics, logs"), pages.__doc__ or ""):
         assert set(re.findall(r"^(?:``)?(nsq_\w+?)(?:``)?\s+(?:gauge|counter)", listed, re.MULTILINE)) == made
+        listed_reasons = re.search(r"by (?:``)?reason(?:``)?: ([\w, ]+)", listed)
+        assert listed_reasons and listed_reasons[1].strip().split(", ") == [str(reason) for reason in pages.REASONS]
     head = re.findall(r"^((?:[A-Z0-9]+ )*[A-Z0-9]+)  +\w", master.__doc__ or "", re.MULTILINE)
     signals = {f"SIG{name}" for line in head for name in line.split()}
     assert set(re.findall(r"SIG[A-Z0-9]+", section(text, "Signals"))) == signals
