@@ -31,7 +31,7 @@ ARCHITECTURE = page("internals/architecture.rst")
 def test_files_and_targets_that_are_named_exist() -> None:
     named = re.findall(r"``([\w./-]+/[\w./-]*)``", CONTRIBUTING) + re.findall(r"``([\w/]+\.py)``", ARCHITECTURE)
     roots = (ROOT, PACKAGE, PACKAGE / "server")
-    assert len(named) > 100
+    assert {"gnsq_like/policy/", "wire/session.py"} <= set(named)
     assert [name for name in named if "NAME" not in name and not any((root / name).exists() for root in roots)] == []
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"make ([a-z-]+)``", CONTRIBUTING))
