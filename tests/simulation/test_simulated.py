@@ -13,6 +13,18 @@ from tests.simulation.forked import run_forked
 from tests.simulation.world import World
 
 
+class _Unaskable:
+    """As an object of Django's that other tests of this process have imported: to ask for its class raises."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise LookupError("asked for its class")
+
+
+#: Whatever looks at all objects of the interpreter meets it, in each test here.
+UNASKABLE = _Unaskable()
+
+
 @simulated(nsqds=3)
 def test_a_message_of_each_nsqd_arrives(cluster: Cluster) -> None:
     received: list[bytes] = []

@@ -166,7 +166,10 @@ def patch() -> None:
         # Looking for plugins at each step takes half a second.
         gevent.events.notify_and_call_entry_points = gevent.events.notify
         # What was imported before keeps its ssl; nothing here speaks TLS.
-        monkey.patch_all(ssl=False)
+        # Existing locks are left alone: to find them, gevent asks every object for its class, and one of Django's that
+        # other tests of this process have imported raises when it is asked.
+        monkey.patch_all(ssl=False, thread=False)
+        monkey.patch_thread(existing_locks=False)
     gc.disable()
     gc.collect()
     gc.freeze()
