@@ -70,8 +70,14 @@ def _reports(seeds: range, seconds: float, processes: int) -> Iterator[Report]:
             return Report(seed, [traceback.format_exc()])
 
     jobs = (partial(run, seed) for seed in seeds)
+    done: set[int] = set()
     for outcome in run_many(jobs, max(_LEAST_LIMIT, seconds / 3600 * _LIMIT), processes):
-        yield outcome.value if not outcome.error else Report(0, [outcome.text])
+        if not outcome.error:
+            done.add(outcome.value.seed)
+            yield outcome.value
+    for seed in seeds:
+        if seed not in done:
+            yield Report(seed, ["its process hung, or died"])
 
 
 def command(scenario: Scenario) -> str:

@@ -92,7 +92,11 @@ class Faults:
 
     def _cut_after_bytes(self, random: Random) -> None:
         if (connection := self._connection(random)) is not None:
-            connection.cut_after(random.randrange(300), random.random() < 0.5)
+            direction = random.choice([connection.up, connection.down])
+            direction.cut_after = random.randrange(300)
+            gevent.sleep(5)
+            if direction.cut_after >= 0:
+                direction.cut_after = None
 
     def _half_open(self, random: Random) -> None:
         with self._disturbing():
@@ -153,7 +157,7 @@ class Faults:
         else:
             seconds = random.random() * 20
             with self._disturbing():
-                process.stood_still += seconds
+                process.standstills += seconds
                 process.jump(seconds)
 
     # -- nsqds -----------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ class Loop:
     def stand_still(self, process: Process, seconds: float) -> None:
         until = self.now + seconds
         if until > process.still_until:
-            process.stood_still += until - max(self.now, process.still_until)
+            process.standstills += until - max(self.now, process.still_until)
             process.still_until = until
             self.at(until, lambda: self._go_on(process))
 

@@ -268,13 +268,15 @@ class Direction:
     def send(self, data: bytes) -> int:
         """Take all of ``data``."""
         sent = len(data)
-        if self.cut_after is not None:
+        if self.cut_after is None:
+            self._send(data)
+        elif self.cut_after >= sent:
             self.cut_after -= sent
-            if self.cut_after < 0:
-                self._send(data[: self.cut_after])
-                self._network.reset_later(self)
-                return sent
-        self._send(data)
+            self._send(data)
+        elif self.cut_after >= 0:
+            self._send(data[: self.cut_after])
+            self.cut_after = -1  # what follows is dropped until the reset
+            self._network.reset_later(self)
         return sent
 
     def _send(self, data: bytes) -> None:
@@ -408,10 +410,6 @@ class Connection:
         end = {"client": self.client, "server": self.server}.get(side)
         if end is not None and end.state == CONNECTED:
             end.fail(errno.ECONNRESET)
-
-    def cut_after(self, count: int, upwards: bool) -> None:
-        """Reset it when ``count`` more bytes were sent in one direction."""
-        (self.up if upwards else self.down).cut_after = count
 
 
 class Network:

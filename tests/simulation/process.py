@@ -67,8 +67,8 @@ class Process:
         #: The loop's time until which it stands still, and what would have run meanwhile.
         self.still_until = 0.0
         self.held: list[Any] = []
-        #: Seconds for which it stood still so far.
-        self.stood_still = 0.0
+        #: Seconds for which it has stood still when the present standstill is over.
+        self.standstills = 0.0
         self.is_alive = True
         #: Seconds that a call in a thread takes, most of which wait for the disk.
         self.disk_delay = 0.0
@@ -115,6 +115,11 @@ class Process:
         if not is_value:
             raise outcome
         return outcome
+
+    @property
+    def stood_still(self) -> float:
+        """Seconds for which it stood still so far."""
+        return self.standstills - max(0.0, self.still_until - self._loop.now)
 
     def thread_delay(self) -> float:
         """Seconds that a call in a thread takes now."""

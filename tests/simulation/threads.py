@@ -16,7 +16,8 @@ import gevent.threadpool
 from gevent import monkey
 from gevent.event import AsyncResult
 
-from gnsq_like.runtime import native
+from gnsq_like.producer import running
+from gnsq_like.runtime import hub_calls, native
 from tests.simulation.loop import Loop
 from tests.simulation.network import HOST
 from tests.simulation.process import CURRENT
@@ -96,8 +97,33 @@ class Resolver:
         pass
 
 
+class _Local:
+    """In the place of what each thread has: what each process has, each with a thread of its own.
+
+    :param kind: makes one
+    """
+
+    def __init__(self, kind: type) -> None:
+        self.__dict__["_kind"] = kind
+        self.__dict__["_all"] = {}
+
+    def _own(self) -> Any:
+        own = self._all.get(process := CURRENT.get())
+        if own is None:
+            own = self._all[process] = self._kind()
+        return own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._own(), name, value)
+
+
 def install(loop: Loop, hub: Any) -> None:
     """From now on, nothing starts a native thread."""
+    for module in (hub_calls, running):
+        module._here = _Local(module._Here)  # type: ignore[attr-defined]
     hub.resolver = Resolver()
     hub._threadpool = Pool(10)
     gevent.threadpool.ThreadPool = Pool
