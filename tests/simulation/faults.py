@@ -95,7 +95,7 @@ class Faults:
             direction = random.choice([connection.up, connection.down])
             direction.cut_after = random.randrange(300)
             gevent.sleep(5)
-            if direction.cut_after >= 0:
+            if direction.cut_after is not None and direction.cut_after >= 0:
                 direction.cut_after = None
 
     def _half_open(self, random: Random) -> None:
@@ -190,8 +190,10 @@ class Faults:
         self._start(daemon)
 
     def _start(self, daemon: Daemon) -> None:
-        if not daemon.process.is_alive or not daemon.is_running:
-            daemon.start()
+        while not daemon.is_running:
+            with suppress(OSError):  # its disk may be full, as for a supervisor that starts it again
+                daemon.start()
+            gevent.sleep(1.0)
 
     def _excuse(self, daemon: Daemon, *, keep_files: bool, stops: bool = False) -> None:
         """What an nsqd loses by this end, as NSQ's own does."""
