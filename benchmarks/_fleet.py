@@ -85,9 +85,8 @@ class Member:
         )
         self._poller = LookupdPoller(
             cast(Any, fleet.lookupds),
-            "t",
             options,
-            self._redialer.found,
+            self._found,
             lambda *_: None,
             draw=rng.random,
             clock=fleet.time,
@@ -96,6 +95,9 @@ class Member:
     def start(self) -> None:
         self._redialer.start()
         self._poller.start()
+
+    def _found(self, addresses: list[Address], complete: bool) -> float | None:
+        return self._redialer.found(addresses, complete, self._poller.began)
 
     @property
     def in_flight(self) -> int:

@@ -14,7 +14,7 @@ import gevent
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.errors import HTTPRequestFailed
-from gnsq_like.http.nsqlookupd import LookupResult, NsqdNode
+from gnsq_like.http.nsqlookupd import NsqdNode
 from tests.support.virtual_nsqd import Clock, Message
 
 #: Messages that fit into nsqd's output buffer of 16 KiB.
@@ -189,12 +189,12 @@ class Lookupd:
         #: When each request came.
         self.requests: list[float] = []
 
-    def lookup(self, topic: str, missing_ok: bool = False) -> LookupResult:
+    def nodes(self) -> list[NsqdNode]:
         self.requests.append(self._clock.now)
         gevent.sleep(self._latency)
         if not self.is_up:
             raise HTTPRequestFailed(self.url, "refused")
-        return LookupResult(producers=tuple(self.registered.values()))
+        return list(self.registered.values())
 
     def close(self) -> None:
         pass
