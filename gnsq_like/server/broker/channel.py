@@ -117,7 +117,7 @@ class Channel:
         self.requeue_count: int = 0
         self.timeout_count: int = 0
         #: Messages taken from memory for consumers in the same zone, in the same region and elsewhere: by distance.
-        self.taken_counts = [0, 0, 0]
+        self.taken_counts: list[int] = [0, 0, 0]
         #: How long its messages took; None if no percentiles are configured.
         self.latencies: Latencies | None = None
         if options.e2e_processing_latency_percentiles:
