@@ -7,7 +7,8 @@ import pytest
 
 from gnsq_like import Producer, Reader
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
-from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
+from tests.support.web import CONF, WORKERS, Consumed, gunicorn, publish_from
+from tests.support.worker_kinds import WORKER_KINDS
 
 pytestmark = pytest.mark.servers
 

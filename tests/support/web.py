@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -330,17 +329,3 @@ class Consumed(Counter[str]):
 
 #: For Django's setting NSQ; Flask has the same names with NSQ_ before them.
 PATIENT = {"PUBLISH_TIMEOUT": 100.0, "CONNECT_TIMEOUT": 100.0}
-
-
-# -- gunicorn's workers as parameters of tests. Needs gunicorn, which not all environments of the tests have
-
-#: gthread, where its workers drop no requests when they stop.
-GTHREAD = pytest.param(
-    "gthread",
-    marks=pytest.mark.skipif(
-        int(version("gunicorn").split(".")[0]) < 25,
-        reason="gthread workers of gunicorn before 25 drop accepted requests when they stop",
-    ),
-)
-#: For parameters: gevent, and gthread for all kinds that are not patched; sync differs little from it.
-WORKER_KINDS = ["gevent", GTHREAD, pytest.param("sync", marks=thorough)]
