@@ -453,7 +453,7 @@ def _check_shares(
             unused = 0
         slow = sum(charge.slow for charge in open_slots)
         room, limit = _check_silent(
-            [charge for charge in open_slots if charge.key in silent], unused, limit, slow, room, settling, made
+            [charge for charge in open_slots if charge.key in silent], unused, limit, slow, room, settling, made, now
         )
         open_slots = busy
     at_zero = [charge for charge in open_slots if not (charge.rdy or charge.in_time)]
@@ -468,12 +468,24 @@ def _check_shares(
     if len(open_slots) > limit + beside_busy:
         assert all(charge.rdy <= 1 for charge in open_slots)
     if at_zero and room > 0:
-        times = made.next_at, made.turns and made.turns.next_at(now)
-        assert any(times), "a connection that has nothing although there is room waits for a time"
+        assert _continues_at(made, now) is not None, "a connection that has nothing although there is room waits"
+
+
+def _continues_at(made: Plan, now: float) -> float | None:
+    """When a plan is made anew by itself, or its turns go on: the Reader waits for both."""
+    times = made.next_at, None if made.turns is None else made.turns.next_at(now)
+    return min((at for at in times if at is not None), default=None)
 
 
 def _check_silent(
-    silent: list[Charge[Any]], unused: int, limit: int, slow: int, room: int, settling: set[Hashable], made: Plan
+    silent: list[Charge[Any]],
+    unused: int,
+    limit: int,
+    slow: int,
+    room: int,
+    settling: set[Hashable],
+    made: Plan,
+    now: float,
 ) -> tuple[int, int]:
     """Silent connections beside busy ones. Returns the room and the limit for the busy."""
     most = max(1, min(limit, int(silent[0].settings.silent_part * (limit + slow))), min(unused, len(silent)))
@@ -482,7 +494,7 @@ def _check_silent(
     assert holding <= most, "the silent leave the rest to the busy"
     waiting = [charge for charge in silent if not charge.rdy]
     if waiting and room > 0:
-        assert made.next_at is not None, "a silent connection gets its turn"
+        assert _continues_at(made, now) is not None, "a silent connection gets its turn"
         if not settling and silent[0].settings.silent_part * limit >= 1:
             assert holding, "their seats are used"
     # The room that is left may be theirs: the seat of a connection that settles, or that none is due for.
