@@ -100,7 +100,7 @@ def bare(address: str, topic: str, max_in_flight: int, note: Note, pause: float,
 
 def gnsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
     from gevent import sleep
-    from gnsq import Consumer  # type: ignore[import-not-found]
+    from gnsq import Consumer
 
     def handler(consumer: Any, message: Any) -> None:
         note(message.body)
@@ -113,7 +113,7 @@ def gnsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float)
 def pynsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
     import asyncio
 
-    import nsq  # type: ignore[import-not-found]
+    import nsq
 
     def handler(message: Any) -> bool:
         note(message.body)
@@ -137,7 +137,7 @@ def pynsq(address: str, topic: str, max_in_flight: int, note: Note, pause: float
 def ansq(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
     import asyncio
 
-    from ansq import create_reader  # type: ignore[import-not-found]
+    from ansq import create_reader
 
     async def handle(message: Any) -> None:
         note(message.body)
@@ -162,7 +162,7 @@ def ansq(address: str, topic: str, max_in_flight: int, note: Note, pause: float)
 
 
 def nsq_py(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
-    from nsq.reader import Reader  # type: ignore[import-not-found]
+    from nsq.reader import Reader
 
     reader = Reader(topic.encode(), CHANNEL.encode(), nsqd_tcp_addresses=[address], max_in_flight=max_in_flight)
     for message in reader:

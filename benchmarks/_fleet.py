@@ -77,7 +77,7 @@ class Member:
             connect=self._connect,
             is_connected=self.connections.__contains__,
             on_failure=lambda *_: None,
-            on_hopeless=lambda _: None,
+            on_hopeless=lambda _: False,
             max_redial_delay=options.max_redial_delay,
             surveyed=False,
             draw=rng.random,

@@ -13,7 +13,7 @@ from typing import Any
 
 import gevent
 from _fleet import Fleet, Setup
-from _fleet_nsqd import Nsqd
+from _fleet_nsqd import Lookupd, Nsqd
 
 from tests.support.virtual_hub import run_in_virtual_time
 
@@ -45,10 +45,18 @@ class Discovery:
         self._event("all Readers start", fleet.start)
         self._event("an nsqd comes", lambda: fleet.begin(spare[:1]), new=spare[0])
         self._event("an nsqd is replaced", lambda: self._replace(nsqds[0], spare[1]), new=spare[1])
-        self._event("one nsqlookupd restarts", lambda: fleet.lookupds[0].restart(LOOKUPD_AWAY))
-        self._event("all nsqlookupds restart", lambda: [each.restart(LOOKUPD_AWAY) for each in fleet.lookupds])
+        self._event("one nsqlookupd restarts", lambda: self._restart(fleet.lookupds[:1]))
+        self._event("all nsqlookupds restart", lambda: self._restart(fleet.lookupds))
         self._event("all nsqds restart in turn", lambda: self._upgrade(nsqds))
-        self._event("all connections are lost", lambda: [nsqd.drop_consumers() for nsqd in nsqds])
+        self._event("all connections are lost", lambda: self._drop_all(nsqds))
+
+    def _restart(self, lookupds: Sequence[Lookupd]) -> None:
+        for lookupd in lookupds:
+            lookupd.restart(LOOKUPD_AWAY)
+
+    def _drop_all(self, nsqds: Sequence[Nsqd]) -> None:
+        for nsqd in nsqds:
+            nsqd.drop_consumers()
 
     def _replace(self, old: Nsqd, new: Nsqd) -> None:
         self._fleet.end([old])

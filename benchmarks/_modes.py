@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import _publishers as publishers
 from _consumers import CONSUMERS, Note
@@ -55,7 +55,7 @@ def _consuming(section: str, size: int, clients: dict[str, str]) -> list[Mode]:
 
 
 def _publishing(
-    section: str, how: str, at_once: int, patched: bool, bare: str, *peers: str, **options: bool
+    section: str, how: str, at_once: int, patched: bool, bare: str, *peers: str, **options: Any
 ) -> list[Mode]:
     """A section of publishing: the bare loop, ours, and peers that can do this."""
     ours = partial(publishers.gnsq_like, how=how, **options)

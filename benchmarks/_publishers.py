@@ -28,7 +28,7 @@ _PUB = b"PUB %b\n%b%b" % (TOPIC.encode(), struct.pack(">i", len(BODY)), BODY)
 class Done(NamedTuple):
     """What a run has done: messages, seconds, and seconds of CPU in the client's process."""
 
-    count: int
+    messages: int
     seconds: float
     cpu: float
 
@@ -319,7 +319,7 @@ def _async(producer: Any, seconds: float, in_flight: int = 1000) -> Done:
 
 
 def gnsq(address: str, at_once: int, seconds: float, how: str) -> Done:
-    from gnsq import Producer  # type: ignore[import-not-found]
+    from gnsq import Producer
 
     producer = Producer([address])
     producer.start()
@@ -334,7 +334,7 @@ def gnsq(address: str, at_once: int, seconds: float, how: str) -> Done:
 
 
 def nsq_py(address: str, at_once: int, seconds: float, how: str) -> Done:
-    from nsq.client import Client  # type: ignore[import-not-found]
+    from nsq.client import Client
 
     client = Client(nsqd_tcp_addresses=[address])
     topic = TOPIC.encode()
@@ -347,7 +347,7 @@ def nsq_py(address: str, at_once: int, seconds: float, how: str) -> Done:
 def pynsq(address: str, at_once: int, seconds: float, how: str) -> Done:
     import asyncio
 
-    import nsq  # type: ignore[import-not-found]
+    import nsq
 
     async def main() -> Done:
         writer = nsq.Writer([address])
@@ -375,7 +375,7 @@ def asyncnsq(address: str, at_once: int, seconds: float, how: str) -> Done:
     import asyncio
 
     async def main() -> Done:
-        from asyncnsq.tcp.writer import create_writer  # type: ignore[import-not-found]
+        from asyncnsq.tcp.writer import create_writer
 
         host, _, port = address.rpartition(":")
         writer = await create_writer(host=host, port=int(port), heartbeat_interval=30000)

@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def rates_of(runs: list[Done]) -> list[float]:
-    return [run.count / run.seconds for run in runs]
+    return [run.messages / run.seconds for run in runs]
 
 
 def rows(results: Results) -> Iterator[Row]:
@@ -40,7 +40,7 @@ def rows(results: Results) -> Iterator[Row]:
         ratio = None
         if bare and mode.client != "bare":
             ratio = statistics.median([a / b for a, b in zip(rates, rates_of(bare), strict=True)])
-        cpu = statistics.median([1e6 * run.cpu / run.count for run in runs])
+        cpu = statistics.median([1e6 * run.cpu / run.messages for run in runs])
         yield Row(mode, statistics.median(rates), min(rates), max(rates), cpu, ratio)
 
 

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _BODY = b"x" * 100
 _REST = "sockets and the event loop"
 _PATIENCE = 300.0
 
-_spent: Counter[str] = Counter()
+_spent: defaultdict[str, float] = defaultdict(float)
 #: When the part on top began, or went on; parts may contain parts.
 _stack: list[tuple[str, float]] = []
 

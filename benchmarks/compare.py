@@ -59,10 +59,10 @@ def show(found: dict[str, Pairs], tolerance: float) -> bool:
     worse = False
     print(f"{'':<44}{'messages/s':>24}{'':>8}{'CPU µs':>18}")
     for name, pairs in found.items():
-        rates = [statistics.median([run.count / run.seconds for run in runs]) for runs in zip(*pairs, strict=True)]
-        costs = [statistics.median([1e6 * run.cpu / run.count for run in runs]) for runs in zip(*pairs, strict=True)]
-        times = [(new.seconds / new.count) / (old.seconds / old.count) for old, new in pairs]
-        cpu = [(new.cpu / new.count) / (old.cpu / old.count) for old, new in pairs]
+        rates = [statistics.median([run.messages / run.seconds for run in runs]) for runs in zip(*pairs, strict=True)]
+        costs = [statistics.median([1e6 * run.cpu / run.messages for run in runs]) for runs in zip(*pairs, strict=True)]
+        times = [(new.seconds / new.messages) / (old.seconds / old.messages) for old, new in pairs]
+        cpu = [(new.cpu / new.messages) / (old.cpu / old.messages) for old, new in pairs]
         verdicts = verdict(times, tolerance), verdict(cpu, tolerance)
         worse = worse or "slower" in verdicts
         print(

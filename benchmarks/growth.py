@@ -200,7 +200,7 @@ def publish_child(address: str, nsqds: str, topic: str, messages: str) -> dict[s
 def bare_publish_child(address: str, nsqds: str, _topic: str, _messages: str) -> dict[str, float]:
     publishers = itertools.cycle([_publishers.greenlet_publisher(each) for each in addresses(address, int(nsqds))])
     done = _publishers.in_greenlets(lambda: next(publishers)(), PUBLISHERS, BARE_SECONDS)
-    return {"us": 1e6 * done.cpu / done.count, "rate": done.count / done.seconds}
+    return {"us": 1e6 * done.cpu / done.messages, "rate": done.messages / done.seconds}
 
 
 CHILDREN: dict[str, Callable[..., dict[str, float]]] = {

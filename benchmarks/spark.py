@@ -33,7 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,7 +142,7 @@ def per_message(
     before: dict[tuple[str, int], float], after: dict[tuple[str, int], float], messages: int
 ) -> dict[str, float]:
     """CPU µs of each kind of process for a message, between two times."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for (kind, pid), seconds in after.items():
         found[kind] += (seconds - before.get((kind, pid), 0)) / messages * 1e6
     return dict(found)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,7 +140,8 @@ def consume_bare(address: str, topic: str, size: int, count: int, options: dict[
     body = json.dumps(fields).encode()
     sock.sendall(b"  V2IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
     skip_frame(sock)
-    encode, decode = bytes, bytes
+    encode: Callable[[bytes], bytes] = bytes
+    decode: Callable[[bytes], bytes] = bytes
     if "tls_v1" in options:
         sock = ssl.create_default_context(cafile=options["tls_root_ca_file"]).wrap_socket(sock, server_hostname=host)
         skip_frame(sock)
@@ -149,10 +151,11 @@ def consume_bare(address: str, topic: str, size: int, count: int, options: dict[
         encode, decode = snappy.StreamCompressor().compress, snappy.StreamDecompressor().decompress
     if "deflate" in options:
         packer = zlib.compressobj(options["deflate_level"], zlib.DEFLATED, -zlib.MAX_WBITS)
-        decode = zlib.decompressobj(-zlib.MAX_WBITS).decompress
 
-        def encode(data: bytes) -> bytes:
+        def deflate(data: bytes) -> bytes:
             return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+        encode, decode = deflate, zlib.decompressobj(-zlib.MAX_WBITS).decompress
 
     if "snappy" in options or "deflate" in options:
         while not decode(sock.recv(65536)):
