@@ -53,6 +53,9 @@ def on_a_terminal(*arguments: str, columns: int = 120, **environment: str) -> It
             stdout=theirs,
             stderr=theirs,
             env=terminal_environment(TERM="xterm-256color", **environment),
+            # As a shell does it. Where the tests were started by what has ended since, theirs is an orphaned process
+            # group, in which SIGTSTP stops nobody.
+            process_group=0,
         )
     finally:
         os.close(theirs)
