@@ -72,8 +72,12 @@ class DeadLetter:
     reason: str = ""
 
 
-def make_envelope(message: Message) -> bytes:
-    """A message as an envelope; see :func:`pack_envelope`."""
+def make_envelope(message: Message, reason: str = "") -> bytes:
+    """A message as an envelope; see :func:`pack_envelope`.
+
+    :param reason: why it is a dead letter, as ``gnsq-like dlq list`` shows it. What gives up a message does not know
+        it: the failures were earlier deliveries, perhaps in another process
+    """
     return pack_envelope(
         DeadLetter(
             topic=message.topic,
@@ -84,6 +88,7 @@ def make_envelope(message: Message) -> bytes:
             timestamp_ns=message.timestamp_ns,
             given_up_ns=time.time_ns(),
             body=message.body,
+            reason=reason,
         )
     )
 

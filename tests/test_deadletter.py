@@ -35,7 +35,8 @@ class Published(list):
 
 @given(st.binary(max_size=300))
 def test_an_envelope_keeps_everything(body):
-    letter = open_envelope(make_envelope(message(body)))
+    letter = open_envelope(make_envelope(message(body), reason="no page"))
+    assert letter.reason == "no page"
     assert letter.body == body
     assert (letter.topic, letter.channel, letter.nsqd_address) == ("t", "c", "127.0.0.1:4150")
     assert (letter.id, letter.attempts, letter.timestamp_ns) == ("0123456789abcdef", 6, 1_500_000_000_123_456_789)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from gevent import monkey
+from gevent import Greenlet, getcurrent, monkey
 
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.result import GRACE, withdraw
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -24,9 +24,16 @@ async def publish_from_loop(
 
     :param now: monotonic time
     :raises PublishError: if it is not confirmed
+    :raises UsageError: in a greenlet of a patched process: asyncio has one loop in a thread, so that others fail
     """
     import asyncio
 
+    if monkey.is_module_patched("threading") and isinstance(getcurrent(), Greenlet):
+        raise UsageError(
+            "apublish() was called in a greenlet of a monkey-patched process, such as a gevent worker of gunicorn, "
+            "where a second event loop beside this one fails; call publish() in a plain function: other greenlets run "
+            "while it waits"
+        )
     if hub_handle.here and not monkey.is_module_patched("select"):
         raise InvalidOption(
             "own_thread",

@@ -206,6 +206,8 @@ class Producer(KnownAttributes):
         sent; of one that was sent the outcome is unknown.
 
         :raises InvalidOption: if the connections run in the event loop's own thread (``own_thread=False``)
+        :raises UsageError: if the event loop runs in a spawned greenlet of a monkey-patched process: asyncio allows one
+            loop in a thread, so that concurrent ones fail
         """
         now = time.monotonic()
         publish = self._make(topic, body, defer, now, timeout)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gnsq_like.cli.app import COMMANDS
+from gnsq_like.deadletter import open_envelope
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
 from tests.support.pages import DOCS, GUIDES, blocks, page, replaced
 from tests.support.scripts import ROOT, run_beside
@@ -80,7 +81,8 @@ def test_the_tutorial_publishes_counts_and_keeps_what_fails(steps: Steps) -> Non
     with steps.running("count_safely.py"):
         [dead] = nsqd.messages("clicks.dead", "look", count=1, timeout=PATIENCE)
         nsqd.wait_until("clicks", "count", left=0, timeout=PATIENCE)
-    assert dead.body == b"not JSON"
+    letter = open_envelope(dead.body)
+    assert (letter.topic, letter.channel, letter.body) == ("clicks", "count", b"not JSON")
 
 
 def test_the_tutorials_test_passes(steps: Steps) -> None:

@@ -180,6 +180,35 @@ def test_in_a_patched_process() -> None:
     assert lines == ["20"]
 
 
+def test_in_a_greenlet_of_a_patched_process_it_is_refused_although_one_alone_would_work() -> None:
+    """asyncio itself refuses all concurrent loops but the first: what always fails is seen before it is in use."""
+    with running_nsqd("process") as nsqd:
+        lines = run_script(
+            """
+            from gevent import monkey
+            monkey.patch_all()
+            import asyncio, sys
+            import gevent
+            from gnsq_like import Producer
+            from gnsq_like.errors import UsageError
+
+            def view():
+                try:
+                    asyncio.run(producer.apublish("t", b"x"))
+                except UsageError as exc:
+                    return str(exc)
+
+            with Producer(sys.argv[1], timeout=30) as producer:
+                print(gevent.spawn(view).get())
+                print(producer.stats()["confirmed"])
+            """,
+            nsqd.tcp_address,
+        )
+    refusal, confirmed = lines
+    assert "call publish() in a plain function" in refusal
+    assert confirmed == "0"
+
+
 def test_importing_gnsq_like_loads_no_asyncio() -> None:
     lines = run_script(
         """
