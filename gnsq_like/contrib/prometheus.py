@@ -88,7 +88,7 @@ _READER_GAUGES: dict[str, tuple[str, str, Any]] = {
 _PRODUCER_GAUGES = {
     "waiting": ("waiting_messages", "Publishes not written yet."),
     "connections": ("connections", "nsqds connected."),
-    "away": ("away", "Producers whose publishes fail at once, because every nsqd is away."),
+    "away": ("away", "Producers whose publishes fail at once, because every nsqd is unreachable."),
 }
 _RELAY_LABELS = ("outbox",)
 _RELAY_COUNTERS = {

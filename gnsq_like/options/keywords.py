@@ -90,7 +90,7 @@ class ProducerOptionsDict(DiscoveryOptionsDict, total=False):
 
     #: Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.
     timeout: float
-    #: Whether publishes fail at once while every nsqd is away, and do not wait for one until their deadline.
+    #: Whether publishes fail at once while every nsqd is unreachable, and do not wait for one until their deadline.
     fail_fast: bool
     #: Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.
     retry_unknown: bool

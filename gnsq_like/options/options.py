@@ -395,7 +395,7 @@ class ProducerOptions(DiscoveryOptions):
         "Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.", 10.0, above=0
     )
     fail_fast: bool = _option(
-        "Whether publishes fail at once while every nsqd is away, and do not wait for one until their deadline.",
+        "Whether publishes fail at once while every nsqd is unreachable, and do not wait for one until their deadline.",
         False,
         kind=bool,
     )

@@ -73,7 +73,7 @@ class Circuit:
                 for destination in destinations:
                     destination.reconnect(now)
             return False
-        away = "every nsqd is away" if self._needed == 1 else f"fewer than {self._needed} nsqds are left"
+        away = "every nsqd is unreachable" if self._needed == 1 else f"fewer than {self._needed} nsqds are left"
         self.reason = f"{away}: {self._pool.why(but=left)}"
         if not is_open:
             self.since = now

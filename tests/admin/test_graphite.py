@@ -43,7 +43,9 @@ def test_no_value(body: str) -> None:
     assert ask(response(body), RATE)[0].get_json() == {"rate": "N/A"}
 
 
-@pytest.mark.parametrize("answer", [response("}{"), response('[{"target": 1}]'), response("x", "500 Oops"), b"no HTTP\r\n\r\n"])
+@pytest.mark.parametrize(
+    "answer", [response("}{"), response('[{"target": 1}]'), response("x", "500 Oops"), b"no HTTP\r\n\r\n"]
+)
 def test_a_graphite_that_fails(answer: bytes) -> None:
     found, _ = ask(answer, RATE)
     assert (found.status_code, found.get_json()) == (500, {"message": "INTERNAL_ERROR"})

@@ -1,4 +1,4 @@
-"""``fail_fast``: publishes fail at once while every nsqd is away, and a redial finds out when one is back.
+"""``fail_fast``: publishes fail at once while every nsqd is unreachable, and a redial finds out when one is back.
 
 The Producers' timeout is PATIENCE, so a publish that waits instead of failing runs into the test's time limit.
 """
@@ -74,12 +74,12 @@ def test_while_nothing_listens_publishes_fail_with_the_reason(fast: Make) -> Non
     producer = fast(address)
     assert producer.stats()["away"] is None
     reasons = {fails(producer) for _ in range(20)}
-    assert reasons == {f"every nsqd is away: no connection to {address}: Connection refused"}
+    assert reasons == {f"every nsqd is unreachable: no connection to {address}: Connection refused"}
     assert producer.stats()["away"] in reasons
-    with pytest.raises(NotSent, match="every nsqd is away"):
+    with pytest.raises(NotSent, match="every nsqd is unreachable"):
         producer.multi_publish("t", [b"x", b"y"])
     result = producer.publish_async("t", b"x")
-    with pytest.raises(NotSent, match="every nsqd is away"):
+    with pytest.raises(NotSent, match="every nsqd is unreachable"):
         result.get(timeout=PATIENCE)
     stats = producer.stats()
     assert (stats["not_sent"], stats["waiting"]) == (23, 0)
@@ -92,7 +92,7 @@ def test_from_a_thread_without_a_hub(fast: Make) -> None:
     fails(producer)
     calls = [gevent.get_hub().threadpool.spawn(fails, producer) for _ in range(5)]
     for call in calls:
-        assert "every nsqd is away" in call.get(timeout=PATIENCE)
+        assert "every nsqd is unreachable" in call.get(timeout=PATIENCE)
 
 
 def test_a_first_try_under_way_is_not_away(fast: Make, nsqd: ScriptedNsqd) -> None:
@@ -128,7 +128,7 @@ def test_what_waits_for_the_first_try_fails_with_it(fast: Make, nsqd: ScriptedNs
     results = [producer.publish_async("t", b"x") for _ in range(5)]
     nsqd.accept().close()
     for result in results:
-        with pytest.raises(NotSent, match="every nsqd is away: no connection"):
+        with pytest.raises(NotSent, match="every nsqd is unreachable: no connection"):
             result.get(timeout=PATIENCE)
 
 
@@ -264,7 +264,7 @@ def test_a_caller_that_tries_again_in_a_loop_lets_the_redial_run() -> None:
 def test_an_nsqlookupd_that_is_away(own_thread: bool) -> None:
     options: dict[str, Any] = {"fail_fast": True, "timeout": PATIENCE, "own_thread": own_thread}
     with Producer(lookupd_http_addresses=nowhere(), **options) as producer:
-        assert fails(producer).startswith("every nsqd is away: no nsqd was found yet; http://")
+        assert fails(producer).startswith("every nsqd is unreachable: no nsqd was found yet; http://")
 
 
 def test_an_nsqlookupd_that_knows_no_nsqd_and_then_one(own_thread: bool) -> None:
@@ -275,7 +275,7 @@ def test_an_nsqlookupd_that_knows_no_nsqd_and_then_one(own_thread: bool) -> None
         ) as producer,
         good_nsqd() as nsqd,
     ):
-        assert fails(producer) == "every nsqd is away: nsqlookupd knows no nsqd"
+        assert fails(producer) == "every nsqd is unreachable: nsqlookupd knows no nsqd"
         lookupd.nsqds = [nsqd]
         wait_for(lambda: producer.stats()["away"] is None, "the nsqd")
         producer.publish("t", b"x")

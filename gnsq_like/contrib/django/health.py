@@ -25,7 +25,7 @@ except ModuleNotFoundError as exc:
 
 @dataclasses.dataclass
 class NSQ(HealthCheck):
-    """Fails if a reader of this process is unhealthy; or, unless ``producer`` is False, if every nsqd is away.
+    """Fails if a reader of this process is unhealthy; or, unless ``producer`` is False, if every nsqd is unreachable.
 
     :param producer: whether publishes that fail at once are a failure, too. The answer is 500 then: set it to False
         where that would take a process out that can answer other pages

@@ -188,8 +188,8 @@ class NSQ:
             application's JSON
         :param defer: seconds until the message is delivered
         :param timeout: seconds in all; ``NSQ_PUBLISH_TIMEOUT`` (2) if not given
-        :raises NSQError: as Producer.publish; at once while every nsqd is away, unless ``NSQ_FAIL_FAST`` is false. A
-            request that does not catch it answers 500, as it should
+        :raises NSQError: as Producer.publish; at once while every nsqd is unreachable, unless ``NSQ_FAIL_FAST`` is
+            false. A request that does not catch it answers 500, as it should
         """
         self.producer.publish(topic, body, defer=defer, timeout=timeout)
 

@@ -46,7 +46,7 @@ def test_publish_and_run(project, nsqd):
 def test_publish_says_what_is_wrong(project):
     done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="30")
     assert done.returncode == 1
-    assert "CommandError: every nsqd is away: no connection to 127.0.0.1:1" in done.stderr
+    assert "CommandError: every nsqd is unreachable: no connection to 127.0.0.1:1" in done.stderr
     done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     assert (done.returncode, "invalid topic name" in done.stderr) == (1, True)
     done = project.manage("nsq_publish", "orders", "x", "--whole", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")

@@ -64,6 +64,6 @@ def test_publishes_that_fail_at_once_are_a_warning_unless_that_is_unwanted() -> 
             producer().publish("orders", b"x")
         found = error(NSQ())
         assert isinstance(found, ServiceWarning)
-        assert "every nsqd is away" in str(found) or "127.0.0.1:1" in str(found)
+        assert "every nsqd is unreachable" in str(found) or "127.0.0.1:1" in str(found)
         assert view((PATH, {"producer": False}))[0] == 200
         assert view((PATH, {}))[0] == 500

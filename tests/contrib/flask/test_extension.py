@@ -417,7 +417,7 @@ def test_flask_nsq_list(command):
         (
             ("publish", "t", "x"),
             {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1},
-            "Error: every nsqd is away",
+            "Error: every nsqd is unreachable",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """The transactional outbox: messages that are rows of the transaction they belong to, until a relay has published them.
 
-A message is lost if a process ends, or every nsqd is away, between the commit and the publish. So the message is
+A message is lost if a process ends, or every nsqd is unreachable, between the commit and the publish. So the message is
 written into a table in the same transaction, and a relay publishes committed rows. It marks a row when nsqd has
 confirmed it, so each row is published at least once, and rows of a rolled-back transaction never.
 
