@@ -1,5 +1,5 @@
-"""What requests see while nsqd is away: a site in gunicorn (gthread, 2 workers of 8 threads), and an nsqd that is
-killed, or stopped by SIGSTOP, for some seconds.
+"""What requests see while nsqd is unreachable: a site in gunicorn (gthread, 2 workers of 8 threads), and an nsqd that
+is killed, or stopped by SIGSTOP, for some seconds.
 
 Clients post to a page that publishes, each 50 ms after its last answer; others get a page that publishes nothing, or
 /healthz, every 20 ms. All are threads of this process with a new connection for each request. The figures:

@@ -8,9 +8,10 @@ A Reader is unhealthy if it was never started, has stopped, reaches none of the 
 nsqlookupd since its start. A restart does not bring back an nsqd either: use this as a sign that a process is ready, or
 for alerts, and as a reason for a restart only after some minutes.
 
-A Producer with ``fail_fast`` whose nsqds are all away is reported with the reason, and the status is "degraded". This
-is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out. The same holds
-for the relay of an outbox that cannot publish, or keeps a refused message back; its messages are safe in the database.
+A Producer with ``fail_fast`` whose nsqds are all unreachable is reported with the reason, and the status is "degraded".
+This is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out. The same
+holds for the relay of an outbox that cannot publish, or keeps a refused message back; its messages are safe in the
+database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether publishes fail at once because nsqd is away: the option ``fail_fast``.
+"""Whether publishes fail at once because nsqd is unreachable: the option ``fail_fast``.
 
 Without it each publish waits for an nsqd until its own deadline, and a web server's threads wait with it. With it the
 circuit opens when fewer nsqds are left than a publish needs, and the pool fails every publish with the reason. An nsqd

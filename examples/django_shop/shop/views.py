@@ -16,7 +16,7 @@ def index(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with transaction.atomic():
             order = form.save()
-            # A row beside the order: both are there, or neither is, and the page works while nsqd is away.
+            # A row beside the order: both are there, or neither is, and the page works while nsqd is unreachable.
             publish("orders", {"order": order.pk}, outbox=True)
         return redirect("index")
     return render(request, "shop/index.html", {"form": form})

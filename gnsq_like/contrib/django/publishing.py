@@ -59,14 +59,14 @@ def publish(
     :param on_commit: False publishes now, and even if the transaction is rolled back
     :param using: the database of the transaction
     :param outbox: insert it into the outbox in that database, as a part of the transaction; ``nsq_relay`` publishes it,
-        at least once, if the transaction commits. Does not wait for nsqd; ``defer`` may be years
+        at least once, if the transaction commits. Does not wait for nsqd; ``defer`` has no upper limit
     :param key: with outbox: messages of a topic with the same key are numbered, and published in the order in which
         their transactions commit, which wait for each other
     :param envelope: with outbox: whether the message gets an envelope with its id, key and number, see
         :class:`gnsq_like.contrib.outbox.Event`; by default if it has a key
     :raises InvalidName, InvalidBody, InvalidOption: at once
     :raises PublishError: when nsqd has not confirmed it, see :meth:`gnsq_like.Producer.publish`; at once while every
-        nsqd is away, unless the setting FAIL_FAST is False; in a transaction it is raised by the end of the ``atomic``
+        nsqd is unreachable, unless FAIL_FAST is False; in a transaction it is raised by the end of the ``atomic``
         block, after the commit
     :raises ImproperlyConfigured: for wrong settings
     """

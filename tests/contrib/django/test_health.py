@@ -1,4 +1,4 @@
-"""The check for django-health-check: with real Readers and a Producer whose nsqd is away."""
+"""The check for django-health-check: with real Readers and a Producer whose nsqd is unreachable."""
 
 from __future__ import annotations
 
