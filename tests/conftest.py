@@ -2,6 +2,7 @@
 that run on request only (summary.py there), and an end for tests that hang (time_limit.py there)."""
 
 import gc
+import logging
 import shutil
 from collections.abc import Iterator
 
@@ -30,6 +31,15 @@ __all__ = [
     "pytest_timeout_set_timer",
     "scale",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """A daemon that runs in the tests' process sets the level of the whole package when it is told another one."""
+    log = logging.getLogger("gnsq_like")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -1,7 +1,6 @@
 """/config of ours and the real one (docs/internals 3.5), and the part of Go's /debug that ours has."""
 
 import json
-import logging
 from collections.abc import Iterator
 from functools import partial
 
@@ -16,11 +15,8 @@ from tests.support.raw import Answer, Client, get, http, post
 @pytest.fixture(scope="module")
 def nsqd(kind: Kind) -> Iterator[Running]:
     options = {"msg_timeout": 1.5, "node_id": 7, "e2e_processing_latency_percentiles": (0.99, 0.5)}
-    log = logging.getLogger("gnsq_like")
-    level = log.level
     with running_nsqd(kind, **options) as running:
         yield running
-    log.setLevel(level)  # ours runs in this process
 
 
 def put(nsqd: Running, name: str, body: bytes) -> Answer:
