@@ -86,7 +86,7 @@ class Member:
         self._poller = LookupdPoller(
             cast(Any, fleet.lookupds),
             options,
-            self._found,
+            self._redialer.found,
             lambda *_: None,
             draw=rng.random,
             clock=fleet.time,
@@ -95,9 +95,6 @@ class Member:
     def start(self) -> None:
         self._redialer.start()
         self._poller.start()
-
-    def _found(self, addresses: list[Address], complete: bool) -> float | None:
-        return self._redialer.found(addresses, complete, self._poller.began)
 
     @property
     def in_flight(self) -> int:

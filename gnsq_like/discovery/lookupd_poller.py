@@ -42,9 +42,10 @@ class LookupdPoller:
 
     :param clients: one per nsqlookupd
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
-    :param on_found: called with (addresses, complete): with the nsqds found so far each time a nsqlookupd has answered,
-        so that an unresponsive one delays nothing, and with complete=True at the end of a round with any answer;
-        returns when the last of the nsqds was lost (by the clock) that are missing now, or None
+    :param on_found: called with (addresses, complete, began): with the nsqds found so far each time a nsqlookupd has
+        answered, so that an unresponsive one delays nothing, and with complete=True at the end of a round with any
+        answer; ``began`` is when the round began (by the clock); returns when the last of the nsqds was lost (by the
+        clock) that are missing now, or None
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
@@ -55,7 +56,7 @@ class LookupdPoller:
         self,
         clients: Sequence[LookupdClient],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Address], bool], float | None],
+        on_found: Callable[[list[Address], bool, float], float | None],
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
@@ -75,7 +76,7 @@ class LookupdPoller:
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
         #: When the last round began (by the clock).
-        self.began = 0.0
+        self._began = 0.0
         #: When the next regular round is due; None before the first one.
         self._regular_at: float | None = None
         #: What the last round with an answer listed, and when the last of those was lost that are missing from it.
@@ -124,7 +125,7 @@ class LookupdPoller:
                 logger.exception("a round of discovery failed")
             due = self._next_at()
             if self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
-                due = min(due, self.began + delays.ROUND_SPACING)
+                due = min(due, self._began + delays.ROUND_SPACING)
                 gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
 
     def _next_at(self) -> float:
@@ -141,7 +142,7 @@ class LookupdPoller:
         return due
 
     def _round(self) -> None:
-        self.began = self._clock()
+        self._began = self._clock()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0
@@ -153,8 +154,8 @@ class LookupdPoller:
                     self._give(nodes, False)
         finally:
             gevent.killall(asked, block=False)
-        self._fruitless_since = (self._fruitless_since or self.began) if self._is_fruitless(nodes) else None
-        self._silent_since = None if answered else self._silent_since or self.began
+        self._fruitless_since = (self._fruitless_since or self._began) if self._is_fruitless(nodes) else None
+        self._silent_since = None if answered else self._silent_since or self._began
         if self._silent_since is None:
             self._listed = nodes
             self._give(nodes, True, answered == len(asked))
@@ -171,7 +172,7 @@ class LookupdPoller:
 
     def _give(self, nodes: dict[str, NsqdNode], complete: bool, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
-        self._lost_at = self._on_found(self._wanted(nodes), complete)
+        self._lost_at = self._on_found(self._wanted(nodes), complete, self._began)
 
     def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
         # Two may be dialled at the same address; a dict as an ordered set.
@@ -239,7 +240,7 @@ class LookupdPoller:
 def make_poller(
     lookupds: Iterable[str],
     options: DiscoveryOptions,
-    on_found: Callable[[list[Address], bool], float | None],
+    on_found: Callable[[list[Address], bool, float], float | None],
     on_error: Callable[[str, NSQError], object],
 ) -> LookupdPoller:
     """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""

@@ -34,7 +34,7 @@ class TopicsPoller(LookupdPoller):
     """Polls nsqlookupds for topics.
 
     :param topics: names, or a pattern that is searched for in names
-    :param on_found: called with (targets, complete), as ``LookupdPoller`` does with addresses
+    :param on_found: called with (targets, complete, began), as ``LookupdPoller`` does with addresses
     :param on_gone: called after a complete round with the targets of ``connected`` that are certainly gone
     :param connected: returns the targets to which there are connections
     :param is_lost: whether the connection to a target was lost, and it was not found since
@@ -45,7 +45,7 @@ class TopicsPoller(LookupdPoller):
         clients: Sequence[LookupdClient],
         topics: Sequence[str] | re.Pattern[str],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool], float | None],
+        on_found: Callable[[list[Target], bool, float], float | None],
         on_error: Callable[[str, NSQError], object],
         *,
         on_gone: Callable[[list[Target]], object],
@@ -115,7 +115,7 @@ class TopicsPoller(LookupdPoller):
         targets = dict.fromkeys(
             Target(address, topic) for name, address in addresses.items() for topic in nodes[name].topics
         )
-        self._lost_at = self._on_targets(list(targets), complete)
+        self._lost_at = self._on_targets(list(targets), complete, self._began)
         if all_answered and isinstance(self._topics, re.Pattern):
             self._look_for_gone(targets, set(addresses.values()))
 
@@ -130,7 +130,7 @@ def make_topics_poller(
     lookupds: Iterable[str],
     topics: Sequence[str] | re.Pattern[str],
     options: DiscoveryOptions,
-    on_found: Callable[[list[Target], bool], float | None],
+    on_found: Callable[[list[Target], bool, float], float | None],
     on_error: Callable[[str, NSQError], object],
     *,
     on_gone: Callable[[list[Target]], object],

@@ -377,8 +377,7 @@ class Pool:
         self._discovery = make_poller(self._lookupds, self.options, self._found, self._lookup_failed)
         self._discovery.start()
 
-    def _found(self, addresses: list[Address], complete: bool) -> float | None:
-        assert self._discovery is not None
+    def _found(self, addresses: list[Address], complete: bool, began: float) -> float | None:
         self._discovered = True
         self.surveyed = self.surveyed or complete
         found = dict.fromkeys((*self._fixed, *addresses))
@@ -386,7 +385,7 @@ class Pool:
         for destination in self.destinations:
             if destination.connected:
                 self._lost.discard(destination.address)
-        lost_at = self._lost.found(found.keys(), self._discovery.began)
+        lost_at = self._lost.found(found.keys(), began)
         for destination in self.destinations:
             listed = destination.address in found or (destination.wanted and not complete)
             destination.wanted = listed and destination.address not in self._lost

@@ -233,13 +233,13 @@ class Reader(Steering, KnownAttributes):
         if poller is not None:
             poller.start()
 
-    def _found(self, targets: list[Target], complete: bool) -> float | None:
+    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
         running = self._running
-        if running is None or running.poller is None or self._state != "running":
+        if running is None or self._state != "running":
             return None
         if self._topics.pattern is not None:
             self._subscriptions.follow(targets, complete)
-        return running.redialer.found(targets, complete, running.poller.began)
+        return running.redialer.found(targets, complete, began)
 
     def _gone(self, targets: list[Target]) -> None:
         if self._running is not None and self._state == "running":

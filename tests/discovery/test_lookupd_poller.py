@@ -297,8 +297,8 @@ class Searched:
             def close(listing) -> None:
                 pass
 
-        def found(addresses: list[Address], complete: bool) -> float | None:
-            lost_at = lost_ones.found(set(addresses), poller.began)
+        def found(addresses: list[Address], complete: bool, began: float) -> float | None:
+            lost_at = lost_ones.found(set(addresses), began)
             if first in addresses and first not in lost_ones and clock.now > (lost or 0.0):
                 self.dialled.append(round(clock.now, 1))
             return lost_at

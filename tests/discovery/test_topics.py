@@ -73,7 +73,7 @@ class Rounds:
                 [lookupd.address for lookupd in self.lookupds],
                 re.compile("^t"),
                 DiscoveryOptions(**self.options),
-                lambda targets, complete: self.found.append((targets, complete)),
+                lambda targets, complete, _: self.found.append((targets, complete)),
                 lambda url, error: self.errors.append(url),
                 on_gone=self.gone.extend,
                 connected=lambda: [target for target in self.connected if target not in self.gone],
