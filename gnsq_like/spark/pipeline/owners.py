@@ -46,23 +46,27 @@ class Owner:
         if self._adopt or place in self._taken:
             return
         own, others = self._query_id(spark), paths.list_names(spark, f"{place}/{_OWNER}")
-        has_batches = bool(paths.list_names(spark, f"{self._checkpoint}/commits"))
-        is_noted = quote(place, safe="") in paths.list_names(spark, f"{self._checkpoint}/tables")
-        # Without a batch that is done, all messages come again.
-        if is_noted and has_batches and not (exists and others):
-            raise NotBegun(
-                f"the table {place}, which the checkpoint {self._checkpoint} has batches in, is gone, and their "
-                f"messages will not come again. Put it back, or have a new one made for the later messages: run once "
-                f"with --adopt (adopt=True)"
-            )
-        # Without an owner, it is a table of an earlier version.
-        is_ours = own in others if others else own is not None and has_batches
+        if exists and others:
+            is_ours = own in others
+        else:  # gone, or of an earlier version, without an owner
+            has_batches = bool(paths.list_names(spark, f"{self._checkpoint}/commits"))
+            self._check_not_gone(spark, place, has_batches)
+            is_ours = own is not None and has_batches
         if exists and not is_ours:
             raise NotBegun(
                 f"the table {place} is that of another pipeline, with another checkpoint than {self._checkpoint}: with "
                 f"both, its messages would be there twice. Give data another place; or, if the other pipeline has "
                 f"ended for good, or this one has lost its checkpoint, take the table over: run once with --adopt "
                 f"(adopt=True)"
+            )
+
+    def _check_not_gone(self, spark: SparkSession, place: str, has_batches: bool) -> None:
+        # Without a batch that is done, all messages come again.
+        if has_batches and quote(place, safe="") in paths.list_names(spark, f"{self._checkpoint}/tables"):
+            raise NotBegun(
+                f"the table {place}, which the checkpoint {self._checkpoint} has batches in, is gone, and their "
+                f"messages will not come again. Put it back, or have a new one made for the later messages: run once "
+                f"with --adopt (adopt=True)"
             )
 
     def take(self, spark: SparkSession, place: str, query_id: str) -> None:
