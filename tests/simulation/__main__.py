@@ -9,13 +9,12 @@ import argparse
 import os
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.simulation.forked import run_forked, run_many
+from tests.simulation.forked import Outcome, run_forked, run_many
 from tests.simulation.run import Report, run_scenario
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import patch
@@ -55,29 +54,23 @@ def _run(scenario: Scenario, trace: str | None = None) -> Report:
         with Path(trace).open("w") as file:
             return run_scenario(scenario, file)
 
-    limit = max(_LEAST_LIMIT, scenario.seconds / 3600 * _LIMIT)
-    outcome = run_forked(run, limit)
-    return outcome.value if not outcome.error else Report(scenario.seed, [outcome.text])
+    return _report(scenario.seed, run_forked(run, _limit(scenario.seconds)))
 
 
 def _reports(seeds: range, seconds: float, processes: int) -> Iterator[Report]:
     """One for each seed, as they end."""
+    jobs = (partial(run_scenario, Scenario(seed, seconds)) for seed in seeds)
+    for number, outcome in run_many(jobs, _limit(seconds), processes):
+        yield _report(seeds[number], outcome)
 
-    def run(seed: int) -> Report:
-        try:
-            return run_scenario(Scenario(seed, seconds))
-        except BaseException:
-            return Report(seed, [traceback.format_exc()])
 
-    jobs = (partial(run, seed) for seed in seeds)
-    done: set[int] = set()
-    for outcome in run_many(jobs, max(_LEAST_LIMIT, seconds / 3600 * _LIMIT), processes):
-        if not outcome.error:
-            done.add(outcome.value.seed)
-            yield outcome.value
-    for seed in seeds:
-        if seed not in done:
-            yield Report(seed, ["its process hung, or died"])
+def _limit(seconds: float) -> float:
+    """Real seconds for a run of so many virtual ones."""
+    return max(_LEAST_LIMIT, seconds / 3600 * _LIMIT)
+
+
+def _report(seed: int, outcome: Outcome) -> Report:
+    return outcome.value if not outcome.error else Report(seed, [outcome.text])
 
 
 def command(scenario: Scenario) -> str:

@@ -20,6 +20,10 @@ from tests.simulation.programs import CHANNEL, ProducerProgram, ReaderProgram
 from tests.simulation.scenario import Fault, Scenario
 
 _BODY = re.compile(rb"#[0-9]+\|x*")
+#: Virtual seconds in which a connection that is to be cut after some bytes may send them; then the fault is over.
+_CUT_WITHIN = 5.0
+#: Virtual seconds after which a supervisor starts an nsqd again that could not start.
+_RESTART_AFTER = 1.0
 
 
 class Faults:
@@ -94,7 +98,7 @@ class Faults:
         if (connection := self._connection(random)) is not None:
             direction = random.choice([connection.up, connection.down])
             direction.cut_after = random.randrange(300)
-            gevent.sleep(5)
+            gevent.sleep(_CUT_WITHIN)
             if direction.cut_after is not None and direction.cut_after >= 0:
                 direction.cut_after = None
 
@@ -191,9 +195,10 @@ class Faults:
 
     def _start(self, daemon: Daemon) -> None:
         while not daemon.is_running:
-            with suppress(OSError):  # its disk may be full, as for a supervisor that starts it again
+            try:
                 daemon.start()
-            gevent.sleep(1.0)
+            except OSError:  # its disk may be full
+                gevent.sleep(_RESTART_AFTER)
 
     def _excuse(self, daemon: Daemon, *, keep_files: bool, stops: bool = False) -> None:
         """What an nsqd loses by this end, as NSQ's own does."""

@@ -88,31 +88,33 @@ def run_forked(function: Callable[[], Any], timeout: float) -> Outcome:
 
     :param timeout: real seconds; the child is killed then, and its traceback is in stderr
     """
-    return next(run_many([function], timeout, 1))
+    _, outcome = next(run_many([function], timeout, 1))
+    return outcome
 
 
-def run_many(functions: Iterable[Callable[[], Any]], timeout: float, processes: int) -> Iterator[Outcome]:
-    """The same for many, so many at once; the outcomes come as the children end.
+def run_many(functions: Iterable[Callable[[], Any]], timeout: float, processes: int) -> Iterator[tuple[int, Outcome]]:
+    """The same for many, so many at once; the outcomes come as the children end, with the numbers of the functions.
 
     The children are forked by this thread, because their main thread must be the interpreter's.
     """
-    left = iter(functions)
-    children: dict[int, _Child] = {}
+    left = enumerate(functions)
+    children: dict[int, tuple[int, _Child]] = {}
     poll = _poll()
     while True:
-        while len(children) < processes and (function := next(left, None)) is not None:
+        while len(children) < processes and (numbered := next(left, None)) is not None:
+            number, function = numbered
             child = _Child(function, timeout)
-            children[child.reader] = child
+            children[child.reader] = number, child
             poll.register(child.reader, select.POLLIN)
         if not children:
             return
         poll.poll(1000)
-        for reader, child in list(children.items()):
+        for reader, (number, child) in list(children.items()):
             is_late = _monotonic() > child.deadline
             if is_late or (_is_readable(reader) and child.read()):
                 poll.unregister(reader)
                 del children[reader]
-                yield child.end(kill=is_late)
+                yield number, child.end(kill=is_late)
 
 
 def _is_readable(descriptor: int) -> bool:

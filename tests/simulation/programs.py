@@ -23,6 +23,7 @@ CHANNEL = "c"
 POLL_INTERVAL = 10.0
 #: Seconds beyond its timeout that a publish may take, without what its process stood still.
 _TOLERANCE = 0.05
+#: And if its process stood still: what has come meanwhile is read first.
 _GRACE = 1.0
 
 
@@ -331,7 +332,6 @@ class ProducerProgram(Program):
         self.pending -= 1
         stood_still = self.process.stood_still - still
         took = self.now - start - stood_still
-        # After a standstill, what has come meanwhile is read first.
         if took > timeout + _TOLERANCE + (_GRACE if stood_still else 0.0):
             self.fail(f"a publish took {took:.3f} s of {timeout:g}, and is {outcome}")
         for body in bodies:
