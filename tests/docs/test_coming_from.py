@@ -21,7 +21,7 @@ OPTIONS = {*option_names(ReaderOptions), *option_names(ProducerOptions)}
 
 
 def test_the_ported_program_runs_as_it_stands(tmp_path: Path) -> None:
-    program, _, _, _ = blocks(PAGE)
+    [program] = blocks(section(PAGE, "The same program"))
     path = tmp_path / "ported.py"
     path.write_text(program)
     with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
@@ -43,7 +43,7 @@ def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_connection_of_ones_own_gets_and_finishes_a_message(nsqd: RunningNsqd) -> None:
-    _, program, _, _ = blocks(PAGE)
+    [program] = blocks(section(PAGE, "From gnsq"))
     nsqd.publish("clicks", b"/home")
     done = run_beside([sys.executable, "-W", "error", "-c", program, nsqd.tcp_address], cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'/home'\n", "")
@@ -51,7 +51,7 @@ def test_a_connection_of_ones_own_gets_and_finishes_a_message(nsqd: RunningNsqd)
 
 
 def test_the_relay_of_pynsqs_examples_relays(nsqd: RunningNsqd) -> None:
-    _, _, program, _ = blocks(PAGE)
+    program, _ = blocks(section(PAGE, "From pynsq"))
     nsqd.publish("clicks", b"/home")
     arguments = ["--topic", "clicks", "--channel", "relay", "--destination-topic", "copies"]
     addresses = ["--nsqd-tcp-address", nsqd.tcp_address, "--destination-nsqd-tcp-address", nsqd.tcp_address]
@@ -62,7 +62,7 @@ def test_the_relay_of_pynsqs_examples_relays(nsqd: RunningNsqd) -> None:
 
 
 def test_the_batches_of_pynsqs_example_are_handled(nsqd: RunningNsqd) -> None:
-    _, _, _, program = blocks(PAGE)
+    _, program = blocks(section(PAGE, "From pynsq"))
     nsqd.multi_publish("nsq_reader", [b"1", b"2", b"3"])
     with running(program, nsqd.tcp_address) as process:
         assert process.stdout is not None

@@ -468,13 +468,12 @@ def _check_shares(
     if len(open_slots) > limit + beside_busy:
         assert all(charge.rdy <= 1 for charge in open_slots)
     if at_zero and room > 0:
-        assert _continues_at(made, now) is not None, "a connection that has nothing although there is room waits"
+        assert _goes_on(made, now), "a connection that has nothing although there is room waits"
 
 
-def _continues_at(made: Plan, now: float) -> float | None:
-    """When a plan is made anew by itself, or its turns go on: the Reader waits for both."""
-    times = made.next_at, None if made.turns is None else made.turns.next_at(now)
-    return min((at for at in times if at is not None), default=None)
+def _goes_on(made: Plan, now: float) -> bool:
+    """Whether there is a time at which to plan again, or to go on with the turns: the Reader waits for both."""
+    return made.next_at is not None or (made.turns is not None and made.turns.next_at(now) is not None)
 
 
 def _check_silent(
@@ -494,7 +493,7 @@ def _check_silent(
     assert holding <= most, "the silent leave the rest to the busy"
     waiting = [charge for charge in silent if not charge.rdy]
     if waiting and room > 0:
-        assert _continues_at(made, now) is not None, "a silent connection gets its turn"
+        assert _goes_on(made, now), "a silent connection gets its turn"
         if not settling and silent[0].settings.silent_part * limit >= 1:
             assert holding, "their seats are used"
     # The room that is left may be theirs: the seat of a connection that settles, or that none is due for.
