@@ -75,8 +75,8 @@ class DeadLetter:
 def make_envelope(message: Message, reason: str = "") -> bytes:
     """A message as an envelope; see :func:`pack_envelope`.
 
-    :param reason: why it is a dead letter, as ``gnsq-like dlq list`` shows it. What gives up a message does not know
-        it: the failures were earlier deliveries, perhaps in another process
+    :param reason: why it is a dead letter, as ``gnsq-like dlq list`` shows it. A Reader that gives up a message
+        does not know it: the failures were earlier deliveries, perhaps in another process
     """
     return pack_envelope(
         DeadLetter(

@@ -7,7 +7,7 @@ gnsq_like.E003     no address is set
 gnsq_like.E004     a reader's topic, channel or options are wrong
 gnsq_like.E005     two readers have the same name, or one has no name
 gnsq_like.E006     a reader runs several handlers in greenlets of one thread: they share a database connection
-gnsq_like.W001     so would several readers together, if one ``nsq_run`` runs them all
+gnsq_like.W001     one ``nsq_run`` of all readers would run several handlers in greenlets of one thread
 =================  =====================================================================================
 
 They construct Readers and a Producer, which only checks the options, and drop them.
