@@ -129,7 +129,7 @@ class Nsqd(Daemon):
             self._data_path.start(self.broker.topics.values)
         self._follow_lookupds()
         if self.options.statsd_address:
-            self._greenlets.spawn(self._statsd().run)
+            self._spawn(self._statsd().run)
 
     def _statsd(self) -> Statsd:
         options = self.options
@@ -244,7 +244,7 @@ class Nsqd(Daemon):
         followed = {peer.address for peer in self._lookup_peers}
         for address in [address for address in wanted if address not in followed]:
             peer = LookupPeer(address, self._identity(), self.broker.topics.values, self.options)
-            self._lookup_peers[peer] = self._greenlets.spawn(peer.run)
+            self._lookup_peers[peer] = self._spawn(peer.run)
 
     def _identity(self) -> dict[str, object]:
         return {
@@ -264,7 +264,7 @@ class Nsqd(Daemon):
             peer.announce(topic.name, channel.name if channel else None, exists)
         if exists and channel is None and self._lookup_peers:
             topic.set_held(True, self.clock())
-            self._greenlets.spawn(self._fetch_channels, topic)
+            self._spawn(self._fetch_channels, topic)
 
     def _fetch_channels(self, topic: Topic) -> None:
         """Greenlet: create a new topic's channels that nsqlookupds know; only then do its messages move."""

@@ -10,13 +10,13 @@ import itertools
 import logging
 import pickle  # noqa: F401 - gevent imports it to pass on an error of its thread pool, which fails without descriptors
 import ssl
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import gevent
 from gevent import socket
 from gevent.baseserver import BaseServer
-from gevent.pool import Group
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.server.shared.acceptors import TCPServer
@@ -48,8 +48,8 @@ class Daemon:
         self._tls_context: ssl.SSLContext | None = None
         self._servers: list[BaseServer] = []
         self._unix_clients = itertools.count(1)
-        #: The greenlets that serve clients, and others that must end with the daemon.
-        self._greenlets = Group()
+        #: The greenlets that serve clients, and others that must end with the daemon, in the order in which they began.
+        self._greenlets: dict[Any, None] = {}
 
     # -- for subclasses ------------------------------------------------------------------------------
 
@@ -97,9 +97,9 @@ class Daemon:
             bound_address(listener) if listener else "" for listener in listeners
         ]
         self._prepare()
-        self._servers = [TCPServer(tcp, self._accept, spawn=self._greenlets.spawn)] if tcp is not None else []
+        self._servers = [TCPServer(tcp, self._accept, spawn=self._spawn)] if tcp is not None else []
         # The applications read bodies themselves, with limits of their own.
-        options = {"log": self._log, "body_limit": None, "spawn": self._greenlets.spawn}
+        options: dict[str, Any] = {"log": self._log, "body_limit": None, "spawn": self._spawn}
         if http is not None:
             self._servers.append(HTTPServer(http, self._application(over_tls=False), **options))
         if https is not None:
@@ -129,9 +129,18 @@ class Daemon:
         for address in (self.tcp_address, self.http_address, self.https_address):
             if address:
                 unlink_socket(address)
-        self._greenlets.kill(timeout=timeout)
+        with gevent.Timeout(timeout, False):
+            while alive := [each for each in self._greenlets if not each.dead]:
+                gevent.killall(alive)
         self._dispose()
         self._release()
+
+    def _spawn(self, function: Callable[..., object], *arguments: Any) -> Any:
+        """Run a function in a greenlet that :meth:`stop` ends. Never switches."""
+        greenlet = gevent.spawn(function, *arguments)
+        self._greenlets[greenlet] = None
+        greenlet.rawlink(self._greenlets.pop)
+        return greenlet
 
     def _accept(self, sock: socket.socket, peer: object) -> None:
         gevent.getcurrent().name = f"{self._log.name} client"
