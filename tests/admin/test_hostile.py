@@ -112,6 +112,18 @@ def test_garbage_is_a_warning(answer: bytes) -> None:
             assert bad.address in client.get("/nodes").text
 
 
+@pytest.mark.parametrize("path", ["/topics/t", "/topics/t/c", "/api/topics/t", "/api/topics/t/c"])
+def test_clients_that_are_garbage_are_a_warning(path: str) -> None:
+    """Only some questions ask for clients."""
+    garbage = [{"topic_name": "t", "channels": [{**CHANNEL, "clients": [{**CLIENT, "connect_ts": "now"}]}]}]
+    with ExitStack() as stack:
+        bad, fine = (stack.enter_context(scripted(always(each))) for each in (nsqd(topics=garbage), nsqd()))
+        made = stack.enter_context(site(nsqd_http_addresses=(bad.address, fine.address)))
+        answered = client_of(made).get(path)
+        assert answered.status_code == 200
+        assert bad.address in answered.text
+
+
 def test_ten_megabytes_are_read_or_refused() -> None:
     many = [{"topic_name": f"t{number}", "channels": [], "note": "x" * 10_000} for number in range(1000)]
     with scripted(always(nsqd(topics=many))) as large, site(nsqd_http_addresses=(large.address,)) as made:

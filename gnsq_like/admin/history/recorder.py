@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -81,6 +82,7 @@ class Recorder:
         last, recorded = self.overview, self._recorded
         if last is not None and overview.taken <= last.taken:
             return
+        overview = replace(overview, reported={})  # which is large, and of use only in the newest
         if last is not None:
             for change in differences(last, overview):
                 self.changes.add(change)

@@ -17,6 +17,8 @@ from gnsq_like.admin.web.drawing import spark
 SHARED_SECONDS = 2.0
 #: Points of the small graphs.
 POINTS = 30
+#: Columns of tables that begin with the lowest.
+UPWARDS = ("name", "host", "zone")
 
 
 @dataclass
