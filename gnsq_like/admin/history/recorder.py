@@ -29,7 +29,7 @@ _WINDOW, _STEP = 60.0, 5.0
 
 
 class Recorder:
-    """One cluster's history. All methods but :meth:`run` are quick and never switch.
+    """One cluster's history. All methods but :meth:`run` and :meth:`look` are quick and never switch.
 
     :param cluster: its name
     :param take: takes an overview of at most this age in seconds; may switch
@@ -67,7 +67,7 @@ class Recorder:
         while True:
             begun = time.monotonic()
             try:
-                self.add(self._take(FINE_SECONDS / 2))
+                self.look(FINE_SECONDS / 2)
             except Exception:
                 logger.exception("watching the cluster failed")
             gevent.sleep(max(1.0, FINE_SECONDS - (time.monotonic() - begun)))
@@ -76,6 +76,12 @@ class Recorder:
     def overview(self) -> Overview | None:
         """The newest overview."""
         return self._overviews[-1] if self._overviews else None
+
+    def look(self, max_age: float) -> Overview:
+        """An overview of at most this age in seconds, which is taken in. May switch."""
+        overview = self._take(max_age)
+        self.add(overview)
+        return overview
 
     def add(self, overview: Overview) -> None:
         """Take an overview in, unless it is in already. Never switches."""

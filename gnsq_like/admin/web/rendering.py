@@ -110,7 +110,7 @@ class Renderer:
             "totals": view.totals,
             "cluster": view.cluster,
             "warnings": [*dict.fromkeys([*view.overview.warnings, *page.warnings])],
-            "alert_count": view.alert_count,
+            "alert_count": len(view.alerts),
             "pipelines": [*view.pipelines.present.values()],
             "link": self.link,
             "asset": lambda name: f"{self.link('static', name=name)}?v={self.assets.version(name)}",
