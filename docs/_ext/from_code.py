@@ -1,7 +1,7 @@
 """Directives that write parts of the reference from the code, so that it cannot differ.
 
 ``.. options:: module:Class``  the options of a class: name, type, default, bounds, text
-``.. metrics::``               the metrics of Readers, Producers, the supervisor, and pipelines
+``.. metrics::``               the metrics of Readers, Producers, the supervisor, pipelines, and the admin
 ``.. json-values::``   the values that each type of a pipeline's schema takes
 ``.. client-flags::``          the flags that the tools share, which their ``--help`` does not list
 
@@ -126,6 +126,10 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from prometheus_client import CollectorRegistry
 
     from gnsq_like import Producer, Reader
+    from gnsq_like.admin.history.alerts import down
+    from gnsq_like.admin.upstream.nodes import Node
+    from gnsq_like.admin.upstream.overview import NodeTotal, Overview, add_node, read_stats
+    from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.workers import pages
     from gnsq_like.spark.source.plan import Depth
@@ -136,8 +140,13 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     registry = CollectorRegistry()
     collected = Metrics(registry)
-    collected.watch_reader(Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150"))
-    collected.watch_producer(Producer("127.0.0.1:4150"))
+    # Named, because only those that exist are collected.
+    reader, producer = (
+        Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150"),
+        Producer("127.0.0.1:4150"),
+    )
+    collected.watch_reader(reader)
+    collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
     pipeline = RunStatus("pipeline", WatchOptions(), now=0.0)
@@ -145,7 +154,13 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
         {TopicChannel("topic", "channel"): {"127.0.0.1:4150": Depth(0)}}, (), is_busy=False, duplicates=0, now=1.0
     )
     run = StatusCollector(pipeline.current)
-    for family in [*registry.collect(), *supervisor.collect(), *run.collect()]:
+    latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": 1.0}]}
+    channel = {"channel_name": "channel", "zone_local_msg_count": 1, "e2e_processing_latency": latency}
+    topic = {"topic_name": "topic", "channels": [channel], "e2e_processing_latency": latency}
+    overview = Overview(0.0, 0.0, lookupds={"127.0.0.1:4161": ""})
+    add_node(overview, NodeTotal(Node("host", "127.0.0.1", 4150, 4151)), read_stats({"topics": [topic]}))
+    cluster = ClusterCollector(overview, [down("127.0.0.1:4151")])
+    for family in [*registry.collect(), *supervisor.collect(), *run.collect(), *cluster.collect()]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
         yield name, family.type, family.documentation, ", ".join(labels)

@@ -26,7 +26,9 @@ from gnsq_like.http.nsqlookupd import LookupdClient
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.hub_thread import HubThread
+from gnsq_like.runtime.thread_pool import ThreadPool
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 
 #: Bytes of an upstream's largest response: 500 topics with 4 channels each take 1 MB, their clients more.
@@ -51,6 +53,8 @@ class Core:
         self._pid = 0
         self._is_stopped = False
         self._thread = HubThread("gnsq_like admin")
+        #: For :meth:`compute`; made in the thread.
+        self._pool: ThreadPool | None = None
         #: Those of this process, by name; the first is the default.
         self.clusters: dict[str, Cluster] = {}
         #: Each is a greenlet of the thread, begun with it.
@@ -113,6 +117,7 @@ class Core:
                 if self._pid:  # a forked child has neither the thread nor its connections
                     self._thread.forget()
                     self._make_clusters()
+                    self._pool = None
                 self._pid = os.getpid()
                 handle = self._thread.start()
                 for function in self.on_start:
@@ -128,6 +133,20 @@ class Core:
         result: _T = handle.run(function, *arguments, timeout=2 * self.options.http_client_request_timeout + _GRACE)
         return result
 
+    def compute(self, function: Callable[[_A], _T], argument: _A) -> _T:
+        """Call a function that takes long beside the thread, one at a time. Call it in the thread; may switch.
+
+        One at a time leaves the other core for pages.
+        """
+        if self._pool is None:
+            self._pool = ThreadPool(1)
+        return self._pool.call(function, argument)
+
+    def _end_computing(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread, for good; twice is fine. May block."""
         with self._lock:
@@ -136,7 +155,7 @@ class Core:
         if handle is None or self._pid != os.getpid():
             return
         self._pid = 0
-        for function in (*self.on_stop, *(cluster.close for cluster in self.clusters.values())):
+        for function in (*self.on_stop, self._end_computing, *(cluster.close for cluster in self.clusters.values())):
             handle.run(function, timeout=timeout)
         self._thread.end(timeout)
 

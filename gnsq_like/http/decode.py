@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypeVar
 
 _T = TypeVar("_T", str, int)
 
 _NAMES = {str: "text", int: "a whole number"}
+#: In JSON, a surrogate. Half of a pair is text to Python, but cannot be written anywhere.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Malformed(Exception):
@@ -17,9 +20,12 @@ class Malformed(Exception):
 def json_of(body: bytes) -> Any:
     """The value of a JSON text."""
     try:
-        return json.loads(body)
+        value = json.loads(body)
+        if _SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise Malformed("it is not JSON") from None
+    return value
 
 
 def object_of(body: bytes) -> dict[str, Any]:

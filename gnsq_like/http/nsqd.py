@@ -41,6 +41,9 @@ class NsqdInfo:
     max_output_buffer_timeout: float | None
     max_output_buffer_size: int | None
     max_deflate_level: int | None
+    #: Where it says that it is; empty if it was not told.
+    topology_zone: str | None
+    topology_region: str | None
     #: The whole JSON object, with fields that newer versions add; its durations are nanoseconds.
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -222,6 +225,8 @@ def _info(value: dict[str, Any]) -> NsqdInfo:
         max_output_buffer_timeout=duration("max_output_buffer_timeout"),
         max_output_buffer_size=number("max_output_buffer_size"),
         max_deflate_level=number("max_deflate_level"),
+        topology_zone=text("topology_zone"),
+        topology_region=text("topology_region"),
         raw=value,
     )
 

@@ -28,6 +28,9 @@ class NsqdNode:
     #: From nodes() only: its topics, and for each of them whether the nsqd is tombstoned.
     topics: tuple[str, ...] = ()
     tombstones: tuple[bool, ...] = ()
+    #: Where it says that it is; empty before NSQ's master after 1.3.0.
+    topology_zone: str = ""
+    topology_region: str = ""
 
     @property
     def tcp_address(self) -> str:
@@ -147,4 +150,6 @@ def _node(record: dict[str, Any]) -> NsqdNode:
         remote_address=value_of(record, "remote_address", str, ""),
         topics=tuple(list_of({"topics": None, **record}, "topics", str)),
         tombstones=tuple(list_of({"tombstones": None, **record}, "tombstones", bool)),
+        topology_zone=value_of(record, "topology_zone", str, ""),
+        topology_region=value_of(record, "topology_region", str, ""),
     )

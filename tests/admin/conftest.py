@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.support import raw
-from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import KINDS, Kind, Running, has_topology, running_nsqd, running_nsqlookupd, wait_for
 
 
 @dataclass
 class Daemons:
-    """Two nsqlookupds and three nsqds that are registered with both."""
+    """Two nsqlookupds and three nsqds that are registered with both, each in a zone of its own if they know zones."""
 
     kind: Kind
     lookupds: list[Running]
@@ -52,6 +53,7 @@ def start(stack: ExitStack, kind: Kind, nsqds: int = 3) -> Daemons:
                 lookupd_tcp_addresses=addresses,
                 broadcast_address="127.0.0.1",
                 e2e_processing_latency_percentiles=(0.99, 0.5),
+                **(_place(number) if has_topology(kind) else {}),
             )
         )
         for number in range(1, nsqds + 1)
@@ -62,6 +64,11 @@ def start(stack: ExitStack, kind: Kind, nsqds: int = 3) -> Daemons:
 
     wait_for(registered, "all nsqds to be registered")
     return Daemons(kind, lookupds, found)
+
+
+def _place(number: int) -> dict[str, Any]:
+    experiments = ["topology-aware-consumption"]
+    return {"topology_region": "eu", "topology_zone": f"eu-{number}", "enable_experiment": experiments}
 
 
 @pytest.fixture(params=KINDS)

@@ -23,7 +23,7 @@ from tests.support.scripted_http import Asked, Peer, Script, always, once, respo
 pytestmark = pytest.mark.commands
 
 EVIL = "<script>alert('x')</script>"
-PAGES = ["/topics", "/nodes", "/counter", "/lookup", "/activity", "/topics/t", "/topics/t/c"]
+PAGES = ["/topics", "/nodes", "/counter", "/lookup", "/activity", "/topics/t", "/topics/t/c", "/metrics", "/healthz"]
 
 CLIENT = {
     **{"client_id": EVIL, "hostname": EVIL, "user_agent": '"><img src=x onerror=alert(1)>', "version": "V2"},
@@ -55,7 +55,8 @@ def test_text_of_daemons_is_text_on_every_page() -> None:
         fine, evil = (stack.enter_context(scripted(always(each))) for each in (nsqd(), nsqd(topics=names)))
         with site(nsqd_http_addresses=(fine.address, evil.address)) as made:
             client = client_of(made)
-            for path in [*PAGES, f"/nodes/{fine.address}", f"/nodes/{evil.address}", f"/topics?q={EVIL}", f"/{EVIL}"]:
+            pages = [path for path in PAGES if path not in ("/metrics", "/healthz")]
+            for path in [*pages, f"/nodes/{fine.address}", f"/nodes/{evil.address}", f"/topics?q={EVIL}", f"/{EVIL}"]:
                 page = client.get(path).text
                 assert "<script>alert" not in page and "<img src=x" not in page, path
                 assert not re.search(r'(?:href|src|action)="javascript:', page), path
@@ -86,6 +87,7 @@ GARBAGE = {
     "a depth that is text": response('{"topics": [{"topic_name": "t", "channels": [], "depth": "9"}]}'),
     "a depth beyond 64 bits": response(f'{{"topics": [{{"topic_name": "t", "channels": [], "depth": {10**30}}}]}}'),
     "a number of 5,000 digits": response('{"topics": [{"topic_name": "t", "depth": ' + "9" * 5000 + "}]}"),
+    "half a surrogate": response('{"topics": [{"topic_name": "\\ud83d", "channels": [], "depth": 9}]}'),
     "no name": response('{"topics": [{"channels": []}]}'),
     "deep nesting": response("[" * 100_000),
     "a login page": response("<html>please log in</html>", "200 OK", "Content-Type: text/html"),
@@ -110,6 +112,18 @@ def test_garbage_is_a_warning(answer: bytes) -> None:
             topics = client.get("/api/topics").get_json()
             assert topics["topics"] == ["t"] and bad.address in topics["message"]
             assert bad.address in client.get("/nodes").text
+
+
+@pytest.mark.parametrize("path", ["/topics/t", "/topics/t/c", "/api/topics/t", "/api/topics/t/c"])
+def test_clients_that_are_garbage_are_a_warning(path: str) -> None:
+    """Only some questions ask for clients."""
+    garbage = [{"topic_name": "t", "channels": [{**CHANNEL, "clients": [{**CLIENT, "connect_ts": "now"}]}]}]
+    with ExitStack() as stack:
+        bad, fine = (stack.enter_context(scripted(always(each))) for each in (nsqd(topics=garbage), nsqd()))
+        made = stack.enter_context(site(nsqd_http_addresses=(bad.address, fine.address)))
+        answered = client_of(made).get(path)
+        assert answered.status_code == 200
+        assert bad.address in answered.text
 
 
 def test_ten_megabytes_are_read_or_refused() -> None:

@@ -97,6 +97,24 @@ def test_many_topics_are_on_several_pages(made: Site, ours: Daemons) -> None:
     assert 'href="/topics?q=many&amp;page=1"' in second
 
 
+def test_zones(made: Site, ours: Daemons) -> None:
+    first, client = ours.nsqds[0], client_of(made)
+    assert "Taken in the same" not in get(client, "/topics/clicks/archive")
+    with raw.Client(first.tcp_address) as near, raw.Client(first.tcp_address) as far:
+        for consumer, region, zone in ((near, "eu", "eu-1"), (far, "us", "us-1")):
+            consumer.identify(topology_region=region, topology_zone=zone)
+            consumer.subscribe("clicks", "archive", rdy=1)
+            raw.post(first.http_address, "/pub?topic=clicks", b"x")
+            consumer.message()
+        made.core.run(made.core.clusters[""].shared.forget)
+        channel = text_of(get(client, "/topics/clicks/archive"))
+    assert "Taken in the same zone 50% 0% in the same region, 50% elsewhere" in channel
+    assert "50% · 0% · 50%" in channel
+    assert "eu / eu-1 same zone" in channel and "us / us-1" in channel
+    assert re.findall(r"eu / eu-\d", text_of(get(client, "/nodes?sort=zone&order=down"))) == ["eu / eu-2", "eu / eu-1"]
+    assert "Zone eu / eu-1" in text_of(get(client, f"/nodes/{first.http_address}"))
+
+
 def test_a_topic(made: Site, ours: Daemons) -> None:
     with raw.Client(ours.nsqds[0].tcp_address) as publisher:
         publisher.identify(client_id="shop", user_agent="shop/1")

@@ -13,13 +13,19 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from gnsq_like import Producer, Reader
+from gnsq_like.admin.history.alerts import down
+from gnsq_like.admin.web.metrics import ClusterCollector
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.contrib.workers.pages import Pages
+from tests.support.admins import site
+from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
 from tests.support.outboxes import Memory
+from tests.support.raw import Client, post
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
@@ -30,8 +36,9 @@ STATUS = {
     "restarts": {},
     "workers": [{"number": 1, "state": "running", "memory_bytes": 1, "started_at": 1.0, "heartbeat_age": 0.1}],
 }
-#: Labels that Prometheus adds.
-ADDED = {"job", "instance", "le"}
+VARIABLES = {"datasource", "job", "topic", "cluster"}
+#: Labels that Prometheus adds, and that its configuration gives to the admin of each cluster.
+ADDED = {"job", "instance", "le", "cluster"}
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +55,32 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     pages.status = STATUS
     page = pages.metrics().decode()
     pages.close()
-    families = [*registry.collect(), *text_string_to_metric_families(page)]
+    families = [*registry.collect(), *text_string_to_metric_families(page), *cluster()]
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
+
+
+def cluster() -> list[Metric]:
+    """What the admin has of a cluster with everything."""
+    place: dict[str, Any] = {"topology_zone": "eu-1", "topology_region": "eu"}
+    with running_nsqlookupd() as lookupd:
+        options: dict[str, Any] = {
+            "lookupd_tcp_addresses": [lookupd.tcp_address],
+            "e2e_processing_latency_percentiles": [0.99],
+        }
+        with running_nsqd(**options, **place) as nsqd, Client(nsqd.tcp_address) as client:
+            post(nsqd.http_address, "/topic/create?topic=t")
+            client.subscribe("t", rdy=1)
+            post(nsqd.http_address, "/pub?topic=t", b"x")
+            client.send(b"FIN %s\n" % client.message().id)
+            with site(lookupd_http_addresses=(lookupd.http_address,), history=False) as made:
+
+                def samples() -> list[Metric]:
+                    made.core.run(made.core.clusters[""].shared.forget)
+                    overview = made.core.run(made.core.clusters[""].overview)
+                    found = [*ClusterCollector(overview, [down("127.0.0.1:4151")]).collect()]
+                    return found if all(family.samples for family in found) else []
+
+                return wait_for(samples, "the nsqd to be registered, and its latencies")
 
 
 def expressions() -> Iterator[tuple[str, str]]:
@@ -101,12 +132,8 @@ def test_the_dashboard_is_one_that_grafana_can_import() -> None:
     assert len(set(ids)) == len(ids)
     places = [tuple(panel["gridPos"].values()) for panel in DASHBOARD["panels"]]
     assert len(set(places)) == len(places)
-    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "job", "topic"}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"} == {
-        "datasource",
-        "job",
-        "topic",
-    }
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == VARIABLES
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"} == VARIABLES
 
 
 @pytest.mark.skipif(

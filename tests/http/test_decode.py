@@ -31,7 +31,7 @@ def test_json_is_what_it_says(value: Any) -> None:
             object_of(body)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"\xff", b'["\\uD83d"]', b"[" * 100_000])
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_what_is_not_json(body: bytes) -> None:
     with pytest.raises(Malformed, match="not JSON"):

@@ -30,6 +30,11 @@ class Alert:
     channel: str = ""
     node: str = ""
 
+    def as_json(self) -> dict[str, str]:
+        """It for programs."""
+        where = {"topic": self.topic, "channel": self.channel, "node": self.node}
+        return {"alert": self.name, "text": self.text, **where}
+
 
 class Alerts:
     """The alerts of one cluster, or of all pipelines.
@@ -79,16 +84,18 @@ class Alerts:
         self._note(alert, at, begins)
         self._send(
             {
-                "alert": alert.name,
+                **alert.as_json(),
                 "state": "begins" if begins else "ends",
-                "text": alert.text,
                 "cluster": self._cluster,
-                "topic": alert.topic,
-                "channel": alert.channel,
-                "node": alert.node,
                 "timestamp": int(at),
             }
         )
+
+
+def all_of(*several: Alerts) -> dict[Alert, float]:
+    """What is wrong, and since when (epoch); the newest first."""
+    found = [item for alerts in several for item in alerts.present.items()]
+    return dict(sorted(found, key=lambda item: -item[1]))
 
 
 def down(node: str, why: str = "does not answer") -> Alert:
@@ -96,9 +103,8 @@ def down(node: str, why: str = "does not answer") -> Alert:
     return Alert("node_down", f"nsqd {node} {why}", node=node)
 
 
-def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options: AdminOptions) -> Iterator[Alert]:
-    """Everything that is wrong. Dead letters need no consumer."""
-    depth = options.alert_depth
+def of_daemons(overview: Overview) -> Iterator[Alert]:
+    """The daemons that do not answer, or report an error."""
     for address, problem in overview.lookupds.items():
         if problem:
             yield Alert("nsqlookupd_down", f"nsqlookupd {address} does not answer", node=address)
@@ -109,6 +115,12 @@ def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options:
             yield down(total.node.address)
         elif total.health not in ("OK", ""):
             yield Alert("unhealthy", f"nsqd {total.node.address} is unhealthy", node=total.node.address)
+
+
+def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options: AdminOptions) -> Iterator[Alert]:
+    """Everything that is wrong. Dead letters need no consumer."""
+    depth = options.alert_depth
+    yield from of_daemons(overview)
     for topic, each in overview.topics.items():
         if each.paused:
             yield Alert("paused", f"{topic} is paused, with {each.depth:,} messages in the topic", topic)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ _WINDOW, _STEP = 60.0, 5.0
 
 
 class Recorder:
-    """One cluster's history. All methods but :meth:`run` are quick and never switch.
+    """One cluster's history. All methods but :meth:`run` and :meth:`look` are quick and never switch.
 
     :param cluster: its name
     :param take: takes an overview of at most this age in seconds; may switch
@@ -66,7 +67,7 @@ class Recorder:
         while True:
             begun = time.monotonic()
             try:
-                self.add(self._take(FINE_SECONDS / 2))
+                self.look(FINE_SECONDS / 2)
             except Exception:
                 logger.exception("watching the cluster failed")
             gevent.sleep(max(1.0, FINE_SECONDS - (time.monotonic() - begun)))
@@ -76,11 +77,18 @@ class Recorder:
         """The newest overview."""
         return self._overviews[-1] if self._overviews else None
 
+    def look(self, max_age: float) -> Overview:
+        """An overview of at most this age in seconds, which is taken in. May switch."""
+        overview = self._take(max_age)
+        self.add(overview)
+        return overview
+
     def add(self, overview: Overview) -> None:
         """Take an overview in, unless it is in already. Never switches."""
         last, recorded = self.overview, self._recorded
         if last is not None and overview.taken <= last.taken:
             return
+        overview = replace(overview, reported={})  # which is large, and of use only in the newest
         if last is not None:
             for change in differences(last, overview):
                 self.changes.add(change)

@@ -16,13 +16,14 @@ from gnsq_like.admin.upstream.departures import REGISTERS_WITHIN, Departures
 from gnsq_like.admin.upstream.figures import (
     ChannelFigures,
     TopicFigures,
+    of_node,
     read_publishers,
     read_topics,
     sum_of_channels,
     sum_of_topics,
 )
 from gnsq_like.admin.upstream.nodes import Node, from_info, from_lookupd, in_order, unite
-from gnsq_like.admin.upstream.overview import NodeTotal, Overview, add_node, read_stats
+from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.admin.upstream.rounds import Round, UpstreamError, Upstreams
 from gnsq_like.admin.upstream.shared import Shared
 from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
@@ -52,8 +53,8 @@ class TopicReport:
 
     figures: TopicFigures
     #: Open connections that have published to it; only with clients.
-    publishers: list[dict[str, Any]] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    publishers: list[dict[str, Any]]
+    nodes: list[Node]
 
 
 @dataclass
@@ -144,23 +145,14 @@ class Cluster:
         """A topic. Raises UpstreamError if no node has it."""
 
         def ask() -> Found[TopicReport]:
-            report = TopicReport(TopicFigures("", "", name))
+            def question(client: NsqdHTTPClient) -> tuple[list[TopicFigures], list[dict[str, Any]]]:
+                stats = client.stats(name, include_clients=with_clients, include_mem=False)
+                return read_topics(stats), read_publishers(stats, name)
 
-            def question(client: NsqdHTTPClient) -> tuple[dict[str, Any], ...]:
-                return (client.stats(name, include_clients=with_clients, include_mem=False),)
-
-            topics = []
             found, warnings = self._ask_nodes_of(name, question)
-            for node, (stats,) in found:
-                report.nodes.append(node)
-                topics += [
-                    each
-                    for each in read_topics(stats["topics"], node.address, node.hostname)
-                    if each.topic_name == name
-                ]
-                report.publishers += read_publishers(stats, node.address, name)
-            report.figures = sum_of_topics(name, topics)
-            return Found(report, warnings)
+            topics = [each for node, (topics, _) in found for each in of_node(node, topics) if each.topic_name == name]
+            publishers = [each | node.of_client for node, (_, publishers) in found for each in publishers]
+            return Found(TopicReport(sum_of_topics(name, topics), publishers, [node for node, _ in found]), warnings)
 
         return self.shared.get(("topic", name, with_clients), ask, max_age)
 
@@ -168,14 +160,14 @@ class Cluster:
         """A channel with its clients; None if no node has it. Raises UpstreamError if none has its topic."""
 
         def ask() -> Found[ChannelFigures | None]:
-            def question(client: NsqdHTTPClient) -> dict[str, Any]:
-                return client.stats(topic, name, include_mem=False)
+            def question(client: NsqdHTTPClient) -> list[TopicFigures]:
+                return read_topics(client.stats(topic, name, include_mem=False))
 
             found, warnings = self._ask_nodes_of(topic, question)
             channels = [
                 channel
-                for node, stats in found
-                for figures in read_topics(stats["topics"], node.address, node.hostname)
+                for node, topics in found
+                for figures in of_node(node, topics)
                 for channel in figures.channels
                 if figures.topic_name == topic and channel.channel_name == name
             ]
@@ -206,15 +198,12 @@ class Cluster:
             node = next((each for each in known.value if each.address == address), None)
             if node is None:
                 return Found(None, known.warnings)
-            hostname = node.hostname
-            found = self.nsqds.ask(
-                [address],
-                lambda client: (stats := client.stats(), read_topics(stats["topics"], address, hostname)),
-            )
+            found = self.nsqds.ask([address], lambda client: (stats := client.stats(), read_topics(stats)))
             found.require_any("nsqd")
             stats, topics = found.answers[address]
             memory = stats.get("memory")
-            return Found(NodeReport(node, topics, memory if isinstance(memory, dict) else {}), known.warnings)
+            report = NodeReport(node, [*of_node(node, topics)], memory if isinstance(memory, dict) else {})
+            return Found(report, known.warnings)
 
         return self.shared.get(("node", address), ask, max_age)
 
@@ -228,9 +217,8 @@ class Cluster:
             found.require_any("nsqd")
             counts: dict[tuple[str, str, str], int] = {}
             for address, stats in found.answers.items():
-                for (topic, _, _), channels in zip(stats.topics, stats.channels, strict=True):
-                    for channel, numbers, _, _ in channels:
-                        counts[topic, channel, address] = numbers[-1]
+                for channel in (each for topic in stats.topics for each in topic.channels):
+                    counts[channel.topic_name, channel.channel_name, address] = channel.message_count
             return Found(counts, [*nodes.warnings, *found.warnings])
 
         return self.shared.get(("counter",), ask, max_age)
@@ -241,16 +229,10 @@ class Cluster:
         def ask() -> Found[list[ChannelFigures]]:
             nodes = self.nodes()
             found = self.nsqds.ask(
-                [node.address for node in nodes.value],
-                lambda client: read_topics(client.stats(include_mem=False)["topics"], "", ""),
+                [node.address for node in nodes.value], lambda client: read_topics(client.stats(include_mem=False))
             )
-            channels = []
-            for address, topics in found.answers.items():
-                for channel in (each for topic in topics for each in topic.channels):
-                    channel.node = address
-                    for client in channel.clients or ():
-                        client["node"] = address
-                    channels.append(channel)
+            answers = [(node, found.answers.get(node.address, [])) for node in nodes.value]
+            channels = [each for node, topics in answers for topic in of_node(node, topics) for each in topic.channels]
             return Found(channels, [*nodes.warnings, *found.warnings])
 
         return self.shared.get(("clients",), ask, max_age)
@@ -301,10 +283,10 @@ class Cluster:
             nodes = []
             for address in self.nsqd_addresses:
                 if address in known.answers:
-                    nodes.append(from_info(address, known.answers[address], ()))
+                    nodes.append(from_info(address, known.answers[address]))
                 else:
                     overview.warnings.append(str(known.failures[address]))
-                    silent = NodeTotal(from_info(address, _NO_INFO, ()), str(known.failures[address]))
+                    silent = NodeTotal(from_info(address, None), str(known.failures[address]))
                     overview.nodes.append(silent)
             return in_order(nodes)
         answers = self.lookupds.ask(
@@ -356,25 +338,22 @@ class Cluster:
         return answers, [*producers.warnings, *found.warnings]
 
 
-_NO_INFO = NsqdInfo("", None, None, None, None, None, None, None, None, None, {})
-
-
 def _active_topics(node: NsqdNode) -> Iterable[str]:
     return (topic for topic, is_tombstoned in from_lookupd(node).topics.items() if not is_tombstoned)
 
 
 def _topic_names(client: NsqdHTTPClient) -> list[str]:
-    return [name for name, _, _ in _read_all(client).topics]
+    return [topic.topic_name for topic in _read_all(client).topics]
 
 
-def _read_all(client: NsqdHTTPClient) -> Any:
+def _read_all(client: NsqdHTTPClient) -> NodeStats:
     return read_stats(client.stats(include_clients=False, include_mem=False))
 
 
 def _with_topic(client: NsqdHTTPClient, topic: str) -> NsqdInfo | None:
     """The nsqd's description, if it has the topic."""
-    stats = read_stats(client.stats(topic, include_clients=False, include_mem=False))
-    return client.info() if any(name == topic for name, _, _ in stats.topics) else None
+    topics = read_topics(client.stats(topic, include_clients=False, include_mem=False))
+    return client.info() if any(each.topic_name == topic for each in topics) else None
 
 
 def _without_unknown(known: Round[Any]) -> list[str]:

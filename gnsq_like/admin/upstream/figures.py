@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.http.decode import Malformed, list_of, value_of
 
 #: In the order of the API's objects.
 TOPIC_COUNTS = ("depth", "backend_depth", "message_count")
-CHANNEL_COUNTS = (
+#: Messages that nsqd took from memory for clients of its zone, of its region, and elsewhere (docs/internals 7.4).
+TAKEN_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+_OWN_COUNTS = (
     "depth",
     "backend_depth",
     "in_flight_count",
@@ -25,6 +28,7 @@ CHANNEL_COUNTS = (
     "timeout_count",
     "message_count",
 )
+CHANNEL_COUNTS = (*_OWN_COUNTS, *TAKEN_COUNTS)
 _MOST = 2**63
 _ALL_NODES = "*"
 
@@ -68,6 +72,10 @@ class Latency:
         }
 
 
+#: Of what a node does not measure, and what it sends then. The sums of nodes are not this one.
+_NONE, _NO_PERCENTILES = Latency(), {"count": 0, "percentiles": None}
+
+
 def _as_go(number: float) -> float:
     return int(number) if number == int(number) else number
 
@@ -87,6 +95,9 @@ class ChannelFigures:
     requeue_count: int = 0
     timeout_count: int = 0
     message_count: int = 0
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
     client_count: int = 0
     paused: bool = False
     #: nsqd's records; None if they were not asked for.
@@ -98,6 +109,11 @@ class ChannelFigures:
     @property
     def memory_depth(self) -> int:
         return self.depth - self.backend_depth
+
+    @property
+    def taken(self) -> int:
+        """Messages that nsqd took from memory for clients; 0 for NSQ up to 1.3.0."""
+        return self.zone_local_msg_count + self.region_local_msg_count + self.global_msg_count
 
     def add(self, other: ChannelFigures) -> None:
         """Add a node's channel to this sum."""
@@ -119,7 +135,9 @@ class ChannelFigures:
             "depth": self.depth,
             "memory_depth": self.memory_depth,
             "backend_depth": self.backend_depth,
-            **{name: getattr(self, name) for name in CHANNEL_COUNTS[2:]},
+            **{name: getattr(self, name) for name in _OWN_COUNTS[2:]},
+            **({"delivery_msg_count": self.taken} if self.taken else {}),
+            **{name: count for name in TAKEN_COUNTS if (count := getattr(self, name))},
             "client_count": self.client_count,
             "nodes": [each.as_json() for each in self.nodes] or None,
             "clients": None if self.clients is None else [_client_json(each) for each in self.clients],
@@ -206,42 +224,66 @@ def _in_order(figures: Iterable[Any]) -> list[Any]:
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def read_topics(records: Iterable[dict[str, Any]], node: str, hostname: str) -> list[TopicFigures]:
-    """The ``topics`` of an nsqd's /stats.
+def read_topics(stats: dict[str, Any]) -> list[TopicFigures]:
+    """The topics of an nsqd's /stats, of no node yet; next: :func:`of_node`, where that matters.
 
     :raises Malformed: they are not what nsqd sends
     """
-    return [_topic(record, node, hostname) for record in records]
+    return [_topic(record) for record in stats["topics"]]
 
 
-def counts_of(record: dict[str, Any], names: tuple[str, ...]) -> list[int]:
+def of_node(node: Node, topics: Iterable[TopicFigures]) -> Iterator[TopicFigures]:
+    """The topics, with their channels and clients, as those of a node."""
+    for topic in topics:
+        topic.node, topic.hostname = node.address, node.hostname
+        for channel in topic.channels:
+            channel.node, channel.hostname = node.address, node.hostname
+            for client in channel.clients or ():
+                client |= node.of_client
+        yield topic
+
+
+def _counts_of(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, int]:
     """These counts; those that an older nsqd does not send are 0. Raises Malformed."""
-    values = [record.get(name, 0) for name in names]
+    counts = {name: record.get(name, 0) for name in names}
+    values = counts.values()
     if {*map(type, values)} != {int} or not -_MOST <= min(values) <= max(values) < _MOST:
         raise Malformed(f"one of {', '.join(names)} is not a whole number")
-    return values
+    return counts
 
 
-def _topic(record: dict[str, Any], node: str, hostname: str) -> TopicFigures:
+def _topic(record: dict[str, Any]) -> TopicFigures:
     name = value_of(record, "topic_name", str)
-    channels = [_channel(each, node, hostname, name) for each in list_of(record, "channels", dict)]
-    depth, backend_depth, messages = counts_of(record, TOPIC_COUNTS)
-    latency = _latency(record)
-    return TopicFigures(node, hostname, name, depth, backend_depth, messages, _paused(record), channels, [], latency)
+    return TopicFigures(
+        "",
+        "",
+        name,
+        **_counts_of(record, TOPIC_COUNTS),
+        paused=_paused(record),
+        channels=[_channel(each, name) for each in list_of(record, "channels", dict)],
+        nodes=[],
+        latency=_latency(record),
+    )
 
 
-def _channel(record: dict[str, Any], node: str, hostname: str, topic: str) -> ChannelFigures:
-    figures = ChannelFigures(node, hostname, topic, value_of(record, "channel_name", str))
-    for name, count in zip(CHANNEL_COUNTS, counts_of(record, CHANNEL_COUNTS), strict=True):
-        setattr(figures, name, count)
-    figures.paused = _paused(record)
+def _channel(record: dict[str, Any], topic: str) -> ChannelFigures:
+    name, clients = value_of(record, "channel_name", str), None
     if record.get("clients") is not None:
-        figures.clients = [_client(each, node) for each in list_of(record, "clients", dict)]
-    found = len(figures.clients or ())
-    # nsqd before 1.2 counts none.
-    figures.client_count = value_of(record, "client_count", int, found) or found
-    figures.latency = _latency(record)
-    return figures
+        clients = [_client(each) for each in list_of(record, "clients", dict)]
+    found = len(clients or ())
+    return ChannelFigures(
+        "",
+        "",
+        topic,
+        name,
+        **_counts_of(record, CHANNEL_COUNTS),
+        # nsqd before 1.2 counts none.
+        client_count=value_of(record, "client_count", int, found) or found,
+        paused=_paused(record),
+        clients=clients,
+        nodes=[],
+        latency=_latency(record),
+    )
 
 
 def _paused(record: dict[str, Any]) -> bool:
@@ -250,8 +292,8 @@ def _paused(record: dict[str, Any]) -> bool:
 
 def _latency(record: dict[str, Any]) -> Latency:
     found = record.get("e2e_processing_latency")
-    if not found:
-        return Latency()
+    if not found or found == _NO_PERCENTILES:
+        return _NONE
     if not isinstance(found, dict):
         raise Malformed('"e2e_processing_latency" is not an object')
     count = value_of(found, "count", int, 0)
@@ -290,6 +332,7 @@ _CLIENT_FIELDS: tuple[tuple[str, Any], ...] = (
     ("authed", False),
     ("auth_identity", ""),
     ("auth_identity_url", ""),
+    *((f"{whose}topology_{kind}", "") for whose in ("node_", "") for kind in ("region", "zone")),
     ("tls", False),
     ("tls_cipher_suite", ""),
     ("tls_version", ""),
@@ -298,8 +341,8 @@ _CLIENT_FIELDS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _client(record: dict[str, Any], node: str) -> dict[str, Any]:
-    client: dict[str, Any] = {"node": node}
+def _client(record: dict[str, Any]) -> dict[str, Any]:
+    client: dict[str, Any] = {"node": ""}
     for name, default in _CLIENT_FIELDS:
         value = record.get(name, default)
         if type(value) is not type(default) or (type(value) is int and not -_MOST <= value < _MOST):
@@ -311,6 +354,8 @@ def _client(record: dict[str, Any], node: str) -> dict[str, Any]:
 def _client_json(client: dict[str, Any]) -> dict[str, Any]:
     fields = {}
     for name, value in client.items():
+        if value == "" and "topology_" in name:
+            continue
         fields[name] = value
         if name == "connect_ts":
             fields["connected"] = connected_seconds(client) * 1_000_000_000
@@ -322,7 +367,7 @@ def connected_seconds(client: dict[str, Any]) -> int:
     return int(time.time()) - int(client["connect_ts"])
 
 
-def read_publishers(stats: dict[str, Any], node: str, topic: str) -> list[dict[str, Any]]:
+def read_publishers(stats: dict[str, Any], topic: str) -> list[dict[str, Any]]:
     """The open connections of an nsqd that have published to a topic, as clients with ``published``.
 
     :param stats: of this topic only: nsqd counts one topic for each connection
@@ -332,5 +377,5 @@ def read_publishers(stats: dict[str, Any], node: str, topic: str) -> list[dict[s
     for record in list_of({"producers": None, **stats}, "producers", dict):
         for count in list_of({"pub_counts": None, **record}, "pub_counts", dict):
             if count.get("topic") == topic:
-                found.append({**_client(record, node), "published": value_of(count, "count", int)})
+                found.append({**_client(record), "published": value_of(count, "count", int)})
     return found

@@ -29,6 +29,8 @@ class Node:
     #: Its topics, and whether each is tombstoned.
     topics: dict[str, bool] = field(default_factory=dict)
     is_out_of_date: bool = False
+    topology_zone: str = ""
+    topology_region: str = ""
 
     @property
     def address(self) -> str:
@@ -40,8 +42,20 @@ class Node:
         """Where Readers and Producers connect."""
         return join_host_port(_bare(self.broadcast_address), self.tcp_port)
 
+    @property
+    def place(self) -> str:
+        """Its region and zone, for people; empty if it has none."""
+        return place_of(self.topology_region, self.topology_zone)
+
+    @property
+    def of_client(self) -> dict[str, str]:
+        """What a client's record says of its node."""
+        zone, region = self.topology_zone, self.topology_region
+        return {"node": self.address, "node_topology_region": region, "node_topology_zone": zone}
+
     def as_json(self) -> dict[str, Any]:
-        """As in nsqadmin's /api/nodes; an empty list is null there."""
+        """As in nsqadmin's /api/nodes; an empty list is null there, and an empty zone is left out."""
+        topology = {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
         return {
             "remote_addresses": self.remote_addresses or None,
             "remote_address": self.remote_address,
@@ -50,9 +64,15 @@ class Node:
             "tcp_port": self.tcp_port,
             "http_port": self.http_port,
             "version": self.version,
+            **{name: place for name, place in topology.items() if place},
             "topics": [{"topic": name, "tombstoned": self.topics[name]} for name in sorted(self.topics)] or None,
             "out_of_date": self.is_out_of_date,
         }
+
+
+def place_of(region: str, zone: str) -> str:
+    """A region and a zone, for people."""
+    return " / ".join(filter(None, (region, zone)))
 
 
 def _bare(host: str) -> str:
@@ -70,15 +90,20 @@ def from_lookupd(node: NsqdNode) -> Node:
         node.version,
         remote_address=node.remote_address,
         topics=dict(zip(node.topics, tombstones, strict=False)),
+        topology_zone=node.topology_zone,
+        topology_region=node.topology_region,
     )
 
 
-def from_info(address: str, info: NsqdInfo, topics: Iterable[str]) -> Node:
+def from_info(address: str, info: NsqdInfo | None, topics: Iterable[str] = ()) -> Node:
     """A node as it describes itself; one before 0.2.20 leaves out its address.
 
     :param address: the one that it was asked at
+    :param info: None if it did not answer
     """
     host, _, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
+    if info is None:
+        return Node(_bare(host), _bare(host), 0, int(port))
     return Node(
         info.hostname or _bare(host),
         info.broadcast_address or _bare(host),
@@ -86,6 +111,8 @@ def from_info(address: str, info: NsqdInfo, topics: Iterable[str]) -> Node:
         info.http_port or int(port),
         info.version,
         topics=dict.fromkeys(topics, False),
+        topology_zone=info.topology_zone or "",
+        topology_region=info.topology_region or "",
     )
 
 

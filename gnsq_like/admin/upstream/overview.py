@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.admin.upstream.figures import CHANNEL_COUNTS, TOPIC_COUNTS, counts_of
+from gnsq_like.admin.upstream.figures import ChannelFigures, TopicFigures, read_topics
 from gnsq_like.admin.upstream.nodes import Node
-from gnsq_like.http.decode import Malformed, list_of, value_of
+from gnsq_like.http.decode import value_of
 
 
 @dataclass(slots=True)
@@ -99,6 +99,8 @@ class Overview:
     #: Why each nsqlookupd did not answer; empty if it did.
     lookupds: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    #: What each node reported, by its address; the totals are made of it.
+    reported: dict[str, list[TopicFigures]] = field(default_factory=dict)
     #: Seconds of CPU time that it took.
     cost: float = 0.0
 
@@ -126,73 +128,59 @@ class Overview:
 
 @dataclass(slots=True)
 class NodeStats:
-    """What one node reported, checked: topics and channels as names and counts."""
+    """What one node reported."""
 
-    topics: list[tuple[str, list[int], bool]]
-    #: By topic, in the same order: name, counts, clients, paused.
-    channels: list[list[tuple[str, list[int], int, bool]]]
-    health: str = ""
-    start_time: int = 0
+    topics: list[TopicFigures]
+    health: str
+    start_time: int
 
 
 def read_stats(stats: dict[str, Any]) -> NodeStats:
-    """A /stats without clients.
+    """A /stats.
 
     :raises Malformed: it is not what nsqd sends
     """
-    found = NodeStats([], [], value_of(stats, "health", str, ""), value_of(stats, "start_time", int, 0))
-    for topic in stats["topics"]:
-        found.topics.append(
-            (value_of(topic, "topic_name", str), counts_of(topic, TOPIC_COUNTS), topic.get("paused") is True)
-        )
-        found.channels.append([_read_channel(channel) for channel in list_of(topic, "channels", dict)])
-    return found
-
-
-def _read_channel(record: dict[str, Any]) -> tuple[str, list[int], int, bool]:
-    name, clients = record.get("channel_name"), record.get("client_count", 0)
-    if type(name) is not str or type(clients) is not int:
-        raise Malformed("a channel has no name, or no number of clients")
-    return name, counts_of(record, CHANNEL_COUNTS), clients, record.get("paused") is True
+    return NodeStats(read_topics(stats), value_of(stats, "health", str, ""), value_of(stats, "start_time", int, 0))
 
 
 def add_node(overview: Overview, total: NodeTotal, stats: NodeStats) -> None:
     """Add what a node reported."""
     total.health, total.start_time = stats.health, stats.start_time
     total.topics = len(stats.topics)
-    for (name, (depth, backend_depth, messages), is_paused), channels in zip(stats.topics, stats.channels, strict=True):
+    for each in stats.topics:
+        name = each.topic_name
         topic = overview.topics.get(name)
         if topic is None:
             topic = overview.topics[name] = TopicTotal(name)
-        topic.depth += depth
-        topic.backend_depth += backend_depth
-        topic.messages += messages
+        topic.depth += each.depth
+        topic.backend_depth += each.backend_depth
+        topic.messages += each.message_count
         topic.nodes += 1
-        topic.paused += is_paused
-        total.depth += depth
-        total.messages += messages
-        total.channels += len(channels)
-        for channel in channels:
+        topic.paused += each.paused
+        total.depth += each.depth
+        total.messages += each.message_count
+        total.channels += len(each.channels)
+        for channel in each.channels:
             _add_channel(topic, total, channel)
     overview.nodes.append(total)
+    overview.reported[total.node.address] = stats.topics
 
 
-def _add_channel(topic: TopicTotal, total: NodeTotal, channel: tuple[str, list[int], int, bool]) -> None:
-    name, counts, clients, is_paused = channel
+def _add_channel(topic: TopicTotal, total: NodeTotal, channel: ChannelFigures) -> None:
+    name = channel.channel_name
     found = topic.channels.get(name)
     if found is None:
         found = topic.channels[name] = ChannelTotal(topic.name, name)
-    depth, backend_depth, in_flight, deferred, requeued, timed_out, messages = counts
-    found.depth += depth
-    found.backend_depth += backend_depth
-    found.in_flight += in_flight
-    found.deferred += deferred
-    found.requeued += requeued
-    found.timed_out += timed_out
-    found.messages += messages
-    found.clients += clients
+    found.depth += channel.depth
+    found.backend_depth += channel.backend_depth
+    found.in_flight += channel.in_flight_count
+    found.deferred += channel.deferred_count
+    found.requeued += channel.requeue_count
+    found.timed_out += channel.timeout_count
+    found.messages += channel.message_count
+    found.clients += channel.client_count
     found.nodes += 1
-    found.paused += is_paused
-    total.depth += depth
-    total.in_flight += in_flight
-    total.clients += clients
+    found.paused += channel.paused
+    total.depth += channel.depth
+    total.in_flight += channel.in_flight_count
+    total.clients += channel.client_count

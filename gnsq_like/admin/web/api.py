@@ -1,4 +1,4 @@
-"""nsqadmin's JSON API, to the letter (docs/internals 5.1): a table of paths, methods and functions.
+"""nsqadmin's JSON API, to the letter (docs/internals 5.1), and /alerts: a table of paths, methods and functions.
 
 Scripts written for nsqadmin go on: it reads a JSON body whatever its content type. It sends what nsqadmin sends, null
 for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
@@ -45,6 +45,7 @@ class API:
             "/nodes": {"GET": self.nodes},
             "/nodes/<node>": {"GET": self.node, "DELETE": self.tombstone},
             "/counter": {"GET": self.counter},
+            "/alerts": {"GET": self.alerts},
             "/graphite": {"GET": self.graphite},
         }
 
@@ -114,6 +115,11 @@ class API:
             for (topic, channel, node), count in sorted(found.value.items())
         }
         return {"stats": stats, "message": warning(found.warnings)}
+
+    def alerts(self) -> dict[str, Any]:
+        overview = self._site.look()
+        found = [{**alert.as_json(), "since": int(since)} for alert, since in self._site.alerts.items()]
+        return {"alerts": found, "message": warning(overview.warnings)}
 
     def graphite(self) -> dict[str, Any]:
         if request.args.get("metric") != "rate":

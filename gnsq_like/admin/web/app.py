@@ -11,6 +11,8 @@ from gnsq_like.admin.options import AdminOptions
 
 try:
     from flask import Blueprint, Flask, Response, g, redirect, request
+
+    from gnsq_like.admin.web.monitoring import Monitoring
 except ModuleNotFoundError as exc:
     raise ModuleNotFoundError(
         f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name
@@ -154,10 +156,13 @@ class _Routes:
         return response
 
     def add_api(self) -> None:
-        """The API, /ping, /config, and a 404 for all other paths."""
+        """The API, /metrics, /healthz, /ping, /config, and a 404 for all other paths."""
         api = API(self._site)
         for path in api.routes:
             self._add(f"/api{path}", f"api{path}", partial(api.answer, path))
+        monitoring = Monitoring(self._site)
+        self._page("/metrics", "metrics", monitoring.metrics)
+        self._page("/healthz", "healthz", monitoring.health)
         self._add("/config/<name>", "config", self._config)
         self._blueprint.add_url_rule("/ping", "ping", lambda: Response("OK", content_type="text/plain; charset=utf-8"))
         self._add("/api/<path:path>", "api_other", self._other)

@@ -1,6 +1,6 @@
 """The users of the password file: who logs in, with what, and how often somebody may try.
 
-A hash costs 100 ms of CPU time. So it is computed in a thread, one at a time, and only for a request that
+A hash costs 100 ms of CPU time. So it is computed beside the core's thread, one at a time, and only for a request that
 gives a password; tries are limited for each address and for each user, and so is how many wait for a thread. A user
 whose password was right gets a cookie, and is never among them again; neither is a program that sends the password
 with every request, as curl does.
@@ -13,17 +13,15 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable
-from typing import Any
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from gnsq_like.admin.core import Core
 from gnsq_like.errors import InvalidOption
 from gnsq_like.runtime.clock import wall_clock
-from gnsq_like.runtime.thread_pool import ThreadPool
 
-#: Hashes at once, which leaves the other core for pages, and requests that may wait for one.
-_PLACES, _MOST_WAITING = 1, 20
+#: Requests that may wait for a hash.
+_MOST_WAITING = 20
 #: Checked passwords that are remembered.
 _MOST_REMEMBERED = 1024
 #: Tries that an address, or a user, has at once; and the seconds in which it gets another one. A user has more, so
@@ -92,7 +90,7 @@ class Passwords:
     """The users that may log in, by their hashes.
 
     :param path: the password file
-    :param core: its thread waits for hashes
+    :param core: computes hashes
     :param clock: the time of day
 
     :raises InvalidOption: if the file cannot be read
@@ -104,8 +102,6 @@ class Passwords:
         self._clock = clock
         self._tries = Tries()
         self._waiting = 0
-        #: Of the core's thread, which may be another one after a fork.
-        self._pool: tuple[Any, ThreadPool] | None = None
         #: Digests of right credentials, by a key that only this process has.
         self._right: set[bytes] = set()
         self._key = os.urandom(32)
@@ -126,7 +122,8 @@ class Passwords:
         self._waiting += 1
         try:
             # For an unknown user the time is the same.
-            is_right = self._core.run(self._check, (self._hashes.get(user, _NOBODY), password))
+            credentials = self._hashes.get(user, _NOBODY), password
+            is_right = self._core.run(self._core.compute, _is_password, credentials)
         finally:
             self._waiting -= 1
         if not is_right or user not in self._hashes:
@@ -136,19 +133,6 @@ class Passwords:
             self._right.clear()
         self._right.add(digest)
         return True
-
-    def _check(self, credentials: tuple[str, str]) -> bool:
-        """In the core's thread; may switch."""
-        handle = self._core.start()
-        if self._pool is None or self._pool[0] is not handle:
-            self._pool = (handle, ThreadPool(_PLACES))
-        return self._pool[1].call(_is_password, credentials)
-
-    def stop(self) -> None:
-        """End the threads; called in the core's thread before it ends."""
-        if self._pool is not None:
-            self._pool[1].close()
-            self._pool = None
 
     def session(self, user: str) -> str:
         """A cookie by which this user is known for SESSION_SECONDS."""

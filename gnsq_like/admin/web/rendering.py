@@ -18,7 +18,7 @@ from markupsafe import escape
 from gnsq_like._version import __version__
 from gnsq_like.admin.web import words
 from gnsq_like.admin.web.drawing import bar
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.view import UPWARDS, Page, View
 from gnsq_like.server.options import VERSION
 
 _HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ class Renderer:
 
         def sorted_by(column: str) -> str:
             was, down = page.values["column"], page.values["down"]
-            first_down = column not in ("name", "host")
+            first_down = column not in UPWARDS
             now_down = (not down) if column == was else first_down
             fields = {**query, "sort": column, "order": "down" if now_down else "up"}
             fields.pop("page", None)
@@ -110,7 +110,7 @@ class Renderer:
             "totals": view.totals,
             "cluster": view.cluster,
             "warnings": [*dict.fromkeys([*view.overview.warnings, *page.warnings])],
-            "alert_count": view.alert_count,
+            "alert_count": len(view.alerts),
             "pipelines": [*view.pipelines.present.values()],
             "link": self.link,
             "asset": lambda name: f"{self.link('static', name=name)}?v={self.assets.version(name)}",

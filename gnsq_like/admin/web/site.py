@@ -9,6 +9,8 @@ from typing import TypeVar
 from flask import g, request
 
 from gnsq_like.admin.core import Core
+from gnsq_like.admin.history.alerts import Alert, all_of
+from gnsq_like.admin.history.columns import FINE_SECONDS
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.messages.letters import Letters
@@ -18,6 +20,7 @@ from gnsq_like.admin.records.audit import AuditLog
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.graphite import Graphite
+from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
@@ -41,8 +44,6 @@ class Site:
         self.guard = Guard(options)
         self.audit = AuditLog(options.audit_log)
         self.identities = Identities(options, self.core, self.audit)
-        if self.identities.passwords is not None:
-            self.core.on_stop.append(self.identities.passwords.stop)
         notifications = [options.notification_http_endpoint] if options.notification_http_endpoint else []
         self._notifications = Webhooks(notifications, options.http_client_request_timeout, self._call)
         self.operations = Operations(self.core, self.audit, self._notifications)
@@ -84,6 +85,18 @@ class Site:
     def recorder(self) -> Recorder:
         """The history of this request's cluster; for the core's thread."""
         return self.recorders[g.cluster]
+
+    def look(self) -> Overview:
+        """An overview for programs, which watch this request's cluster. May switch, or block.
+
+        It may be as old as those of the history, so that programs cause no questions besides those for that.
+        """
+        return self.run(self.recorder.look, FINE_SECONDS)
+
+    @property
+    def alerts(self) -> dict[Alert, float]:
+        """What is wrong with this request's cluster, and with pipelines, since when."""
+        return all_of(self.recorder.alerts, self.pipelines.alerts)
 
     def recorder_of(self, cluster: str) -> Recorder:
         """The history of a cluster; for the core's thread."""

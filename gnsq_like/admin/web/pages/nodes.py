@@ -20,6 +20,7 @@ from gnsq_like.admin.web.pages.view import Page, View
 SORTS: dict[str, Callable[[NodeTotal], Any]] = {
     "host": lambda total: (total.node.hostname.lower(), total.node.address),
     "version": lambda total: total.node.version,
+    "zone": lambda total: total.node.place,
     "depth": lambda total: total.depth,
     "in_flight": lambda total: total.in_flight,
     "topics": lambda total: total.topics,
@@ -67,6 +68,7 @@ def nodes_page(view: View) -> Page:
         "totals_by_node": totals,
         "lookupds": lookupds,
         "answering": answering,
+        "have_zones": any(total.node.place for total in totals),
         "column": column,
         "down": down,
         "q": wanted,

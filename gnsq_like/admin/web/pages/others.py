@@ -46,9 +46,7 @@ def activity_page(view: View, audit: list[dict[str, Any]]) -> Page:
     :param audit: the last actions, the newest first
     """
     values = {
-        "alerts": sorted(
-            [*view.recorder.alerts.present.items(), *view.pipelines.alerts.present.items()], key=lambda item: -item[1]
-        ),
+        "alerts": view.alerts,
         "changes": view.recorder.changes.recent(100),
         "audit": [entry for entry in audit if entry.get("cluster", "") == view.cluster.name][:100],
         "watches": view.options.history,

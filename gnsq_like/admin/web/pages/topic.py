@@ -8,6 +8,7 @@ from typing import Any
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
 from gnsq_like.admin.upstream.cluster import MAX_AGE, TopicReport
 from gnsq_like.admin.upstream.figures import ChannelFigures, connected_seconds
+from gnsq_like.admin.upstream.nodes import place_of
 from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.commands import command
@@ -123,6 +124,8 @@ def channel_page(view: View, topic: str, channel: str) -> Page:
         "states": states_of(_total_of(figures), trend),
         "clients": clients[:MOST_CLIENTS],
         "client_count": len(clients),
+        # Without zones, all that NSQ after 1.3.0 counts is elsewhere.
+        "have_zones": figures.zone_local_msg_count or figures.region_local_msg_count,
         "attributes": {id(client): attributes_of(client) for client in clients[:MOST_CLIENTS]},
         "connected": {id(client): connected_seconds(client) for client in clients[:MOST_CLIENTS]},
         "charts": _charts(view, (topic, channel), day),
@@ -152,7 +155,16 @@ def attributes_of(client: dict[str, Any]) -> list[str]:
     words += [name for name in ("deflate", "snappy") if client[name]]
     if client["authed"]:
         words.append(f"authorized as {client['auth_identity']}" if client["auth_identity"] else "authorized")
+    if place := place_of(client["topology_region"], client["topology_zone"]):
+        words.append(place)
+        words += next(
+            ([f"same {kind}"] for kind in ("zone", "region") if _is_where_its_node_is(client, f"topology_{kind}")), []
+        )
     return words
+
+
+def _is_where_its_node_is(client: dict[str, Any], name: str) -> bool:
+    return bool(client[name]) and client[name] == client[f"node_{name}"]
 
 
 def _charts(view: View, key: tuple[str, ...], day: bool) -> list[Any]:

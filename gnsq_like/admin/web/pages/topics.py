@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, topic_states
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.view import UPWARDS, Page, View
 
 #: Rows of a page.
 PER_PAGE = 100
@@ -57,7 +57,7 @@ def sort_of(query: Any, sorts: dict[str, Any], default: str) -> tuple[str, bool]
     if column not in sorts:
         column = default
     given = query.get("order", "")
-    return column, given == "down" if given in ("up", "down") else column not in ("name", "host")
+    return column, given == "down" if given in ("up", "down") else column not in UPWARDS
 
 
 def topics_page(view: View) -> Page:

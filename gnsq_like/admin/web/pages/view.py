@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.cluster import Cluster
@@ -17,6 +18,8 @@ from gnsq_like.admin.web.drawing import spark
 SHARED_SECONDS = 2.0
 #: Points of the small graphs.
 POINTS = 30
+#: Columns of tables that begin with the lowest.
+UPWARDS = ("name", "host", "zone")
 
 
 @dataclass
@@ -31,16 +34,15 @@ class View:
     may_write: bool
     pipelines: Pipelines
     overview: Overview = field(init=False)
-    #: The line of totals, and the number of alerts.
+    #: The line of totals, and what is wrong since when.
     totals: dict[str, Any] = field(init=False)
-    alert_count: int = field(init=False)
+    alerts: dict[Alert, float] = field(init=False)
 
     def look(self) -> None:
         """Take the overview that all pages begin with. May switch."""
-        self.overview = self.cluster.overview(SHARED_SECONDS)
-        self.recorder.add(self.overview)
+        self.overview = self.recorder.look(SHARED_SECONDS)
         self.totals = self._totals()
-        self.alert_count = len(self.recorder.alerts.present) + len(self.pipelines.alerts.present)
+        self.alerts = all_of(self.recorder.alerts, self.pipelines.alerts)
 
     def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, Any]:
         """Small graphs of a series, by metric."""
