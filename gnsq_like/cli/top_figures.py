@@ -72,6 +72,10 @@ class Kind:
         """The column of this name."""
         return next(each for each in self.columns if each.name == name)
 
+    def texts(self, row: Row) -> list[str]:
+        """The cells of a row."""
+        return [row.text(each) for each in self.columns]
+
     def row(self, key: str, about: Any, depths: tuple[float, ...] = ()) -> Row:
         """The row of a topic, channel, client or node."""
         values = {each.name: each.of(about) for each in self.columns if each.kind != "spark"}
@@ -203,7 +207,7 @@ class Row:
             return sparkline(self.depths)
         value = self.values[column.name]
         if isinstance(value, str):
-            return "".join(each if each.isprintable() else "?" for each in value)
+            return value
         return drain(value) if column.kind == "duration" else compact(value)
 
     def matches(self, words: str) -> bool:

@@ -21,21 +21,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from rich.cells import set_cell_size
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Column, Kind, Row, Tables, in_order
+from gnsq_like.cli.tables import Grid
+from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Kind, Row, Tables, in_order
 from gnsq_like.errors import NotRunning
 
 #: Rows that are looked at for the widths of columns.
 _MEASURED = 500
-#: Blanks between two columns.
-_GAP = 2
 #: Characters of a text in a table, and warnings at the bottom.
 _LONGEST, _MOST_WARNINGS = 48, 3
-_ALARMING = ("stuck", "no answer", "NOK")
 _HELP = "1-4 table  s S sort  r reverse  / filter  Enter go on  p pause  q quit"
 #: Enter: from a topic to its channels, from a channel or a node to its clients.
 _FOLLOWING = {"topics": "channels", "channels": "clients", "nodes": "clients"}
@@ -89,7 +86,7 @@ class Top:
         self._rows: list[Row] = []
         self._page = 1
         self._heading_line = 0
-        self._grid = Grid(self.look.kind, (), 0)
+        self._grid = grid_of(self.look.kind, (), 0)
         self._keys: Mapping[str, Callable[[], object]] = {
             **{str(number): lambda name=name: self._view(name) for number, name in enumerate(KINDS, 1)},  # type: ignore[misc]
             "s": lambda: self._sort(1),
@@ -169,7 +166,7 @@ class Top:
     def click(self, column: int, line: int) -> None:
         """A click, counted from 0: sorts by a heading, or chooses a row."""
         if line == self._heading_line:
-            under = self._grid.column_at(column)
+            under = self.look.kind.column(self._grid.column_at(column))
             if under.kind != "spark":
                 self.look.sort_by(under.name)
         elif 0 < line - self._heading_line <= min(self._page, len(self._rows) - self.look.first):
@@ -186,9 +183,10 @@ class Top:
         self._heading_line = len(head)
         self._page = max(1, height - len(head) - 2 - len(warnings))
         self._find_cursor()
-        self._grid = grid = Grid(look.kind, rows[:_MEASURED], width)
+        self._grid = grid = grid_of(look.kind, rows[:_MEASURED], width)
         page = rows[look.first : look.first + self._page]
-        body = [grid.heading(look), *(grid.line(row, "reverse" if row.key == look.key else "") for row in page)]
+        heading = grid.heading({look.sorted_by: "▼" if look.descending else "▲"})
+        body = [heading, *(grid.line(look.kind.texts(row), "reverse" if row.key == look.key else "") for row in page)]
         body += [Text()] * (self._page - len(page))
         lines = [*head, *body, *warnings, Text(_HELP, "dim")]
         for line in lines:
@@ -215,50 +213,22 @@ class Top:
         return text
 
 
-class Grid:
-    """The columns that fit into a terminal of this width, and how wide each is.
+def grid_of(kind: Kind, rows: Iterable[Row], width: int) -> Grid:
+    """The columns of a kind of rows.
 
     :param rows: those that are looked at for the widths
     """
-
-    def __init__(self, kind: Kind, rows: Iterable[Row], width: int) -> None:
-        columns = list(kind.columns)
+    names = [each.name for each in kind.columns]
+    return Grid(
+        names,
+        map(kind.texts, rows),
+        width=width,
+        dispensable=kind.dispensable,
+        right=[each.name for each in kind.columns if each.kind not in ("text", "spark")],
         # One more for the mark of the column that is sorted by; a small graph has its place from the beginning.
-        widths = {each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in columns}
-        for row in rows:
-            for each in columns:
-                widths[each.name] = max(widths[each.name], min(_LONGEST, len(row.text(each))))
-        for name in kind.dispensable:
-            if sum(widths[each.name] + _GAP for each in columns) - _GAP <= width:
-                break
-            columns = [each for each in columns if each.name != name]
-        self.columns = columns
-        self.widths = [widths[each.name] for each in columns]
-        #: The first cell of each column.
-        self.starts = [sum(self.widths[:number]) + _GAP * number for number in range(len(columns))]
-
-    def heading(self, look: Look | None = None) -> Text:
-        """The names, and a mark at the one that is sorted by."""
-        mark = {look.sorted_by: "▼" if look.descending else "▲"} if look else {}
-        return self._line([each.name + mark.get(each.name, "") for each in self.columns], "bold")
-
-    def line(self, row: Row, style: str = "") -> Text:
-        """A row."""
-        return self._line([row.text(each) for each in self.columns], style)
-
-    def _line(self, cells: list[str], style: str) -> Text:
-        line = Text(style=style)
-        for number, (cell, column, width) in enumerate(zip(cells, self.columns, self.widths, strict=True)):
-            text = f"{cell[: _LONGEST - 1]}…" if len(cell) > _LONGEST else cell
-            if column.kind not in ("text", "spark"):
-                text = text.rjust(width)
-            alarming = column.name == "STATE" and any(word in text for word in _ALARMING)
-            line.append(" " * _GAP * (number > 0)).append(set_cell_size(text, width), "bold red" if alarming else "")
-        return line
-
-    def column_at(self, place: int) -> Column:
-        """The column at this cell."""
-        return [each for start, each in zip(self.starts, self.columns, strict=True) if start <= place][-1]
+        least={each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in kind.columns},
+        longest=_LONGEST,
+    )
 
 
 # -- the terminal -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from gnsq_like.cli.top_figures import KINDS, Poll, Row, Tables
-from gnsq_like.cli.top_screen import Grid, Top, feed
+from gnsq_like.cli.top_screen import Top, feed, grid_of
 from gnsq_like.errors import NotRunning
 from gnsq_like.testing import wait_until
 from gnsq_like.tools.daemons import Daemons
@@ -139,11 +139,11 @@ def test_a_table_fits_and_keeps_what_matters(width: int) -> None:
     assert all(line.no_wrap for line in Top(first=tables()).lines(width, 10))
     for kind in KINDS.values():
         found = Row("k", {each.name: "a" * 12 if each.kind == "text" else 1234.0 for each in kind.columns}, (1.0,) * 12)
-        grid = Grid(kind, [found], width)
-        columns = grid.columns
-        assert width < 80 or grid.starts[-1] + grid.widths[-1] <= width
-        assert columns[0] == kind.columns[0]
-        assert width < 200 or columns == list(kind.columns)
+        grid = grid_of(kind, [found], width)
+        columns = [*grid.widths]
+        assert width < 80 or grid.starts[columns[-1]] + grid.widths[columns[-1]] <= width
+        assert columns[0] == kind.columns[0].name
+        assert width < 200 or columns == [each.name for each in kind.columns]
         assert width > 80 or len(columns) < len(kind.columns)
 
 
