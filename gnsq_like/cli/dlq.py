@@ -19,7 +19,7 @@ from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand, one_line
 from gnsq_like.cli.tool_options import Integer, option, switch
-from gnsq_like.cli.topic import TOPIC
+from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
     from gnsq_like import Message

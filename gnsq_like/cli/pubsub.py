@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gnsq_like.cli.client_flags import consumes_with, publishes
+from gnsq_like.cli.client_flags import consumes, publishes
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 )
 @option("--heartbeat", type=Duration(above_zero=True), default="30s", help="Time between signs of life on a stream.")
 @logs("pubsub")
-@consumes_with(100)
+@partial(consumes, in_flight=100)
 @publishes
 def pubsub(
     verbose: bool,

@@ -36,8 +36,8 @@ _DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
 
 
 @click.command("stat", cls=ToolCommand)
-@option("--topic", help="Topic.")
-@option("--channel", help="Channel.")
+@option("--topic", word=True, help="Topic.")
+@option("--channel", word=True, help="Channel.")
 @option("--interval", type=Duration(above_zero=True), default="2s", help="Time between two reports.")
 @option("--count", type=Integer(1), help="Number of reports; without it, until a signal ends the command.")
 @switch("--once", help="Print one report at once, without rates.")

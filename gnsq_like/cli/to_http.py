@@ -20,7 +20,7 @@ _MODES = ["hostpool", "round-robin", "epsilon-greedy", "all"]
 
 
 @click.command("to-http", cls=ToolCommand)
-@option("--topic", required=True, help="Topic.")
+@option("--topic", required=True, word=True, help="Topic.")
 @channel("nsq_to_http")
 @option("--post", metavar="URL", multiple=True, help="POST messages here; may be repeated.")
 @option("--get", metavar="URL", multiple=True, help="GET this, with the message in the place of %s; may be repeated.")

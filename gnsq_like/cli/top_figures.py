@@ -18,6 +18,7 @@ from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.words import compact, drain
+from gnsq_like.tools.operations import Outcome, change
 
 if TYPE_CHECKING:
     from gnsq_like.admin.upstream.cluster import Cluster
@@ -372,6 +373,7 @@ class Poll:
     """
 
     def __init__(self, daemons: Daemons) -> None:
+        self._daemons = daemons
         self._core = Core(_admin_options(daemons))
         self._watch = Watch()
 
@@ -390,6 +392,20 @@ class Poll:
         [cluster] = self._core.clusters.values()
         overview = cluster.overview(_MAX_AGE)
         return (overview, *_channels(cluster)) if with_clients else (overview, [], [])
+
+    def change(self, action: str, topic: str, channel: str | None) -> Outcome:
+        """Pause, unpause or empty a topic or channel. May switch, or block.
+
+        :raises NSQError: none of the daemons did it
+        """
+        return self._core.run(change, self._daemons, action, topic, channel)
+
+    def tcp_addresses(self) -> list[str]:
+        """Those of the nsqds. May switch, or block.
+
+        :raises Unreachable: none of the daemons answers
+        """
+        return [node.tcp_address for node in self._core.run(self._daemons.nodes).values.values()]
 
     def close(self) -> None:
         """Close all connections. May block briefly."""
