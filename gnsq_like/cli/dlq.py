@@ -18,7 +18,7 @@ from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand, one_line
-from gnsq_like.cli.tool_options import Integer, option, switch
+from gnsq_like.cli.tool_options import Integer, Regex, option, switch
 from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
@@ -45,16 +45,9 @@ def dlq() -> None:
 
 def _reads(function: Any) -> Any:
     """A decorator: what all commands have in common."""
-    function = option("--reason", "matching", metavar="REGEX", callback=_pattern, help="Only these reasons.")(function)
+    function = option("--reason", "matching", type=Regex(), help="Only these reasons.")(function)
     function = option("--channel", help="Channel to take them from; default: dead-letters.")(function)
     return asks_cluster(connects(function))
-
-
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as exc:
-        raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
 
 
 _MOST = option("-n", "--count", type=Integer(1), default=100, help="Letters to read at most.")

@@ -13,7 +13,7 @@ import click
 
 from gnsq_like.cli.changes import plural
 from gnsq_like.cli.client_flags import destination, publishes
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Number, option, switch, unescaped
@@ -67,11 +67,7 @@ def pub(verbose: bool, quiet: bool, **arguments: Any) -> None:
     if not arguments["topic"] and not arguments["topic_field"]:
         raise click.UsageError("--topic or --topic-field required")
     log_to_stderr("info" if verbose else "error", "gnsq-like pub: ", with_tracebacks=verbose)
-    try:
-        status = until_stopped(lambda stop: _run(stop, quiet, **arguments))
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    run_service(lambda stop: _run(stop, quiet, **arguments))
 
 
 def _run(

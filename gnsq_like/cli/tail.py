@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from string import Formatter
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.daemon_flags import address_option
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Integer, option, switch, unescaped
+from gnsq_like.cli.tool_options import Integer, Regex, option, switch, unescaped
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -62,15 +62,6 @@ def _names(template: str) -> set[str]:
     return {name for _, name, _, _ in _parts(template) if name is not None}
 
 
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[bytes] | None:
-    if text is None:
-        return None
-    try:
-        return re.compile(text.encode())
-    except re.error as exc:
-        raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
-
-
 @click.command("tail", cls=ToolCommand)
 @topics
 @channel(None)
@@ -84,7 +75,7 @@ def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re
     f"Fields: {', '.join(FIELDS)}.",
 )
 @switch("--json", "as_json", help="Show each message as a JSON object with its metadata.")
-@option("--grep", "matching", metavar="REGEX", callback=_pattern, help="Show only messages whose body has a match.")
+@option("--grep", "matching", type=Regex(of_bytes=True), help="Show only messages whose body has a match.")
 @switch("--print-topic", help="Show the topic before each message.")
 @switch("--create", help="Subscribe also where this makes a topic, or a channel that takes the whole backlog.")
 @address_option("nsqd_http_addresses", "HTTP address of an nsqd, if its port is not the next one", short=False)
@@ -111,20 +102,14 @@ def tail(
     template = template or ("{topic} | {body}" if print_topic else "{body}")
     to_line = as_json_line if as_json else in_format(template)
 
-    def run(stop: Event) -> int:
+    def run(stop: Event) -> None:
         from gnsq_like.tools.sources import Source
         from gnsq_like.tools.tailing import tail
 
-        tail(Source(**reading), topics, _writer(to_line), stop=stop, **arguments)
-        return 0
+        with suppress(BrokenPipeError):  # the reader of the pipe has closed it, as head(1) does
+            tail(Source(**reading), topics, _writer(to_line), stop=stop, **arguments)
 
-    try:
-        status = until_stopped(run)
-    except BrokenPipeError:
-        status = 0  # the reader of the pipe has closed it, as head(1) does
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    run_service(run)
 
 
 def _writer(to_line: Callable[[Message], str]) -> Callable[[list[Message]], None]:

@@ -11,24 +11,15 @@ from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr, logs
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, Integer, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, Regex, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
 
 
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
-    if not text:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as exc:
-        raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
-
-
 @click.command("to-file", cls=ToolCommand)
 @topics
-@option("--topic-pattern", metavar="REGEX", callback=_pattern, help="Write only topics with a match.")
+@option("--topic-pattern", type=Regex(), help="Write only topics with a match.")
 @option("--topic-refresh", type=Duration(above_zero=True), default="1m", help="Time between two looks for new topics.")
 @channel("nsq_to_file")
 @option("--output-dir", default="/tmp", help="Directory of files, or URL of a store such as s3://bucket/prefix.")

@@ -54,6 +54,26 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before
         return seconds
 
 
+class Regex(click.ParamType):  # type: ignore[type-arg]
+    """A regular expression; None if it is empty.
+
+    :param of_bytes: whether it is for bytes
+    """
+
+    name = "regex"
+
+    def __init__(self, *, of_bytes: bool = False) -> None:
+        self._of_bytes = of_bytes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[Any] | None:
+        if not value:
+            return None
+        try:
+            return re.compile(value.encode() if self._of_bytes else value)
+        except re.error as exc:
+            self.fail(f"{value!r}: {exc}", param, ctx)
+
+
 class Integer(click.IntRange):
     """An integer in a range, named so in errors; click's own is "an integer range"."""
 
