@@ -48,6 +48,6 @@ def summary(outcome: Outcome, done: str) -> str:
     return f"{done} at {places}" if places else ""
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, ending: str = "s") -> str:
     """ "1 nsqd", "2 nsqds"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else ending}"

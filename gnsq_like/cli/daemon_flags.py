@@ -17,6 +17,15 @@ ADDRESSES = {
     "nsqd_http_addresses": ("--nsqd-http-address", ("-d", "--nsqd"), 4151),
     "lookupd_http_addresses": ("--lookupd-http-address", ("-l", "--lookupd"), 4161),
 }
+#: The options of requests, by their names elsewhere.
+_HTTP = {
+    "connect_timeout": "connect_timeout",
+    "request_timeout": "request_timeout",
+    "verify": "tls_insecure_skip_verify",
+    "ca_file": "tls_root_ca_file",
+    "cert_file": "tls_cert",
+    "key_file": "tls_key",
+}
 #: Where an address may come from; the first of them that has one decides.
 _SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
@@ -75,27 +84,22 @@ def _asks(function: Any, *, prefer: str = "", nsqds: bool = True) -> Any:
     def command(
         *,
         lookupd_http_addresses: tuple[str, ...],
-        http_client_connect_timeout: float,
-        http_client_request_timeout: float,
-        http_client_tls_insecure_skip_verify: bool,
-        http_client_tls_root_ca_file: str | None,
-        http_client_tls_cert: str | None,
-        http_client_tls_key: str | None,
+        http: dict[str, Any],
         **values: Any,
     ) -> Any:
         ctx = click.get_current_context()
         given = {"nsqd_http_addresses": values.pop("nsqd_http_addresses")} if nsqds else {}
         where = chosen(ctx, {**given, "lookupd_http_addresses": lookupd_http_addresses}, prefer=prefer)
-        if http_client_tls_key and not http_client_tls_cert:
+        cert, key = http["cert_file"], http["key_file"]
+        if key and not cert:
             raise click.UsageError("--http-client-tls-key needs --http-client-tls-cert", ctx)
 
         from gnsq_like.tools.daemons import Daemons
 
-        cert, key = http_client_tls_cert, http_client_tls_key
         options = {
-            "timeout": http_client_request_timeout,
-            "connect_timeout": http_client_connect_timeout,
-            "verify": not http_client_tls_insecure_skip_verify and (http_client_tls_root_ca_file or True),
+            "timeout": http["request_timeout"],
+            "connect_timeout": http["connect_timeout"],
+            "verify": http["verify"] and (http["ca_file"] or True),
             "cert": (cert, key) if cert and key else cert,
         }
         return function(daemons=Daemons(**{"nsqd_http_addresses": (), **where}, options=options), **values)
@@ -106,19 +110,28 @@ def _asks(function: Any, *, prefer: str = "", nsqds: bool = True) -> Any:
     return address_option("lookupd_http_addresses", "nsqlookupd that knows the nsqds")(command)
 
 
-def http_options(function: Any) -> Any:
-    """A decorator: timeouts and TLS of requests."""
+def http_options(function: Any, request_timeout: str = "5s") -> Any:
+    """A decorator: timeouts and TLS of requests. The function gets ``http``, with the names of tools.to_http.Requests.
+
+    :param request_timeout: a default
+    """
+
+    @functools.wraps(function)
+    def command(**values: Any) -> Any:
+        http = {name: values.pop(f"http_client_{flag}") for name, flag in _HTTP.items()}
+        return function(http={**http, "verify": not http["verify"]}, **values)
+
     seconds = Duration(above_zero=True)
     for add in (
         option("--http-client-tls-key", metavar="PATH", help="Its key, if it is not in the same file."),
         option("--http-client-tls-cert", metavar="PATH", help="Client certificate, as PEM."),
         option("--http-client-tls-root-ca-file", metavar="PATH", help="CA certificates to trust, as PEM."),
         switch("--http-client-tls-insecure-skip-verify", help="Accept any certificate."),
-        option("--http-client-request-timeout", type=seconds, default="5s", help="For a request."),
+        option("--http-client-request-timeout", type=seconds, default=request_timeout, help="For a request."),
         option("--http-client-connect-timeout", type=seconds, default="2s", help="For connecting."),
     ):
-        function = add(function)
-    return function
+        command = add(command)
+    return command
 
 
 #: A decorator: ``--json`` of a command that prints a table otherwise. The function gets ``as_json``.

@@ -62,16 +62,8 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     found = result_of(lambda: daemons.lookup(topic))
     warn(found.failures.values())
     if as_json:
-        nodes = [
-            {
-                "http_address": node.http_address,
-                "tcp_address": node.tcp_address,
-                "hostname": node.hostname,
-                "version": node.version,
-                "lookupds": node.lookupds,
-            }
-            for node in found.nodes
-        ]
+        names = ("http_address", "tcp_address", "hostname", "version", "lookupds")
+        nodes = [{name: getattr(node, name) for name in names} for node in found.nodes]
         print_json({"topic": topic, "channels": found.channels, "nodes": nodes})
         return
     click.echo(f"{topic}: {'channels ' + ', '.join(found.channels) if found.channels else 'no channel'}")

@@ -9,7 +9,7 @@ import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.exits import run_service
-from gnsq_like.cli.logs import log_to_stderr, logs
+from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, Regex, option, switch
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 @logs("to-file")
 @consumes
 def to_file(
-    verbose: bool,
     reading: dict[str, Any],
     topics: tuple[str, ...],
     topic_pattern: re.Pattern[str] | None,
@@ -52,8 +51,6 @@ def to_file(
     zstd_level: int,
     http_client_connect_timeout: float,
     http_client_request_timeout: float,
-    log_level: str,
-    log_prefix: str,
     **naming: Any,
 ) -> None:
     """Write topics into files, a line for each message.
@@ -69,7 +66,6 @@ def to_file(
         raise click.UsageError("use --gzip or --zstd not both")
     naming["compression"] = "gzip" if gzip else "zstd" if zstd else ""
     naming["compression_level"] = gzip_level if gzip else zstd_level
-    log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
 
     from gevent.event import Event
 
