@@ -34,15 +34,20 @@ def report(outcome: Outcome, done: str) -> None:
 
     :param done: such as "topic clicks: paused"
     """
-    by = [(len(outcome.nsqds), "nsqd"), (len(outcome.lookupds), "nsqlookupd")]
-    places = " and ".join(plural(count, kind) for count, kind in by if count)
-    if places:
-        click.echo(f"{done} at {places}")
+    if text := summary(outcome, done):
+        click.echo(text)
     if outcome.failures:
         warn(outcome.failures[:-1])
         raise click.ClickException(" ".join(str(outcome.failures[-1]).split()))
 
 
-def plural(count: int, noun: str) -> str:
+def summary(outcome: Outcome, done: str) -> str:
+    """What was done, and by how many daemons; empty if by none."""
+    by = [(len(outcome.nsqds), "nsqd"), (len(outcome.lookupds), "nsqlookupd")]
+    places = " and ".join(plural(count, kind) for count, kind in by if count)
+    return f"{done} at {places}" if places else ""
+
+
+def plural(count: int, noun: str, ending: str = "s") -> str:
     """ "1 nsqd", "2 nsqds"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else ending}"

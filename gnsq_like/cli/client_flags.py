@@ -13,9 +13,9 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from gnsq_like._version import __version__
+from gnsq_like.cli.daemon_flags import address_option, chosen
 from gnsq_like.cli.tool_options import Integer, ToolOption, bare_unit, option
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
@@ -71,6 +71,12 @@ def all_flags() -> list[ClientFlag]:
     return [ClientFlag(name, kinds[name]) for name in sorted(kinds)]
 
 
+def client_flags(function: Any) -> Any:
+    """A decorator: all of them."""
+    function.__dict__.setdefault("__click_params__", []).extend(all_flags())
+    return function
+
+
 def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -> None:
     """The callback of ``--help-client``."""
     if not given:
@@ -104,54 +110,17 @@ def _client_options(
     return {"user_agent": agent, **also, **given, **parse_pairs(kind, pairs)}
 
 
-def _addresses(ctx: click.Context, nsqds: tuple[str, ...], lookupds: tuple[str, ...], *, prefer: str) -> dict[str, Any]:
-    """Either kind of addresses: those on the command line, or else the preferred ones."""
-    nsqd, lookupd = "nsqd_tcp_addresses", "lookupd_http_addresses"
-    given = {nsqd: nsqds, lookupd: lookupds}
-    if not nsqds and not lookupds:
-        raise click.UsageError("--nsqd-tcp-address or --lookupd-http-address required", ctx)
-    if nsqds and lookupds:
-        typed = [name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-        if len(typed) == 2:
-            raise click.UsageError("use --nsqd-tcp-address or --lookupd-http-address not both", ctx)
-        given[lookupd if (typed[0] if typed else prefer) == nsqd else nsqd] = ()
-    return given
-
-
 def _address_options(function: Any, verb: str) -> Any:
-    function = option(
-        "--lookupd-http-address",
-        "lookupd_http_addresses",
-        metavar="HOST:PORT",
-        multiple=True,
-        listed=True,
-        help=f"nsqlookupd that knows the nsqds to {verb}; may be repeated.",
-    )(function)
-    return option(
-        "--nsqd-tcp-address",
-        "nsqd_tcp_addresses",
-        metavar="HOST:PORT",
-        multiple=True,
-        listed=True,
-        help=f"nsqd to {verb}; may be repeated.",
-    )(function)
+    function = address_option("lookupd_http_addresses", f"nsqlookupd that knows the nsqds to {verb}")(function)
+    return address_option("nsqd_tcp_addresses", f"nsqd to {verb}")(function)
 
 
-def consumes(function: Any) -> Any:
-    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source."""
-    return consumes_with(200)(function)
+def consumes(function: Any, in_flight: int = 200) -> Any:
+    """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source.
 
+    :param in_flight: the default of ``--max-in-flight``
+    """
 
-def consumes_with(in_flight: int) -> Callable[[Any], Any]:
-    """A decorator as :func:`consumes`, with another default of ``--max-in-flight``."""
-
-    def add(function: Any) -> Any:
-        return _consumes(function, in_flight)
-
-    return add
-
-
-def _consumes(function: Any, in_flight: int) -> Any:
     @functools.wraps(function)
     def command(
         *,
@@ -162,7 +131,8 @@ def _consumes(function: Any, in_flight: int) -> Any:
         **values: Any,
     ) -> Any:
         ctx = click.get_current_context()
-        where = _addresses(ctx, nsqd_tcp_addresses, lookupd_http_addresses, prefer="lookupd_http_addresses")
+        given = {"nsqd_tcp_addresses": nsqd_tcp_addresses, "lookupd_http_addresses": lookupd_http_addresses}
+        where = chosen(ctx, given, prefer="lookupd_http_addresses")
         options = _client_options(ctx, ReaderOptions, consumer_opt, {"max_in_flight": max_in_flight})
         return function(reading={**where, "options": options}, **values)
 
@@ -186,8 +156,8 @@ def destination(function: Any) -> Any:
     @functools.wraps(function)
     def command(*, nsqd_tcp_addresses: tuple[str, ...], lookupd_http_addresses: tuple[str, ...], **values: Any) -> Any:
         ctx = click.get_current_context()
-        where = _addresses(ctx, nsqd_tcp_addresses, lookupd_http_addresses, prefer="nsqd_tcp_addresses")
-        return function(**where, **values)
+        given = {"nsqd_tcp_addresses": nsqd_tcp_addresses, "lookupd_http_addresses": lookupd_http_addresses}
+        return function(**chosen(ctx, given, prefer="nsqd_tcp_addresses"), **values)
 
     return _address_options(command, "publish to")
 
@@ -226,7 +196,9 @@ def connects(function: Any) -> Any:
 
 
 #: A decorator for tools that read several topics.
-topics = option("--topic", "topics", metavar="TOPIC", multiple=True, listed=True, help="Topic; may be repeated.")
+topics = option(
+    "--topic", "topics", metavar="TOPIC", multiple=True, listed=True, word=True, help="Topic; may be repeated."
+)
 
 
 def channel(default: str | None) -> Callable[[Any], Any]:

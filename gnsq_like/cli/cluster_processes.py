@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -12,12 +12,14 @@ from typing import Self
 
 import gevent
 
-from gnsq_like import LookupdClient
+from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
-from gnsq_like.server.daemon_process import START_TIMEOUT, DaemonFailed, DaemonProcess
+from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
 
 #: Seconds that daemons with all messages in memory have to end after SIGTERM, before SIGKILL.
 STOP_TIMEOUT = 3.0
+#: Seconds for the daemons, and for Readers, to find every nsqd.
+FIND_TIMEOUT = 60.0
 #: Seconds between two looks at what an nsqlookupd knows.
 _POLL_INTERVAL = 0.01
 
@@ -72,23 +74,45 @@ class ClusterProcesses:
             arguments += [*_addresses(self._nsqd_port, number), *self._nsqd_flags]
             self.nsqds.append(DaemonProcess(f"nsqd {number}", ["nsqd", *arguments]))
         self._start(self.nsqds)
-        deadline = time.monotonic() + START_TIMEOUT
         for lookupd in self.lookupds:
-            self._wait_until_known(lookupd, deadline)
+            # A Reader that asks it at once is not sent away.
+            with LookupdClient(lookupd.http_address) as client:
+                self.wait_until(lambda: len(client.nodes()) >= len(self.nsqds), f"{lookupd.name} did not hear of")
 
-    def _wait_until_known(self, lookupd: DaemonProcess, deadline: float) -> None:
-        """Wait until this nsqlookupd knows all nsqds: a Reader that asks it at once is not sent away."""
-        with LookupdClient(lookupd.http_address) as client:
-            while True:
-                with suppress(HTTPError):
-                    if len(client.nodes()) >= len(self.nsqds):
-                        return
-                for daemon in self:
-                    if not daemon.is_running:
-                        raise DaemonFailed(f"{daemon.name} ended too early: {daemon.how_it_ended}")
-                if time.monotonic() >= deadline:
-                    raise DaemonFailed(f"{lookupd.name} did not hear of every nsqd within {START_TIMEOUT:g} s")
-                gevent.sleep(_POLL_INTERVAL)
+    def create_channels(self, topic: str, *channels: str) -> None:
+        """Make a topic and channels on all nsqds, and wait until the nsqlookupds name all of them for it. May switch.
+
+        :raises DaemonFailed: they do not
+        """
+        for daemon in self.nsqds:
+            with NsqdHTTPClient(daemon.http_address) as nsqd:
+                nsqd.create_topic(topic)
+                for channel in channels:
+                    nsqd.create_channel(topic, channel)
+        for daemon in self.lookupds:
+            with LookupdClient(daemon.http_address) as lookupd:
+                self.wait_until(
+                    lambda: len(lookupd.lookup(topic, missing_ok=True).producers) == len(self.nsqds),
+                    f"{daemon.name} did not hear of",
+                )
+
+    def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Wait until something is true of all nsqds; an HTTPError means not yet. May switch.
+
+        :param otherwise: the beginning of the error, such as "nsqlookupd did not hear of"
+        :raises DaemonFailed: it is not true in time, or a daemon has ended
+        """
+        deadline = time.monotonic() + FIND_TIMEOUT
+        while True:
+            with suppress(HTTPError):
+                if condition():
+                    return
+            for daemon in self:
+                if not daemon.is_running:
+                    raise DaemonFailed(f"{daemon.name} ended too early: {daemon.how_it_ended}")
+            if time.monotonic() >= deadline:
+                raise DaemonFailed(f"{otherwise} every nsqd within {FIND_TIMEOUT:g} s")
+            gevent.sleep(_POLL_INTERVAL)
 
     def _start(self, daemons: Sequence[DaemonProcess]) -> None:
         for daemon in daemons:

@@ -16,7 +16,7 @@ from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.screen import Layout, View
 from gnsq_like.cli.top_figures import KINDS, Poll, Tables
-from gnsq_like.cli.top_screen import Grid
+from gnsq_like.cli.top_screen import grid_of
 from gnsq_like.server.daemon_process import DaemonProcess
 from gnsq_like.tools.daemons import Daemons
 
@@ -66,9 +66,9 @@ class ClusterLayout(Layout[ClusterSnapshot]):
 
     def table(self, snapshot: ClusterSnapshot, width: int, height: int) -> RenderableType:
         rows = snapshot.tables.rows["nodes"]
-        grid = Grid(KINDS["nodes"], rows, width)
+        grid = grid_of(KINDS["nodes"], rows, width)
         # The sums count the nsqds for which there is no room.
-        shown = [grid.line(row) for row in rows[: max(1, height - 8)]]
+        shown = [grid.line(KINDS["nodes"].texts(row)) for row in rows[: max(1, height - 8)]]
         warnings = [Text(each, "red") for each in snapshot.tables.warnings[:2]]
         lines = [Text("; ".join(self._sums(snapshot))), grid.heading(), *shown, *warnings]
         for line in lines:

@@ -6,13 +6,12 @@ strings such as "250ms"; bare integers mean milliseconds.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
 import click
 
+from gnsq_like.cli.tool_file import read_toml
 from gnsq_like.errors import did_you_mean
 from gnsq_like.server.options import config_name
 
@@ -34,20 +33,9 @@ def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EF
     :param ignored: names without an effect
     :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
     """
-    try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
-    except OSError as exc:
-        raise click.UsageError(f"cannot read the config file {path}: {exc.strerror or exc}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise click.UsageError(f"the config file {path} is not TOML: {exc}") from None
-    return _by_field(path, found, options, ignored)
-
-
-def _by_field(path: str, found: Mapping[str, Any], options: type, ignored: frozenset[str]) -> dict[str, Any]:
     known = {config_name(field.name): field for field in fields(options)}
     defaults: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in read_toml(path).items():
         field = known.get(name)
         if field is not None:
             defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")

@@ -1,83 +1,125 @@
-"""Flags of the commands that ask daemons over HTTP: their addresses, timeouts and TLS."""
+"""Flags for the addresses of daemons, and for how they are asked over HTTP: timeouts and TLS."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gnsq_like.cli.tool_options import Duration, option, switch
+from gnsq_like.cli.tool_options import Address, Duration, option, switch
 
-_NSQDS, _LOOKUPDS = "nsqd_http_addresses", "lookupd_http_addresses"
-_ALTERNATIVES = "--nsqd-http-address or --lookupd-http-address"
+#: The parameters for addresses: flag, short flags, port.
+ADDRESSES = {
+    "nsqd_tcp_addresses": ("--nsqd-tcp-address", ("-d", "--nsqd"), 4150),
+    "nsqd_http_addresses": ("--nsqd-http-address", ("-d", "--nsqd"), 4151),
+    "lookupd_http_addresses": ("--lookupd-http-address", ("-l", "--lookupd"), 4161),
+}
+#: The options of requests, by their names elsewhere.
+_HTTP = {
+    "connect_timeout": "connect_timeout",
+    "request_timeout": "request_timeout",
+    "verify": "tls_insecure_skip_verify",
+    "ca_file": "tls_root_ca_file",
+    "cert_file": "tls_cert",
+    "key_file": "tls_key",
+}
+#: Where an address may come from; the first of them that has one decides.
+_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+
+
+def address_option(name: str, text: str, *, short: bool = True) -> Callable[[Any], Any]:
+    """A decorator: the option for one kind of addresses."""
+    flag, shorter, port = ADDRESSES[name]
+    return option(
+        *(shorter if short else ()),
+        *(flag, name),
+        type=Address(port),
+        metavar="HOST[:PORT]",
+        multiple=True,
+        listed=True,
+        help=f"{text}; may be repeated.",
+    )
+
+
+def chosen(ctx: click.Context, given: Mapping[str, tuple[str, ...]], *, prefer: str) -> dict[str, tuple[str, ...]]:
+    """The addresses of one kind: those of the first source; of two kinds from there, the preferred one.
+
+    :param given: addresses by parameter
+    :param prefer: "" for both
+    """
+    flags = " or ".join(ADDRESSES[name][0] for name in given)
+    sources = {name: ctx.get_parameter_source(name) for name, addresses in given.items() if addresses}
+    if not sources:
+        shorter = " or ".join(f"{ADDRESSES[name][1][0]} HOST" for name in given)
+        raise click.UsageError(f"{flags} required: {shorter}, or --context", ctx)
+    first = next(source for source in _SOURCES if source in sources.values())
+    kinds = [name for name, source in sources.items() if source is first]
+    if prefer and len(kinds) == 2:
+        if first is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"use {flags} not both", ctx)
+        kinds = [prefer]
+    return {name: addresses if name in kinds else () for name, addresses in given.items()}
 
 
 def asks_cluster(function: Any) -> Any:
     """A decorator: the command concerns the nsqds that nsqlookupds know, or given ones. It gets ``daemons``."""
-    return _asks(function, _either)
+    return _asks(function, prefer="lookupd_http_addresses")
 
 
 def asks_lookupds(function: Any) -> Any:
     """A decorator: the command asks nsqlookupds only. It gets ``daemons``."""
-    return _asks(function, _only_lookupds, nsqds=False)
+    return _asks(function, nsqds=False)
 
 
 def asks_each(function: Any) -> Any:
     """A decorator: the command asks daemons of both kinds. It gets ``daemons``."""
-    return _asks(function, _any)
+    return _asks(function)
 
 
-def _either(ctx: click.Context, given: dict[str, tuple[str, ...]]) -> None:
-    _any(ctx, given)
-    if given[_NSQDS] and given[_LOOKUPDS]:
-        typed = [name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-        if len(typed) == 2:
-            raise click.UsageError(f"use {_ALTERNATIVES}, not both", ctx)
-        given[_LOOKUPDS if typed == [_NSQDS] else _NSQDS] = ()
-
-
-def _only_lookupds(ctx: click.Context, given: dict[str, tuple[str, ...]]) -> None:
-    if not given[_LOOKUPDS]:
-        raise click.UsageError("--lookupd-http-address required", ctx)
-
-
-def _any(ctx: click.Context, given: dict[str, tuple[str, ...]]) -> None:
-    if not any(given.values()):
-        raise click.UsageError(f"{_ALTERNATIVES} required", ctx)
-
-
-def _asks(function: Any, check: Any, *, nsqds: bool = True) -> Any:
+def _asks(function: Any, *, prefer: str = "", nsqds: bool = True) -> Any:
     @functools.wraps(function)
     def command(
         *,
-        nsqd_http_addresses: tuple[str, ...] = (),
         lookupd_http_addresses: tuple[str, ...],
-        http_client_connect_timeout: float,
-        http_client_request_timeout: float,
-        http_client_tls_insecure_skip_verify: bool,
-        http_client_tls_root_ca_file: str | None,
-        http_client_tls_cert: str | None,
-        http_client_tls_key: str | None,
+        http: dict[str, Any],
         **values: Any,
     ) -> Any:
         ctx = click.get_current_context()
-        given = {_NSQDS: nsqd_http_addresses, _LOOKUPDS: lookupd_http_addresses}
-        check(ctx, given)
-        if http_client_tls_key and not http_client_tls_cert:
+        given = {"nsqd_http_addresses": values.pop("nsqd_http_addresses")} if nsqds else {}
+        where = chosen(ctx, {**given, "lookupd_http_addresses": lookupd_http_addresses}, prefer=prefer)
+        cert, key = http["cert_file"], http["key_file"]
+        if key and not cert:
             raise click.UsageError("--http-client-tls-key needs --http-client-tls-cert", ctx)
 
         from gnsq_like.tools.daemons import Daemons
 
-        cert, key = http_client_tls_cert, http_client_tls_key
         options = {
-            "timeout": http_client_request_timeout,
-            "connect_timeout": http_client_connect_timeout,
-            "verify": not http_client_tls_insecure_skip_verify and (http_client_tls_root_ca_file or True),
+            "timeout": http["request_timeout"],
+            "connect_timeout": http["connect_timeout"],
+            "verify": http["verify"] and (http["ca_file"] or True),
             "cert": (cert, key) if cert and key else cert,
         }
-        return function(daemons=Daemons(given[_NSQDS], given[_LOOKUPDS], options), **values)
+        return function(daemons=Daemons(**{"nsqd_http_addresses": (), **where}, options=options), **values)
+
+    command = http_options(command)
+    if nsqds:
+        command = address_option("nsqd_http_addresses", "HTTP address of an nsqd")(command)
+    return address_option("lookupd_http_addresses", "nsqlookupd that knows the nsqds")(command)
+
+
+def http_options(function: Any, request_timeout: str = "5s") -> Any:
+    """A decorator: timeouts and TLS of requests. The function gets ``http``, with the names of tools.to_http.Requests.
+
+    :param request_timeout: a default
+    """
+
+    @functools.wraps(function)
+    def command(**values: Any) -> Any:
+        http = {name: values.pop(f"http_client_{flag}") for name, flag in _HTTP.items()}
+        return function(http={**http, "verify": not http["verify"]}, **values)
 
     seconds = Duration(above_zero=True)
     for add in (
@@ -85,17 +127,11 @@ def _asks(function: Any, check: Any, *, nsqds: bool = True) -> Any:
         option("--http-client-tls-cert", metavar="PATH", help="Client certificate, as PEM."),
         option("--http-client-tls-root-ca-file", metavar="PATH", help="CA certificates to trust, as PEM."),
         switch("--http-client-tls-insecure-skip-verify", help="Accept any certificate."),
-        option("--http-client-request-timeout", type=seconds, default="5s", help="For a request."),
+        option("--http-client-request-timeout", type=seconds, default=request_timeout, help="For a request."),
         option("--http-client-connect-timeout", type=seconds, default="2s", help="For connecting."),
     ):
         command = add(command)
-    if nsqds:
-        command = _address("--nsqd-http-address", _NSQDS, "HTTP address of an nsqd")(command)
-    return _address("--lookupd-http-address", _LOOKUPDS, "nsqlookupd that knows the nsqds")(command)
-
-
-def _address(flag: str, name: str, text: str) -> Any:
-    return option(flag, name, metavar="HOST:PORT", multiple=True, listed=True, help=f"{text}; may be repeated.")
+    return command
 
 
 #: A decorator: ``--json`` of a command that prints a table otherwise. The function gets ``as_json``.

@@ -7,7 +7,6 @@ They log to stderr as NSQ's do, beginning with the addresses they listen on, whi
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import re
 import signal
@@ -15,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import gevent
@@ -31,10 +30,10 @@ from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.options import VERSION, version_line
 
-_ONE_DASH = re.compile("-[a-z][a-z0-9]")
+if TYPE_CHECKING:
+    from gnsq_like.admin import AdminServer
 
-#: As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
-_DEFAULTS = {"data_path": "."}
+_ONE_DASH = re.compile("-[a-z][a-z0-9]")
 
 
 def duration(text: str) -> float:
@@ -52,76 +51,90 @@ def _percentiles(context: click.Context, parameter: click.Parameter, given: tupl
         raise click.BadParameter(f"{','.join(given)!r} is not a list of numbers such as 0.99,0.5") from None
 
 
-def _flag(field: Field[Any]) -> Callable[[Any], Any]:
+#: What click is to be told of some options besides what their defaults say; "flag" is the name without its dashes.
+_SPECIAL: dict[str, dict[str, Any]] = {
+    # As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
+    "data_path": {"default": "."},
+    "e2e_processing_latency_percentiles": {"callback": _percentiles},
+    "node_id": {"type": int},
+    "tls_required": {"is_flag": False, "flag_value": "true", "default": "false"},
+}
+
+
+def _flag(field: Field[Any], special: Mapping[str, Any]) -> Callable[[Any], Any]:
     """The command-line flag for one option."""
-    name = field.name.replace("_", "-")
-    if isinstance(field.default, tuple):
-        flag = name.removesuffix("es") if name.endswith("sses") else name.removesuffix("s")
-        callback = _percentiles if field.name == "e2e_processing_latency_percentiles" else None
-        return click.option(f"--{flag}", field.name, multiple=True, callback=callback, help=field.metadata["text"])
-    default = None if field.default is MISSING else _DEFAULTS.get(field.name, field.default)
-    if isinstance(default, bool) or field.name == "tls_required":
-        # As in Go: --snappy=false, and a bare --tls-required for true.
-        return click.option(
-            f"--{name}",
-            field.name,
-            type=type(default),
-            is_flag=False,
-            flag_value="true",
-            default=str(default).lower(),
-            show_default=True,
-            help=field.metadata["text"],
-        )
-    kind: Any = int if field.name == "node_id" else None
-    if isinstance(default, float):
-        kind = duration
-        default = format_duration(default)
-    return click.option(
-        f"--{name}", type=kind, default=default, show_default=bool(default), help=field.metadata["text"]
-    )
+    flag = field.name.replace("_", "-")
+    default = None if field.default is MISSING else field.default
+    told: dict[str, Any] = {"default": default}
+    if isinstance(default, tuple):
+        flag = flag.removesuffix("es") if flag.endswith("sses") else flag.removesuffix("s")
+        told["multiple"] = True
+    elif isinstance(default, bool):
+        # As in Go: --snappy=false, and a bare --snappy for true.
+        told = {"type": bool, "is_flag": False, "flag_value": "true", "default": str(default).lower()}
+    elif isinstance(default, float):
+        told = {"type": duration, "default": format_duration(default)}
+    told |= special
+    flag = told.pop("flag", flag)
+    shown = told.get("default") not in (None, "", ())
+    return click.option(f"--{flag}", field.name, show_default=shown, help=field.metadata["text"], **told)
 
 
-def _flags_of(options: type) -> Callable[[Any], Any]:
-    """The flags for all options of a daemon, and those that all daemons have."""
+def flags_of(
+    options: type, special: Mapping[str, Mapping[str, Any]], ignored: frozenset[str] = WITHOUT_EFFECT
+) -> Callable[[Any], Any]:
+    """A decorator: the flags for all options of a daemon, and those that all daemons have.
+
+    :param special: by option, arguments for click.option
+    :param ignored: names that are accepted, and have no effect
+    """
+
+    def read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+        if path is not None:
+            context.default_map = defaults_from(path, options, ignored)
 
     def add(function: Any) -> Any:
-        function = click.option(
-            "--exit-with-parent",
-            is_flag=True,
-            help="stop when standard input ends, and so with a parent that holds a pipe to it, however the parent ends",
-        )(function)
         for field in reversed(fields(options)):
-            function = _flag(field)(function)
-        for name in WITHOUT_EFFECT:
-            ignored = f"--{name.replace('_', '-')}"
-            function = click.option(ignored, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
-        name = options.__name__.removesuffix("Options").lower()
+            function = _flag(field, special.get(field.name, {}))(function)
+        for name in sorted(ignored):
+            flag = f"--{name.replace('_', '-')}"
+            function = click.option(flag, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
+        name = {"AdminOptions": "nsqadmin"}.get(options.__name__, options.__name__.removesuffix("Options").lower())
         function = click.version_option(VERSION, message=f"{version_line(name)} gnsq_like {__version__}")(function)
         return click.option(
             "--config",
             is_eager=True,
             expose_value=False,
             metavar="PATH",
-            callback=functools.partial(_read_config, options),
+            callback=read_config,
             help="TOML file of these options by NSQ's names; the command line overrides it",
         )(function)
 
     return add
 
 
-def _read_config(options: type, context: click.Context, parameter: click.Parameter, path: str | None) -> None:
-    if path is not None:
-        context.default_map = defaults_from(path, options)
+_exit_with_parent = click.option(
+    "--exit-with-parent",
+    is_flag=True,
+    help="stop when standard input ends, and so with a parent that holds a pipe to it, however the parent ends",
+)
 
 
 class DaemonCommand(click.Command):
-    """A command whose flags may be written with one dash, as in Go."""
+    """A command whose flags may be written with one dash, as in Go; --no-X is --X=false."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [f"-{arg}" if _ONE_DASH.match(arg) else arg for arg in args])
+        switches = {f"--no-{param.opts[0][2:]}": param.opts[0] for param in self.params if param.type is click.BOOL}
+        dashed = [f"-{arg}" if _ONE_DASH.match(arg) else arg for arg in args]
+        return super().parse_args(ctx, [f"{switches[arg]}=false" if arg in switches else arg for arg in dashed])
 
 
-def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
+def run(
+    daemon: Nsqd | Nsqlookupd | AdminServer,
+    name: str,
+    exit_with_parent: bool = False,
+    on_start: Callable[[], object] = lambda: None,
+) -> None:
     """Run until a signal arrives, or the parent ends."""
     log_to_stderr(daemon.options.log_level, daemon.options.log_prefix)
     stopped = Event()
@@ -133,13 +146,10 @@ def _run(daemon: Nsqd | Nsqlookupd, name: str, exit_with_parent: bool) -> None:
     try:
         daemon.start()
     except (OSError, UsageError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else exc
-        raise click.ClickException(f"{name} cannot start: {reason}") from None
-    _collect_less_garbage()
+        raise click.ClickException(f"{name} cannot start: {getattr(exc, 'strerror', exc)}") from None
+    on_start()
     stopped.wait()
     daemon.stop()
-    if isinstance(daemon, Nsqd) and daemon.lost_count:
-        raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
 
 
 def _collect_less_garbage() -> None:
@@ -162,7 +172,8 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command(cls=DaemonCommand)
-@_flags_of(NsqdOptions)
+@flags_of(NsqdOptions, _SPECIAL)
+@_exit_with_parent
 @click.option(
     "--tls-self-signed",
     is_flag=True,
@@ -177,7 +188,10 @@ def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
             options = NsqdOptions(**_given(values))
         except UsageError as exc:
             raise click.UsageError(str(exc)) from None
-        _run(Nsqd(options), "nsqd", exit_with_parent)
+        daemon = Nsqd(options)
+        run(daemon, "nsqd", exit_with_parent, _collect_less_garbage)
+        if daemon.lost_count:
+            raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
 
 
 def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
@@ -199,7 +213,8 @@ def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict
 
 
 @click.command(cls=DaemonCommand)
-@_flags_of(NsqlookupdOptions)
+@flags_of(NsqlookupdOptions, _SPECIAL)
+@_exit_with_parent
 def nsqlookupd(exit_with_parent: bool, **values: Any) -> None:
     """Run an nsqlookupd in Python."""
-    _run(Nsqlookupd(NsqlookupdOptions(**_given(values))), "nsqlookupd", exit_with_parent)
+    run(Nsqlookupd(NsqlookupdOptions(**_given(values))), "nsqlookupd", exit_with_parent, _collect_less_garbage)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,14 +21,15 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.cli.admin_beside import admin_beside
+from gnsq_like.cli.changes import plural
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.demo_screen import ChannelRow, DemoSnapshot
 from gnsq_like.cli.screen import View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.errors import HTTPError, NotRunning, PublishError
-from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
+from gnsq_like.server.daemon_process import DaemonProcess
 
 TOPIC = "demo"
 #: The two channels; the handlers of the second fail now and then.
@@ -45,8 +46,6 @@ BACKLOG_BYTES = 64 * 1024 * 1024
 #: Roughly what an nsqd needs for a message besides its body.
 _OVERHEAD_BYTES = 1024
 
-#: Seconds for nsqlookupd and the Readers to find every nsqd.
-FIND_TIMEOUT = 60.0
 #: Seconds without any progress after which the demo gives up; above nsqd's msg-timeout of 60.
 PATIENCE = 90.0
 #: Seconds between two questions to the nsqds, and between two updates of the screen.
@@ -147,7 +146,7 @@ class Demo:
         :raises DaemonFailed: when a daemon does not start, or is not found
         :raises HTTPError: when a daemon that listens does not answer
         """
-        self._view.say(f"Starting 1 nsqlookupd and {_counted(self._plan.nsqds, 'nsqd')}.")
+        self._view.say(f"Starting 1 nsqlookupd and {plural(self._plan.nsqds, 'nsqd')}.")
         with self._cluster, ExitStack() as stack:
             for daemon in self._cluster:
                 self._view.say(f"  {daemon.name:<10}  TCP {daemon.tcp_address}  HTTP {daemon.http_address}")
@@ -156,12 +155,12 @@ class Demo:
             self._make_channels()
             readers = [reader for channel in self._channels for reader in channel.readers]
             self._view.say(
-                f"{_counted(len(readers), 'Reader')} on the channels {STEADY} and {SHAKY} of the topic {TOPIC}."
+                f"{plural(len(readers), 'Reader')} on the channels {STEADY} and {SHAKY} of the topic {TOPIC}."
             )
             for reader in readers:
                 reader.start()
             wanted = self._plan.nsqds * self._plan.readers
-            self._wait_for(
+            self._cluster.wait_until(
                 lambda: all(channel.connections == wanted for channel in self._channels), "the Readers did not find"
             )
             producer = Producer([nsqd.tcp_address for nsqd in self._cluster.nsqds])
@@ -182,32 +181,13 @@ class Demo:
     # -- before ---------------------------------------------------------------------------------------
 
     def _make_channels(self) -> None:
-        for daemon in self._cluster.nsqds:
-            with NsqdHTTPClient(daemon.http_address) as nsqd:
-                nsqd.create_topic(TOPIC)
-                for name in (STEADY, SHAKY):
-                    nsqd.create_channel(TOPIC, name)
+        self._cluster.create_channels(TOPIC, STEADY, SHAKY)
         [address] = [lookupd.http_address for lookupd in self._cluster.lookupds]
-        with LookupdClient(address) as lookupd:
-            self._wait_for(
-                lambda: len(lookupd.lookup(TOPIC, missing_ok=True).producers) == self._plan.nsqds,
-                "nsqlookupd did not hear of",
-            )
         self._channels = [
             Channel(STEADY, self._plan, address, fail_every=0),
             Channel(SHAKY, self._plan, address, fail_every=self._plan.fail_every),
         ]
         self._rates = {name: _Rate() for name in (TOPIC, STEADY, SHAKY)}
-
-    def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + FIND_TIMEOUT
-        while not condition():
-            for daemon in self._cluster:
-                if not daemon.is_running:
-                    raise DaemonFailed(f"{daemon.name} ended too early: {daemon.how_it_ended}")
-            if time.monotonic() >= deadline:
-                raise DaemonFailed(f"{otherwise} every nsqd within {FIND_TIMEOUT:g} s")
-            gevent.sleep(0.01)
 
     # -- publishing -----------------------------------------------------------------------------------
 
@@ -289,10 +269,10 @@ class Demo:
 
     def _judge(self, seconds: float) -> Verdict:
         if self._failed:
-            self._view.say(f"{_counted(self._failed, 'publish', 'es')} not confirmed, the last one: {self._failure}.")
+            self._view.say(f"{plural(self._failed, 'publish', 'es')} not confirmed, the last one: {self._failure}.")
         handled = sum(channel.tally.once for channel in self._channels)
         self._view.say(
-            f"{_counted(self._published.once, 'message')} published, {handled:,} handled, "
+            f"{plural(self._published.once, 'message')} published, {handled:,} handled, "
             f"{sum(channel.total('requeued') for channel in self._channels):,} requeued in {seconds:.1f} s."
         )
         return Verdict.of(self._published, {channel.name: channel.tally for channel in self._channels})
@@ -371,8 +351,3 @@ class Recorder(logging.Handler):
             line = record.getMessage()
             if line not in self.lines:
                 self.lines.append(line)
-
-
-def _counted(count: int, noun: str, plural: str = "s") -> str:
-    """As "1 nsqd" or "2,000 nsqds"."""
-    return f"{count:,} {noun}{'' if count == 1 else plural}"

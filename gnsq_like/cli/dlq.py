@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand, one_line
-from gnsq_like.cli.tool_options import Integer, option, switch
-from gnsq_like.cli.topic import TOPIC
+from gnsq_like.cli.tool_options import Integer, Regex, option, switch
+from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
     from gnsq_like import Message
@@ -43,18 +44,23 @@ def dlq() -> None:
     """
 
 
+#: Opens the queue, of this many letters at most; None for all.
+Opened = Callable[[int | None], AbstractContextManager["DeadLetterQueue"]]
+
+
 def _reads(function: Any) -> Any:
-    """A decorator: what all commands have in common."""
-    function = option("--reason", "matching", metavar="REGEX", callback=_pattern, help="Only these reasons.")(function)
-    function = option("--channel", help="Channel to take them from; default: dead-letters.")(function)
-    return asks_cluster(connects(function))
+    """A decorator: what all commands have in common. The function gets the topic, and ``opened``."""
 
+    @functools.wraps(function)
+    def command(
+        *, topic: str, daemons: Daemons, channel: str | None, connecting: dict[str, Any], verbose: bool, **values: Any
+    ) -> Any:
+        log_to_stderr("info" if verbose else "error", "gnsq-like dlq: ", with_tracebacks=verbose)
+        return function(topic=topic, opened=functools.partial(_queue, daemons, topic, channel, connecting), **values)
 
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as exc:
-        raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
+    command = option("--reason", "matching", type=Regex(), help="Only these reasons.")(command)
+    command = option("--channel", help="Channel to take them from; default: dead-letters.")(command)
+    return asks_cluster(connects(command))
 
 
 _MOST = option("-n", "--count", type=Integer(1), default=100, help="Letters to read at most.")
@@ -68,7 +74,7 @@ _IDS = click.argument("ids", nargs=-1, metavar="[ID]...")
 @_reads
 def list_letters(topic: str, as_json: bool, **arguments: Any) -> None:
     """List dead letters with their reasons."""
-    letters = _read(topic, (), **arguments)
+    letters = _read((), **arguments)
     if as_json:
         print_json(letters)
         return
@@ -90,7 +96,7 @@ def list_letters(topic: str, as_json: bool, **arguments: Any) -> None:
 @_reads
 def show_letters(topic: str, ids: tuple[str, ...], as_json: bool, **arguments: Any) -> None:
     """Show dead letters with their bodies; all of them, or these."""
-    letters = _read(topic, ids, **arguments)
+    letters = _read(ids, **arguments)
     if as_json:
         print_json(letters)
         return
@@ -111,7 +117,7 @@ def show_letters(topic: str, ids: tuple[str, ...], as_json: bool, **arguments: A
 @switch("--all", "everything", help="All letters.")
 @option("--to", "destination", metavar="TOPIC", help="Publish to this topic, instead of the one they came from.")
 @_reads
-def replay_letters(topic: str, destination: str | None, verbose: bool, **arguments: Any) -> None:
+def replay_letters(topic: str, destination: str | None, **arguments: Any) -> None:
     """Publish dead letters again, to the topics that they came from.
 
     A letter is finished when nsqd has confirmed the message. One that cannot be published stays, and the exit status is
@@ -121,8 +127,7 @@ def replay_letters(topic: str, destination: str | None, verbose: bool, **argumen
 
     if destination is not None:
         check_name("topic", destination)
-    log_to_stderr("info" if verbose else "error", "gnsq-like dlq: ", with_tracebacks=verbose)
-    _change(topic, "replayed", lambda queue, message: queue.replay(message, destination), **arguments)
+    _change("replayed", lambda queue, message: queue.replay(message, destination), **arguments)
 
 
 @dlq.command("drop", cls=ToolCommand)
@@ -131,15 +136,14 @@ def replay_letters(topic: str, destination: str | None, verbose: bool, **argumen
 @switch("--all", "everything", help="All letters.")
 @yes_switch
 @_reads
-def drop_letters(topic: str, ids: tuple[str, ...], yes: bool, verbose: bool, **arguments: Any) -> None:
+def drop_letters(topic: str, ids: tuple[str, ...], yes: bool, **arguments: Any) -> None:
     """Finish dead letters; their messages are lost."""
-    log_to_stderr("info" if verbose else "error", "gnsq-like dlq: ", with_tracebacks=verbose)
     which = plural(len(ids), "dead letter") if ids else "all dead letters"
     if arguments["matching"]:
         which += f" whose reason matches {arguments['matching'].pattern!r}"
     if ids or arguments["everything"]:
         confirm(f"Drop {which} of topic {topic}?", yes)
-    _change(topic, "dropped", lambda queue, message: queue.drop(message), ids=ids, **arguments)
+    _change("dropped", lambda queue, message: queue.drop(message), ids=ids, **arguments)
 
 
 # -- the work ------------------------------------------------------------------------------------------
@@ -162,21 +166,12 @@ def _queue(
 
 
 def _read(
-    topic: str,
-    ids: tuple[str, ...],
-    *,
-    daemons: Daemons,
-    channel: str | None,
-    connecting: dict[str, Any],
-    matching: re.Pattern[str] | None,
-    count: int,
-    verbose: bool,
+    ids: tuple[str, ...], *, opened: Opened, matching: re.Pattern[str] | None, count: int
 ) -> list[dict[str, Any]]:
     """Letters as JSON has them; they are given back."""
-    log_to_stderr("info" if verbose else "error", "gnsq-like dlq: ", with_tracebacks=verbose)
 
     def work() -> list[dict[str, Any]]:
-        with _queue(daemons, topic, channel, connecting, None if ids else count) as queue:
+        with opened(None if ids else count) as queue:
             wanted = _Wanted(ids, matching)
             found = []
             for message in queue.letters():
@@ -193,17 +188,13 @@ def _read(
 
 
 def _change(
-    topic: str,
     done: str,
     change: Callable[[DeadLetterQueue, Message], object],
     *,
     ids: tuple[str, ...],
     everything: bool,
-    daemons: Daemons,
-    channel: str | None,
-    connecting: dict[str, Any],
+    opened: Opened,
     matching: re.Pattern[str] | None,
-    verbose: bool = False,
 ) -> None:
     """Replay or drop; prints how many, also if a signal comes."""
     from gnsq_like.errors import NSQError
@@ -215,7 +206,7 @@ def _change(
 
     def work() -> None:
         nonlocal changed
-        with _queue(daemons, topic, channel, connecting, None) as queue:
+        with opened(None) as queue:
             wanted = _Wanted(ids, matching)
             for message in queue.letters():
                 if not wanted.has(message):

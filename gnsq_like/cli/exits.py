@@ -6,7 +6,8 @@ gevent is imported when something runs: ``--help`` does not load it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
@@ -36,34 +37,7 @@ def until_a_signal(run: Callable[[], int]) -> int:
     Python's own KeyboardInterrupt would be raised in the greenlet that happens to run. Further signals are ignored:
     after the first one the end is a matter of seconds.
     """
-    import gevent
-
-    outcome: list[int | BaseException] = []
-    signals: list[int] = []
-
-    def work() -> None:
-        try:
-            outcome.append(run())
-        except BaseException as exc:
-            outcome.append(exc)
-
-    def interrupt(number: int) -> None:
-        signals.append(number)
-        if len(signals) == 1:
-            greenlet.throw(Interrupted(signal.Signals(number).name))
-
-    greenlet = gevent.spawn(work)
-    handlers = [gevent.signal_handler(number, interrupt, number) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        greenlet.join()
-    finally:
-        for handler in handlers:
-            handler.cancel()
-    # Interrupted before it began, it has no outcome.
-    result = outcome[0] if outcome else Interrupted(signal.Signals(signals[0]).name)
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    return _until_signals(lambda stop: run(), throw_at=1)
 
 
 def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] | None = None) -> int:
@@ -73,22 +47,29 @@ def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] |
 
     :param on_hup: called in the hub for each SIGHUP, and must not switch; without it, SIGHUP ends the process
     """
+    return _until_signals(run, throw_at=2, on_hup=on_hup)
+
+
+def _until_signals(run: Callable[[Event], T], *, throw_at: int, on_hup: Callable[[], object] | None = None) -> T:
     import gevent
     from gevent.event import Event
 
     stop = Event()
-    outcome: list[int | BaseException] = []
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+    signals: list[str] = []
 
     def work() -> None:
         try:
             outcome.append(run(stop))
         except BaseException as exc:
-            outcome.append(exc)
+            errors.append(exc)
 
     def signalled(number: int) -> None:
-        if stop.is_set():
-            greenlet.throw(Interrupted(signal.Signals(number).name))
+        signals.append(signal.Signals(number).name)
         stop.set()
+        if len(signals) == throw_at:
+            greenlet.throw(Interrupted(signals[-1]))
 
     greenlet = gevent.spawn(work)
     handlers = [gevent.signal_handler(number, signalled, number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -101,39 +82,32 @@ def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] |
     finally:
         for handler in handlers:
             handler.cancel()
-    result = outcome[0] if outcome else Interrupted("twice")
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    if outcome:
+        return outcome[0]
+    # Interrupted before it began, it has no outcome.
+    raise errors[0] if errors else Interrupted(signals[-1])
 
 
 def result_of(work: Callable[[], T]) -> T:
     """What ``work`` returns, called in a greenlet; SIGINT or SIGTERM ends the process with status 130 meanwhile."""
-    found: list[T] = []
+    with interrupted_is(INTERRUPTED_STATUS):
+        return _until_signals(lambda stop: work(), throw_at=1)
 
-    def run() -> int:
-        found.append(work())
-        return 0
 
+@contextmanager
+def interrupted_is(status: int) -> Iterator[None]:
+    """Within this, Interrupted ends the process with a status."""
     try:
-        until_a_signal(run)
+        yield
     except Interrupted:
-        raise SystemExit(INTERRUPTED_STATUS) from None
-    return found[0]
+        raise SystemExit(status) from None
 
 
 def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] | None = None) -> NoReturn:
-    """End the process with ``run``: 0 when it returns, also after a signal; 130 when a second signal interrupted it.
+    """End the process with the status that ``run`` returns, 0 for None; 130 when a second signal interrupted it.
 
     :param run: called in a greenlet, see :func:`until_stopped`
     """
-
-    def returning_0(stop: Event) -> int:
-        run(stop)
-        return 0
-
-    try:
-        status = until_stopped(returning_0, on_hup=on_hup)
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    with interrupted_is(INTERRUPTED_STATUS):
+        status = _until_signals(run, throw_at=2, on_hup=on_hup)
+    raise SystemExit(status if isinstance(status, int) else 0)

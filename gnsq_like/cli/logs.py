@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -43,13 +44,18 @@ def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> N
 
 
 def logs(name: str) -> Callable[[Any], Any]:
-    """A decorator: ``--log-level`` and ``--log-prefix`` of a tool that runs as a service."""
+    """A decorator: a tool that runs as a service logs, and has ``--log-level`` and ``--log-prefix``."""
 
     def add(function: Any) -> Any:
-        function = option("--log-prefix", default=f"[{name}] ", show_default=False, help="Beginning of each log line.")(
-            function
+        @functools.wraps(function)
+        def command(*, verbose: bool, log_level: str, log_prefix: str, **values: Any) -> Any:
+            log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
+            return function(**values)
+
+        command = option("--log-prefix", default=f"[{name}] ", show_default=False, help="Beginning of each log line.")(
+            command
         )
         levels = click.Choice(["debug", "info", "warn", "error", "fatal"], case_sensitive=False)
-        return option("--log-level", type=levels, default="info", help="Least level to log.")(function)
+        return option("--log-level", type=levels, default="info", help="Least level to log.")(command)
 
     return add

@@ -1,4 +1,4 @@
-"""``gnsq-like nodes`` and ``gnsq-like node``: the nsqds of a cluster, and hiding one of them."""
+"""``gnsq-like nodes``, ``lookup``, ``ping`` and ``node``: the daemons of a cluster, and hiding one of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnsq_like.cli.changes import confirm, report, yes_switch
-from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
+from gnsq_like.cli.changes import confirm, plural, report, yes_switch
+from gnsq_like.cli.daemon_flags import asks_cluster, asks_each, asks_lookupds, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.topic import TOPIC
+from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
     from gnsq_like.tools.daemons import Daemons, Node
@@ -47,6 +47,63 @@ def _row(node: Node) -> list[Cell]:
         sum(node.topics.values()),
         len(node.lookupds),
     ]
+
+
+@click.command("lookup", cls=ToolCommand)
+@TOPIC
+@json_switch
+@asks_lookupds
+def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
+    """Show the nsqds that have a topic.
+
+    This is the answer that the topic's consumers get from nsqlookupds; it leaves out nsqds that are tombstoned for the
+    topic.
+    """
+    found = result_of(lambda: daemons.lookup(topic))
+    warn(found.failures.values())
+    if as_json:
+        names = ("http_address", "tcp_address", "hostname", "version", "lookupds")
+        nodes = [{name: getattr(node, name) for name in names} for node in found.nodes]
+        print_json({"topic": topic, "channels": found.channels, "nodes": nodes})
+        return
+    click.echo(f"{topic}: {'channels ' + ', '.join(found.channels) if found.channels else 'no channel'}")
+    if not found.nodes:
+        click.echo("no nsqd has it")
+        return
+    click.echo()
+    rows: list[list[Cell]] = [
+        [each.http_address, each.tcp_address, each.hostname, each.version, len(each.lookupds)] for each in found.nodes
+    ]
+    print_table(("NSQD", "TCP", "HOST", "VERSION", "NSQLOOKUPDS"), rows, ("NSQLOOKUPDS", "VERSION", "HOST"))
+
+
+@click.command("ping", cls=ToolCommand)
+@json_switch
+@asks_each
+def ping(daemons: Daemons, as_json: bool, verbose: bool) -> None:
+    """Ask the daemons of a cluster whether they are well.
+
+    The given ones, and the nsqds that the nsqlookupds know. An nsqd that cannot write to its disk answers, and is not
+    well. The exit status is 1 if one of them is not well.
+    """
+    from gnsq_like.tools.pinging import ping
+
+    found = result_of(lambda: ping(daemons))
+    if as_json:
+        print_json(found)
+    else:
+        rows: list[list[Cell]] = [
+            [each.kind, each.http_address, each.version or "-", _milliseconds(each.seconds), each.problem or "OK"]
+            for each in found
+        ]
+        print_table(("DAEMON", "ADDRESS", "VERSION", "MS", "STATE"), rows, ("VERSION", "MS"))
+    problems = sum(bool(each.problem) for each in found)
+    if problems:
+        raise click.ClickException(f"{plural(problems, 'daemon')} of {len(found):,} not well")
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000
 
 
 @click.group("node", short_help="Hide an nsqd from a topic's consumers.")

@@ -54,6 +54,16 @@ _CONFIG = click.option(
 )
 
 
+_MASTER = click.option("--master", help="The Spark master; see run.")
+_SPARK_LOG = click.option(
+    "--spark-log",
+    type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
+    default="OFF",
+    show_default=True,
+    help="The level of Spark's own log on stderr.",
+)
+
+
 @pipeline.command(short_help="Run a pipeline until a signal, or until all is written.")
 @_CONFIG
 @click.option("--available-now", is_flag=True, help="End when all messages that were there at the start are written.")
@@ -61,13 +71,7 @@ _CONFIG = click.option(
     "--master", help="The Spark master, as local[4] or spark://host:7077. Default: this machine, or spark-submit's."
 )
 @click.option("--report", type=click.Path(dir_okay=False), help="Write the report here at the end.")
-@click.option(
-    "--spark-log",
-    type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
-    default="OFF",
-    show_default=True,
-    help="The level of Spark's own log on stderr.",
-)
+@_SPARK_LOG
 @click.option(
     "--http-address",
     metavar="ADDRESS",
@@ -136,9 +140,6 @@ def run(
                 click.echo(f"Report: {write_report(loaded, report)}")
             except NothingToReport:
                 click.echo("No report: nothing was ever written.")
-    if stopped:
-        click.echo(f"Ended by {stopped[0]}.", err=True)
-        raise SystemExit(INTERRUPTED_STATUS)
     if last.problems:
         for problem in last.problems:
             click.echo(f"Threshold passed: {problem}.", err=True)
@@ -172,8 +173,6 @@ def serve(path: str, http_address: str) -> None:
             stop=lambda: bool(stopped),
             on_address=lambda where: click.echo(f"Watch {loaded.title} at http://{where}/"),
         )
-    click.echo(f"Ended by {stopped[0]}.", err=True)
-    raise SystemExit(INTERRUPTED_STATUS)
 
 
 @pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")
@@ -223,19 +222,6 @@ def maintain(path: str, quiet: bool) -> None:
         for line in maintain_tables(load_pipeline(path), stop=lambda: bool(stopped)):
             if not quiet:
                 click.echo(line)
-    if stopped:
-        click.echo(f"Ended by {stopped[0]}.", err=True)
-        raise SystemExit(INTERRUPTED_STATUS)
-
-
-_MASTER = click.option("--master", help="The Spark master; see run.")
-_SPARK_LOG = click.option(
-    "--spark-log",
-    type=click.Choice(["OFF", "ERROR", "WARN", "INFO", "DEBUG"]),
-    default="OFF",
-    show_default=True,
-    help="The level of Spark's own log on stderr.",
-)
 
 
 @pipeline.command(short_help="Run archived messages through today's schema, or back into a topic.")
@@ -344,7 +330,7 @@ def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) 
       2    the demo could not be run
       130  ended by Ctrl-C or SIGTERM
     """
-    with _sentences(), _stop_signals() as stopped:
+    with _sentences(), _stop_signals("; no process is left") as stopped:
         from gnsq_like.cli.pipeline_demo import PipelinePlan, run_demo
         from gnsq_like.cli.pipeline_screen import PipelineLayout
         from gnsq_like.cli.screen import make_view
@@ -352,9 +338,6 @@ def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) 
         plan = PipelinePlan(messages=messages, nsqds=nsqds, seconds=seconds, location=location)
         with make_view(PipelineLayout(), quiet=quiet) as view:
             verdict = run_demo(plan, view, lambda: bool(stopped))
-    if stopped:
-        click.echo(f"Ended by {stopped[0]}; no process is left.", err=True)
-        raise SystemExit(INTERRUPTED_STATUS)
     for line in verdict.lines:
         click.echo(line)
     raise SystemExit(verdict.exit_status)
@@ -385,8 +368,11 @@ def _sentences() -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[str]]:
-    """The names of the signals received, SIGINT or SIGTERM; a run checks them often, and ends cleanly."""
+def _stop_signals(after: str = "") -> Iterator[list[str]]:
+    """The names of the signals received, SIGINT or SIGTERM; a run checks them often, and ends cleanly.
+
+    Then the process ends here, with status 130.
+    """
     came: list[str] = []
     before: dict[signal.Signals, Any] = {}
 
@@ -400,3 +386,6 @@ def _stop_signals() -> Iterator[list[str]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+    if came:
+        click.echo(f"Ended by {came[0]}{after}.", err=True)
+        raise SystemExit(INTERRUPTED_STATUS)

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnsq_like import LookupdClient, NsqdHTTPClient, Producer, Reader
+from gnsq_like import Producer, Reader
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.screen import View
 from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.server.daemon_process import DaemonFailed
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline, write_report
 
 TOPIC, CHANNEL, DEAD = "clicks", "table", "clicks.dead"
@@ -175,7 +174,7 @@ def _run(
     plan: PipelinePlan, view: View[Snapshot], stopped: Callable[[], bool], location: Path, cluster: ClusterProcesses
 ) -> TableVerdict:
     [lookupd] = [each.http_address for each in cluster.lookupds]
-    _make_channel(cluster, lookupd, plan.nsqds)
+    cluster.create_channels(TOPIC, CHANNEL)
     view.say(f"1 nsqlookupd and {plan.nsqds} nsqds are up; {plan.messages:,} clicks go to the topic {TOPIC}.")
     publisher = Publisher(plan, [nsqd.tcp_address for nsqd in cluster.nsqds])
     try:
@@ -212,19 +211,6 @@ def _pipeline(location: Path, lookupd: str, dead_letter_nsqd: str) -> Pipeline:
             "spark.driver.host": "127.0.0.1",
         },
     )
-
-
-def _make_channel(cluster: ClusterProcesses, lookupd: str, nsqds: int) -> None:
-    for daemon in cluster.nsqds:
-        with NsqdHTTPClient(daemon.http_address) as nsqd:
-            nsqd.create_topic(TOPIC)
-            nsqd.create_channel(TOPIC, CHANNEL)
-    deadline = time.monotonic() + 15
-    with LookupdClient(lookupd) as client:
-        while len(client.lookup(TOPIC, missing_ok=True).producers) < nsqds:
-            if time.monotonic() > deadline:
-                raise DaemonFailed("nsqlookupd did not hear of every nsqd")
-            time.sleep(0.05)
 
 
 def _requeue_some(lookupd: str, count: int) -> None:

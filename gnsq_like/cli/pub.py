@@ -1,20 +1,22 @@
-"""``gnsq-like pub``: publishes lines, or other records, of standard input or of files; NSQ's to_nsq."""
+"""``gnsq-like pub``: publishes messages, or lines and other records of standard input; NSQ's to_nsq."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gnsq_like.cli.changes import plural
 from gnsq_like.cli.client_flags import destination, publishes
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, Number, option, switch
+from gnsq_like.cli.tool_options import Duration, Number, option, switch, unescaped
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -24,17 +26,14 @@ if TYPE_CHECKING:
 
 def _delimiter(ctx: click.Context, param: click.Parameter, text: str) -> bytes:
     """The bytes of a delimiter, where a backslash may begin an escape as in C."""
-    try:
-        found = text.encode().decode("unicode_escape").encode("latin-1") if "\\" in text else text.encode()
-    except UnicodeError:
-        raise click.BadParameter(f"{text!r} has an unknown escape", ctx, param) from None
+    found = unescaped(text).encode(errors="surrogateescape")
     if not found:
         raise click.BadParameter("it must not be empty", ctx, param)
     return found
 
 
 @click.command("pub", cls=ToolCommand)
-@option("--topic", help="Topic.")
+@option("--topic", word=True, help="Topic.")
 @option("--topic-field", metavar="NAME", help="Records are JSON objects; this field names the topic (else --topic).")
 @option(
     "--delimiter",
@@ -53,22 +52,22 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str) -> bytes:
 @switch("-q", "--quiet", help="Show no progress.")
 @destination
 @publishes
-@click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="[FILE]...")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 def pub(verbose: bool, quiet: bool, **arguments: Any) -> None:
-    """Publish lines of standard input, or of files.
+    """Publish messages, or the lines of standard input.
 
-    Each record is a message; empty ones are left out. A terminal shows the progress. If a record cannot be published,
+    \b
+    gnsq-like pub clicks '{"page": "/"}' -d 127.0.0.1
+    gnsq-like pub clicks -d 127.0.0.1 < clicks.jsonl
+
+    Each line is a message; empty ones are left out. A terminal shows the progress. If a message cannot be published,
     those before it have been, and the command ends with status 1. SIGINT and SIGTERM end the reading; what was read is
     published, and the status is 130.
     """
     if not arguments["topic"] and not arguments["topic_field"]:
         raise click.UsageError("--topic or --topic-field required")
     log_to_stderr("info" if verbose else "error", "gnsq-like pub: ", with_tracebacks=verbose)
-    try:
-        status = until_stopped(lambda stop: _run(stop, quiet, **arguments))
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    run_service(lambda stop: _run(stop, quiet, **arguments))
 
 
 def _run(
@@ -84,7 +83,7 @@ def _run(
     nsqd_tcp_addresses: tuple[str, ...],
     lookupd_http_addresses: tuple[str, ...],
     publishing: dict[str, Any],
-    files: tuple[str, ...],
+    messages: tuple[str, ...],
 ) -> int:
     from gnsq_like.tools.publishing import (
         Progress,
@@ -99,39 +98,21 @@ def _run(
     topic_of = topic_by_field(topic_field, topic) if topic_field else lambda record: str(topic)
     progress = Progress()
 
-    def counted(descriptor: int) -> Iterator[bytes]:
-        for chunk in read_chunks(descriptor, stop):
+    def counted() -> Iterator[bytes]:
+        for chunk in read_chunks(0, stop):
             progress.read_bytes += len(chunk)
             yield chunk
 
-    def records() -> Iterator[bytes]:
-        for descriptor in descriptors:
-            yield from split_records(counted(descriptor), delimiter)
-
-    with ExitStack() as stack:
-        descriptors = [_open(path, stack) for path in files or ("-",)]
-        stack.callback(targets.close)
-        stack.enter_context(_shown(progress, _size(descriptors), quiet))
-        publish_records(records(), targets, topic_of, rate=rate, defer=defer, progress=progress)
+    records = map(os.fsencode, messages) if messages else split_records(counted(), delimiter)
+    with closing(targets), _shown(progress, quiet or bool(messages)):
+        publish_records(records, targets, topic_of, rate=rate, defer=defer, progress=progress)
+    if messages and not quiet and sys.stderr.isatty():
+        click.echo(f"{plural(len(messages), 'message')} published", err=True)
     return INTERRUPTED_STATUS if stop.is_set() else 0
 
 
-def _open(path: str, stack: ExitStack) -> int:
-    if path == "-":
-        return 0
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    stack.callback(os.close, descriptor)
-    return descriptor
-
-
-def _size(descriptors: list[int]) -> int | None:
-    """The bytes of all inputs; None if some are not files."""
-    states = [os.fstat(each) for each in descriptors]
-    return sum(each.st_size for each in states) if all(stat.S_ISREG(each.st_mode) for each in states) else None
-
-
 @contextmanager
-def _shown(progress: Progress, size: int | None, quiet: bool) -> Iterator[None]:
+def _shown(progress: Progress, quiet: bool) -> Iterator[None]:
     """Show the progress on stderr if that is a terminal."""
     from rich.console import Console
 
@@ -139,6 +120,8 @@ def _shown(progress: Progress, size: int | None, quiet: bool) -> Iterator[None]:
     if quiet or not console.is_terminal:
         yield
         return
+    state = os.fstat(0)
+    size = state.st_size if stat.S_ISREG(state.st_mode) else None
     import gevent
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gnsq_like.cli.client_flags import consumes_with, publishes
+from gnsq_like.cli.client_flags import consumes, publishes
 from gnsq_like.cli.exits import run_service
-from gnsq_like.cli.logs import log_to_stderr, logs
+from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, option
 
@@ -27,12 +28,9 @@ if TYPE_CHECKING:
 )
 @option("--heartbeat", type=Duration(above_zero=True), default="30s", help="Time between signs of life on a stream.")
 @logs("pubsub")
-@consumes_with(100)
+@partial(consumes, in_flight=100)
 @publishes
 def pubsub(
-    verbose: bool,
-    log_level: str,
-    log_prefix: str,
     reading: dict[str, Any],
     publishing: dict[str, Any],
     http_address: str,
@@ -49,7 +47,6 @@ def pubsub(
     A message is finished when it has been written to the client. Whoever can reach the address can read and publish
     everything: there are no users.
     """
-    log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
 
     def run(stop: Event) -> None:
         from gnsq_like.tools.pubsub import serve

@@ -5,7 +5,6 @@ This process becomes the supervisor, so it loads neither gevent nor the user's c
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from gnsq_like.durations import format_duration
 from gnsq_like.errors import NSQError, UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from gnsq_like.cli.tables import Cell
 
 _EPILOG = "Each option may also be set in the environment (NSQ_PROCESSES for --processes) or in a file (--config)."
 
@@ -117,6 +116,7 @@ def _show(plan: Plan, as_json: bool) -> None:
         from gevent import monkey
 
         monkey.patch_all()
+    from gnsq_like.cli.tables import print_json, print_table
     from gnsq_like.contrib.workers.roster import share
     from gnsq_like.contrib.workers.user_code import load
     from gnsq_like.contrib.workers.worker import describe
@@ -127,31 +127,20 @@ def _show(plan: Plan, as_json: bool) -> None:
             share(reader["max_in_flight"], plan.processes, slot + index) for slot in range(plan.processes)
         ]
     if as_json:
-        click.echo(json.dumps(readers, indent=1))
+        print_json(readers)
         return
-    from rich.console import Console
+    shared = [f"EACH OF {plan.processes}"] if plan.processes > 1 else []
+    print_table(
+        ("TOPIC", "CHANNEL", "HANDLER", "RUNS IN", "IN FLIGHT", *shared),
+        [_row(reader)[: 5 + len(shared)] for reader in readers],
+        ("IN FLIGHT", *shared),
+    )
 
-    Console().print(_table(readers, plan.processes))
 
-
-def _table(readers: list[dict[str, Any]], processes: int) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("topic", "channel", "handler"):
-        table.add_column(name, overflow="fold")
-    table.add_column("runs in", no_wrap=True)
-    table.add_column("in flight", justify="right")
-    if processes > 1:
-        table.add_column(f"each of {processes}", justify="right", no_wrap=True)
-    for reader in readers:
-        batch = f", lists of {reader['batch']}" if reader["batch"] else ""
-        least, most = min(reader["shares"]), max(reader["shares"])
-        shares = [str(least) if least == most else f"{least} or {most}"] if processes > 1 else []
-        place = f"{reader['spawn']}s"
-        table.add_row(
-            *(reader["topic"], reader["channel"], reader["handler"] + batch, place, str(reader["max_in_flight"])),
-            *shares,
-        )
-    return table
+def _row(reader: dict[str, Any]) -> list[Cell]:
+    batch = f", lists of {reader['batch']}" if reader["batch"] else ""
+    least, most = min(reader["shares"]), max(reader["shares"])
+    return [
+        *(reader["topic"], reader["channel"], reader["handler"] + batch, f"{reader['spawn']}s"),
+        *(reader["max_in_flight"], least if least == most else f"{least} or {most}"),
+    ]

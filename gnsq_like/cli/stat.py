@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnsq_like.cli.daemon_flags import asks_cluster
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_a_signal
+from gnsq_like.cli.exits import INTERRUPTED_STATUS, interrupted_is, until_a_signal
 from gnsq_like.cli.stdout import StdoutFailed, discard_stdout
 from gnsq_like.cli.tables import warn
 from gnsq_like.cli.tool_command import ToolCommand
@@ -36,8 +36,8 @@ _DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
 
 
 @click.command("stat", cls=ToolCommand)
-@option("--topic", help="Topic.")
-@option("--channel", help="Channel.")
+@option("--topic", word=True, help="Topic.")
+@option("--channel", word=True, help="Channel.")
 @option("--interval", type=Duration(above_zero=True), default="2s", help="Time between two reports.")
 @option("--count", type=Integer(1), help="Number of reports; without it, until a signal ends the command.")
 @switch("--once", help="Print one report at once, without rates.")
@@ -78,15 +78,12 @@ def stat(
         return 0
 
     try:
-        status = until_a_signal(run)
-    except Interrupted:
-        status = INTERRUPTED_STATUS if once or count else 0
+        with interrupted_is(INTERRUPTED_STATUS if once or count else 0):
+            until_a_signal(run)
     except StdoutFailed as exc:
         if exc.errno != errno.EPIPE:
             raise
-        discard_stdout()
-        status = 0  # the reader of the pipe has closed it, as head(1) does
-    raise SystemExit(status)
+        discard_stdout()  # the reader of the pipe has closed it, as head(1) does
 
 
 def _show(report: Report | Unreachable, show: Callable[[Report], None]) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
-from gnsq_like.cli.exits import INTERRUPTED_STATUS, Interrupted, until_stopped
+from gnsq_like.cli.daemon_flags import address_option
+from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Integer, option, switch
+from gnsq_like.cli.tool_options import Integer, Regex, option, switch, unescaped
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -23,34 +26,68 @@ if TYPE_CHECKING:
     from gnsq_like import Message
 
 
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[bytes] | None:
+#: What is known of a message; as text, bytes that are not UTF-8 are surrogates.
+FIELDS: dict[str, Callable[[Message], Any]] = {
+    "topic": lambda message: message.topic,
+    "channel": lambda message: message.channel,
+    "id": lambda message: message.id,
+    "timestamp": lambda message: datetime.fromtimestamp(message.timestamp).astimezone(),
+    "timestamp_ns": lambda message: message.timestamp_ns,
+    "attempts": lambda message: message.attempts,
+    "nsqd": lambda message: message.nsqd_address,
+    "body": lambda message: message.body.decode(errors="surrogateescape"),
+}
+
+
+def _template(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """A format, checked on fields of the right kinds."""
     if text is None:
         return None
+    template = unescaped(text)
+    kinds = {"timestamp": datetime.now(), "timestamp_ns": 0, "attempts": 0}
     try:
-        return re.compile(text.encode())
-    except re.error as exc:
+        if not _names(template) <= FIELDS.keys() or any("{" in (spec or "") for _, _, spec, _ in _parts(template)):
+            raise ValueError(f"the fields are {', '.join(FIELDS)}")
+        template.format_map({name: kinds.get(name, "") for name in FIELDS})
+    except (ValueError, LookupError, AttributeError) as exc:
         raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
+    return template
+
+
+def _parts(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    return [*Formatter().parse(template)]
+
+
+def _names(template: str) -> set[str]:
+    return {name for _, name, _, _ in _parts(template) if name is not None}
 
 
 @click.command("tail", cls=ToolCommand)
 @topics
 @channel(None)
 @option("-n", "--count", type=Integer(0), default=0, help="Messages to show in all; 0: no limit.")
+@option(
+    "--format",
+    "template",
+    metavar="TEXT",
+    callback=_template,
+    help='Show each message so, with \\t and other escapes: "{topic} {timestamp:%H:%M:%S} {attempts} {body}". '
+    f"Fields: {', '.join(FIELDS)}.",
+)
 @switch("--json", "as_json", help="Show each message as a JSON object with its metadata.")
-@option("--grep", "matching", metavar="REGEX", callback=_pattern, help="Show only messages whose body has a match.")
+@option("--grep", "matching", type=Regex(of_bytes=True), help="Show only messages whose body has a match.")
 @switch("--print-topic", help="Show the topic before each message.")
 @switch("--create", help="Subscribe also where this makes a topic, or a channel that takes the whole backlog.")
-@option(
-    "--nsqd-http-address",
-    "nsqd_http_addresses",
-    metavar="HOST:PORT",
-    multiple=True,
-    listed=True,
-    help="HTTP address of an nsqd, if its port is not the one after its TCP port.",
-)
+@address_option("nsqd_http_addresses", "HTTP address of an nsqd, if its port is not the next one", short=False)
 @consumes
 def tail(
-    verbose: bool, topics: tuple[str, ...], as_json: bool, print_topic: bool, reading: dict[str, Any], **arguments: Any
+    verbose: bool,
+    topics: tuple[str, ...],
+    template: str | None,
+    as_json: bool,
+    print_topic: bool,
+    reading: dict[str, Any],
+    **arguments: Any,
 ) -> None:
     """Show the messages of topics as they come.
 
@@ -60,56 +97,43 @@ def tail(
     if not topics:
         raise click.UsageError("--topic required")
     log_to_stderr("info" if verbose else "warning", "gnsq-like tail: ", with_tracebacks=verbose)
-    to_bytes = as_json_line if as_json else _with_topic if print_topic else _plain
+    if as_json and template is not None:
+        raise click.UsageError("use --format or --json not both")
+    template = template or ("{topic} | {body}" if print_topic else "{body}")
+    to_line = as_json_line if as_json else in_format(template)
 
-    def run(stop: Event) -> int:
+    def run(stop: Event) -> None:
         from gnsq_like.tools.sources import Source
         from gnsq_like.tools.tailing import tail
 
-        tail(Source(**reading), topics, _writer(to_bytes), stop=stop, **arguments)
-        return 0
+        with suppress(BrokenPipeError):  # the reader of the pipe has closed it, as head(1) does
+            tail(Source(**reading), topics, _writer(to_line), stop=stop, **arguments)
 
-    try:
-        status = until_stopped(run)
-    except BrokenPipeError:
-        status = 0  # the reader of the pipe has closed it, as head(1) does
-    except Interrupted:
-        status = INTERRUPTED_STATUS
-    raise SystemExit(status)
+    run_service(run)
 
 
-def _writer(to_bytes: Callable[[Message], bytes]) -> Callable[[list[Message]], None]:
+def _writer(to_line: Callable[[Message], str]) -> Callable[[list[Message]], None]:
     """A function that writes messages to stdout; in a native thread, because that may block."""
 
     def write(messages: list[Message]) -> None:
-        rest = memoryview(b"".join(map(to_bytes, messages)))
+        rest = memoryview(b"".join(f"{to_line(each)}\n".encode(errors="surrogateescape") for each in messages))
         while rest:
             rest = rest[os.write(1, rest) :]
 
     return write
 
 
-def _plain(message: Message) -> bytes:
-    return message.body + b"\n"
+def in_format(template: str) -> Callable[[Message], str]:
+    """A function that formats messages; the template has names of :data:`FIELDS`."""
+    fields = [(name, FIELDS[name]) for name in _names(template)]
+    return lambda message: template.format_map({name: field(message) for name, field in fields})
 
 
-def _with_topic(message: Message) -> bytes:
-    return f"{message.topic} | ".encode() + message.body + b"\n"
-
-
-def as_json_line(message: Message) -> bytes:
+def as_json_line(message: Message) -> str:
     """A message with its metadata; the body as text if it is UTF-8, else in base64 as ``body_base64``."""
+    found = {name: field(message) for name, field in FIELDS.items() if name not in ("timestamp", "body")}
     try:
-        body = {"body": message.body.decode()}
+        found["body"] = message.body.decode()
     except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
-    found = {
-        "topic": message.topic,
-        "channel": message.channel,
-        "id": message.id,
-        "timestamp_ns": message.timestamp_ns,
-        "attempts": message.attempts,
-        "nsqd": message.nsqd_address,
-        **body,
-    }
-    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+        found["body_base64"] = base64.b64encode(message.body).decode()
+    return json.dumps(found, ensure_ascii=False)

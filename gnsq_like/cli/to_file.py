@@ -9,26 +9,17 @@ import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
 from gnsq_like.cli.exits import run_service
-from gnsq_like.cli.logs import log_to_stderr, logs
+from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, Integer, option, switch
+from gnsq_like.cli.tool_options import Duration, Integer, Regex, option, switch
 
 if TYPE_CHECKING:
     from gevent.event import Event
 
 
-def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
-    if not text:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as exc:
-        raise click.BadParameter(f"{text!r}: {exc}", ctx, param) from None
-
-
 @click.command("to-file", cls=ToolCommand)
 @topics
-@option("--topic-pattern", metavar="REGEX", callback=_pattern, help="Write only topics with a match.")
+@option("--topic-pattern", type=Regex(), help="Write only topics with a match.")
 @option("--topic-refresh", type=Duration(above_zero=True), default="1m", help="Time between two looks for new topics.")
 @channel("nsq_to_file")
 @option("--output-dir", default="/tmp", help="Directory of files, or URL of a store such as s3://bucket/prefix.")
@@ -49,7 +40,6 @@ def _pattern(ctx: click.Context, param: click.Parameter, text: str | None) -> re
 @logs("to-file")
 @consumes
 def to_file(
-    verbose: bool,
     reading: dict[str, Any],
     topics: tuple[str, ...],
     topic_pattern: re.Pattern[str] | None,
@@ -61,8 +51,6 @@ def to_file(
     zstd_level: int,
     http_client_connect_timeout: float,
     http_client_request_timeout: float,
-    log_level: str,
-    log_prefix: str,
     **naming: Any,
 ) -> None:
     """Write topics into files, a line for each message.
@@ -78,7 +66,6 @@ def to_file(
         raise click.UsageError("use --gzip or --zstd not both")
     naming["compression"] = "gzip" if gzip else "zstd" if zstd else ""
     naming["compression_level"] = gzip_level if gzip else zstd_level
-    log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
 
     from gevent.event import Event
 

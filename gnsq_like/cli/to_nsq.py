@@ -8,7 +8,7 @@ import click
 
 from gnsq_like.cli.client_flags import channel, consumes, publishes, topics
 from gnsq_like.cli.exits import run_service
-from gnsq_like.cli.logs import log_to_stderr, logs
+from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Integer, option
 from gnsq_like.tools.host_pool import MODES
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 @consumes
 @publishes
 def to_nsq(
-    verbose: bool,
-    log_level: str,
-    log_prefix: str,
     reading: dict[str, Any],
     publishing: dict[str, Any],
     topics: tuple[str, ...],
@@ -65,7 +62,6 @@ def to_nsq(
         raise click.UsageError("--topic required")
     if not destinations:
         raise click.UsageError("--destination-nsqd-tcp-address required")
-    log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
 
     def run(stop: Event) -> None:
         from gnsq_like.tools.json_filter import JSONFilter

@@ -14,7 +14,7 @@ import click
 from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import ClientFlag, print_client_help
 from gnsq_like.cli.stdout import StdoutFailed
-from gnsq_like.cli.tool_file import read_config
+from gnsq_like.cli.tool_file import read_config, read_context
 from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption
 from gnsq_like.errors import InvalidOption, NSQError, UsageError
 
@@ -22,7 +22,7 @@ from gnsq_like.errors import InvalidOption, NSQError, UsageError
 _ONE_DASH = re.compile(r"-[a-z][a-z0-9-]+(?:=.*)?", re.DOTALL)
 
 _EPILOG = (
-    "Each option may also be set in the environment (NSQ_TOPIC for --topic) or in a file (--config). "
+    "Each option may also be set in the environment (NSQ_TOPIC for --topic), in a file (--config) or in a context. "
     "Exit status: 0 done, or stopped by a signal; 1 failed; 2 wrong usage."
 )
 
@@ -43,6 +43,15 @@ class ToolCommand(click.Command):
                 callback=read_config,
                 help="TOML file of options.",
             ),
+            click.Option(
+                ["-c", "--context"],
+                is_eager=True,
+                expose_value=False,
+                metavar="NAME",
+                envvar=f"{ENVIRONMENT_PREFIX}CONTEXT",
+                callback=read_context,
+                help='Options that "gnsq-like context add" has kept under this name.',
+            ),
             click.Option(["-v", "--verbose"], is_flag=True, help="Log more, and show the traceback of an error."),
             _information("--version", _print_version, "Print the version."),
         ]
@@ -52,6 +61,12 @@ class ToolCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, as_click_wants(args, self.params))
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        options, *arguments = super().collect_usage_pieces(ctx)
+        words = [f"[{(each.metavar or each.opts[-1].lstrip('-')).upper()}]" for each in _words(self.params)]
+        repeated = ["..." if each.multiple else "" for each in _words(self.params)]
+        return [options, *map("".join, zip(words, repeated, strict=True)), *arguments]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -99,26 +114,46 @@ def _is_short(name: str, known: Container[str]) -> bool:
     return (name[:2] in known and name[2:].isdigit()) or all(f"-{letter}" in known for letter in name[1:])
 
 
+def _words(params: list[click.Parameter]) -> list[ToolOption]:
+    return [each for each in params if isinstance(each, ToolOption) and each.word]
+
+
 def as_click_wants(args: list[str], params: list[click.Parameter]) -> list[str]:
-    """The arguments with two dashes where one stands before a whole word, and with a value for each switch."""
+    """The arguments with two dashes where one stands before a whole word, and a value for each switch.
+
+    Words become the values of the options that take them, unless those are given by their flags: "tail clicks".
+    """
     known = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
-    result: list[str] = []
+    flags: list[str] = []
+    words: list[str] = []
+    given: set[click.Parameter | None] = set()
     rest = list(args)
     while rest:
         arg = rest.pop(0)
         if arg == "--":
-            return [*result, arg, *rest]
+            words += rest
+            break
+        if not arg.startswith("-") or arg == "-":
+            words.append(arg)
+            continue
         name, equals, value = arg.partition("=")
         if _ONE_DASH.fullmatch(arg) and (f"-{name}" in known or not _is_short(name, known)):
             name, arg = f"-{name}", f"-{arg}"
-        param = known.get(name)
-        if param is None or (param.is_flag and not equals):
-            result.append(arg)
+        param = known.get(name) or known.get(name[:2])
+        given.add(param)
+        if name not in known or (param is not None and param.is_flag and not equals):
+            flags.append(arg)
         elif isinstance(param, ToolOption) and param.is_switch and not equals:
-            result += [name, "true"]
+            flags += [name, "true"]
         elif equals:
-            result += [arg] if name.startswith("--") else [name, value]
+            flags += [arg] if name.startswith("--") else [name, value]
+        elif rest:
+            flags += [arg, rest.pop(0)]
         else:
-            result += [arg, *rest[:1]]
-            del rest[:1]
-    return result
+            return [*flags, arg]  # its value is missing, as click will say
+    for each in _words(params):
+        if each not in given:
+            taken = words if each.multiple else words[:1]
+            flags += [part for word in taken for part in (each.opts[-1], word)]
+            words = words[len(taken) :]
+    return [*flags, "--", *words]

@@ -1,9 +1,10 @@
 """The kinds of options that tools have. A value comes from the command line, else from the environment (``NSQ_TOPIC``
-for ``--topic``), else from the file of ``--config`` (``tool_file``), else it is the default.
+for ``--topic``), else from the file of ``--config`` or of a context (``tool_file``), else it is the default.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,12 @@ from click.core import ParameterSource
 
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
+
+#: Where the names of options are kept that the environment does not decide, because a context that was typed does.
+DECIDED = "gnsq_like.decided"
+
+#: An address without a port.
+_NO_PORT = re.compile(r"[^\s:/@,\[\]]+|\[[^\]]*\]")
 
 #: The prefix of each option's name in the environment, as for Flask and Django.
 ENVIRONMENT_PREFIX = "NSQ_"
@@ -47,6 +54,26 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before
         return seconds
 
 
+class Regex(click.ParamType):  # type: ignore[type-arg]
+    """A regular expression; None if it is empty.
+
+    :param of_bytes: whether it is for bytes
+    """
+
+    name = "regex"
+
+    def __init__(self, *, of_bytes: bool = False) -> None:
+        self._of_bytes = of_bytes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[Any] | None:
+        if not value:
+            return None
+        try:
+            return re.compile(value.encode() if self._of_bytes else value)
+        except re.error as exc:
+            self.fail(f"{value!r}: {exc}", param, ctx)
+
+
 class Integer(click.IntRange):
     """An integer in a range, named so in errors; click's own is "an integer range"."""
 
@@ -59,24 +86,38 @@ class Number(click.FloatRange):
     name = "number"
 
 
+class Address(click.ParamType):  # type: ignore[type-arg]
+    """An address; a port that is left out is the one that NSQ's daemons have unless told otherwise."""
+
+    name = "address"
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return f"{value}:{self._port}" if _NO_PORT.fullmatch(str(value)) else str(value)
+
+
 class ToolOption(click.Option):
     """An option of a tool.
 
     :param listed: for one that may be repeated: whether one variable of the environment holds several values,
         separated by commas or blanks; otherwise there is one on each line
+    :param word: whether a word of the command line that belongs to no flag may be its value: "tail clicks"
     """
 
-    def __init__(self, *args: Any, listed: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, listed: bool = False, word: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._listed = listed
+        self.word = word
         # The name of the parameter is plural for one that may be repeated, as it is for Flask and Django.
         self.envvar = [f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in self.long_names]
 
     @property
     def long_names(self) -> list[str]:
         """Its names in a file, and in lower case those in the environment: "nsqd_tcp_address"."""
-        flags = [name[2:].replace("-", "_") for name in self.opts if name.startswith("--")]
-        return list(dict.fromkeys([*flags, self.name or ""]))
+        flag = max(self.opts, key=len)  # --lookupd is short for --lookupd-http-address
+        return list(dict.fromkeys([flag.lstrip("-").replace("-", "_"), self.name or ""]))
 
     @property
     def is_switch(self) -> bool:
@@ -87,11 +128,25 @@ class ToolOption(click.Option):
         return "" if self.is_switch else super().make_metavar(ctx)
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
-        text = self.resolve_envvar_value(ctx)
+        text = None if self.name in ctx.meta.get(DECIDED, ()) else self.resolve_envvar_value(ctx)
         if text is None or not self.multiple:
             return text
         separator = r"[\s,]+" if self._listed else r"\n+"
         return tuple(filter(None, re.split(separator, text.strip())))
+
+
+def unescaped(text: str) -> str:
+    """A text in which a backslash may begin an escape, as in C; bytes that are not UTF-8 are surrogates.
+
+    :raises click.BadParameter: for an unknown escape
+    """
+    if "\\" not in text:
+        return text
+    try:
+        found = os.fsencode(text).decode("unicode_escape").encode("latin-1")
+    except UnicodeError:
+        raise click.BadParameter(f"{text!r} has an unknown escape") from None
+    return found.decode(errors="surrogateescape")
 
 
 def option(*names: str, **arguments: Any) -> Callable[[Any], Any]:

@@ -18,6 +18,7 @@ from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.words import compact, drain
+from gnsq_like.tools.operations import Outcome, change
 
 if TYPE_CHECKING:
     from gnsq_like.admin.upstream.cluster import Cluster
@@ -71,6 +72,10 @@ class Kind:
     def column(self, name: str) -> Column:
         """The column of this name."""
         return next(each for each in self.columns if each.name == name)
+
+    def texts(self, row: Row) -> list[str]:
+        """The cells of a row."""
+        return [row.text(each) for each in self.columns]
 
     def row(self, key: str, about: Any, depths: tuple[float, ...] = ()) -> Row:
         """The row of a topic, channel, client or node."""
@@ -203,7 +208,7 @@ class Row:
             return sparkline(self.depths)
         value = self.values[column.name]
         if isinstance(value, str):
-            return "".join(each if each.isprintable() else "?" for each in value)
+            return value
         return drain(value) if column.kind == "duration" else compact(value)
 
     def matches(self, words: str) -> bool:
@@ -368,6 +373,7 @@ class Poll:
     """
 
     def __init__(self, daemons: Daemons) -> None:
+        self._daemons = daemons
         self._core = Core(_admin_options(daemons))
         self._watch = Watch()
 
@@ -386,6 +392,20 @@ class Poll:
         [cluster] = self._core.clusters.values()
         overview = cluster.overview(_MAX_AGE)
         return (overview, *_channels(cluster)) if with_clients else (overview, [], [])
+
+    def change(self, action: str, topic: str, channel: str | None) -> Outcome:
+        """Pause, unpause or empty a topic or channel. May switch, or block.
+
+        :raises NSQError: none of the daemons did it
+        """
+        return self._core.run(change, self._daemons, action, topic, channel)
+
+    def tcp_addresses(self) -> list[str]:
+        """Those of the nsqds. May switch, or block.
+
+        :raises Unreachable: none of the daemons answers
+        """
+        return [node.tcp_address for node in self._core.run(self._daemons.nodes).values.values()]
 
     def close(self) -> None:
         """Close all connections. May block briefly."""

@@ -21,24 +21,50 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from rich.cells import set_cell_size
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Column, Kind, Row, Tables, in_order
-from gnsq_like.errors import NotRunning
+from gnsq_like.cli.changes import summary
+from gnsq_like.cli.tables import Grid
+from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Kind, Row, Tables, in_order
+from gnsq_like.errors import NotRunning, NSQError
+from gnsq_like.tools.operations import DONE, Outcome
 
 #: Rows that are looked at for the widths of columns.
 _MEASURED = 500
-#: Blanks between two columns.
-_GAP = 2
 #: Characters of a text in a table, and warnings at the bottom.
 _LONGEST, _MOST_WARNINGS = 48, 3
-_ALARMING = ("stuck", "no answer", "NOK")
-_HELP = "1-4 table  s S sort  r reverse  / filter  Enter go on  p pause  q quit"
+_HELP = "1-4 table  s sort  / filter  Enter open  p pause  e empty  t tail  q quit"
 #: Enter: from a topic to its channels, from a channel or a node to its clients.
 _FOLLOWING = {"topics": "channels", "channels": "clients", "nodes": "clients"}
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a key does to a topic or channel, once the user has said yes.
+
+    :ivar name: "pause", "unpause", "empty" or "tail"
+    """
+
+    name: str
+    topic: str
+    channel: str | None = None
+
+    @property
+    def what(self) -> str:
+        """As "channel clicks/archive"."""
+        return f"topic {self.topic}" if self.channel is None else f"channel {self.topic}/{self.channel}"
+
+    @property
+    def question(self) -> str:
+        """What the user is asked."""
+        if self.name == "tail":
+            return f"Show the messages of topic {self.topic} as they come, until Ctrl-C?"
+        if self.name == "empty":
+            rest = " that no channel has yet" if self.channel is None else ", also those in flight"
+            return f"Drop all messages of {self.what}{rest}?"
+        return f"{self.name.capitalize()} {self.what}?"
 
 
 @dataclass
@@ -81,15 +107,20 @@ class Top:
         }
         self.look = self._looks[view]
         self.look.words = words
-        self.is_paused = False
+        self.is_held = False
         self.is_over = False
+        #: What the user is asked, and what the user wants done, which whoever shows this takes out.
+        self._asked: Action | None = None
+        self.wanted: deque[Action] = deque()
+        #: What came of it, in the place of the help.
+        self.news = Text()
         #: Whether keys go into the filter.
         self._edits = False
         #: As drawn last: the rows, how many fit, the line of the headings, and the columns.
         self._rows: list[Row] = []
         self._page = 1
         self._heading_line = 0
-        self._grid = Grid(self.look.kind, (), 0)
+        self._grid = grid_of(self.look.kind, (), 0)
         self._keys: Mapping[str, Callable[[], object]] = {
             **{str(number): lambda name=name: self._view(name) for number, name in enumerate(KINDS, 1)},  # type: ignore[misc]
             "s": lambda: self._sort(1),
@@ -97,7 +128,10 @@ class Top:
             "r": lambda: self.look.sort_by(self.look.sorted_by),
             "/": self._begin_to_edit,
             "escape": lambda: self._filter(""),
-            "p": self._pause,
+            " ": self._hold,
+            "p": lambda: self._ask("pause"),
+            "e": lambda: self._ask("empty"),
+            "t": lambda: self._ask("tail"),
             "q": self._quit,
             "enter": self._follow,
             "up": lambda: self._move(-1),
@@ -115,14 +149,19 @@ class Top:
 
     def take(self, tables: Tables) -> None:
         """New figures have come."""
-        if not self.is_paused:
+        if not self.is_held:
             self._tables = tables
 
     # -- keys ----------------------------------------------------------------------------------------
 
     def press(self, key: str) -> None:
         """A key: a character, or a name such as "enter"."""
-        if self._edits:
+        self.news = Text()
+        if self._asked is not None:
+            if key in "yY":
+                self.wanted.append(self._asked)
+            self._asked = None
+        elif self._edits:
             self._edit(key)
         elif action := self._keys.get(key):
             action()
@@ -149,8 +188,19 @@ class Top:
         names = [each.name for each in self.look.kind.columns if each.kind != "spark"]
         self.look.sort_by(names[(names.index(self.look.sorted_by) + step) % len(names)])
 
-    def _pause(self) -> None:
-        self.is_paused = not self.is_paused
+    def _hold(self) -> None:
+        self.is_held = not self.is_held
+
+    def _ask(self, name: str) -> None:
+        """Ask whether to do this to the topic or channel under the cursor."""
+        if self.look.kind.name not in ("topics", "channels"):
+            self.news = Text("this is for topics (1) and channels (2)", "yellow")
+        elif self._rows:
+            row = self._rows[self.look.at]
+            topic, _, channel = row.key.partition("/")
+            states = str(row.values["STATE"]).split(", ")
+            is_paused = ("paused" if channel else "topic paused") in states
+            self._asked = Action("unpause" if name == "pause" and is_paused else name, topic, channel or None)
 
     def _quit(self) -> None:
         self.is_over = True
@@ -169,7 +219,7 @@ class Top:
     def click(self, column: int, line: int) -> None:
         """A click, counted from 0: sorts by a heading, or chooses a row."""
         if line == self._heading_line:
-            under = self._grid.column_at(column)
+            under = self.look.kind.column(self._grid.column_at(column))
             if under.kind != "spark":
                 self.look.sort_by(under.name)
         elif 0 < line - self._heading_line <= min(self._page, len(self._rows) - self.look.first):
@@ -186,11 +236,13 @@ class Top:
         self._heading_line = len(head)
         self._page = max(1, height - len(head) - 2 - len(warnings))
         self._find_cursor()
-        self._grid = grid = Grid(look.kind, rows[:_MEASURED], width)
+        self._grid = grid = grid_of(look.kind, rows[:_MEASURED], width)
         page = rows[look.first : look.first + self._page]
-        body = [grid.heading(look), *(grid.line(row, "reverse" if row.key == look.key else "") for row in page)]
+        heading = grid.heading({look.sorted_by: "▼" if look.descending else "▲"})
+        body = [heading, *(grid.line(look.kind.texts(row), "reverse" if row.key == look.key else "") for row in page)]
         body += [Text()] * (self._page - len(page))
-        lines = [*head, *body, *warnings, Text(_HELP, "dim")]
+        question = Text(f"{self._asked.question} y/n", "bold yellow") if self._asked else Text()
+        lines = [*head, *body, *warnings, question or self.news or Text(_HELP, "dim")]
         for line in lines:
             line.no_wrap, line.overflow = True, "ellipsis"
         return lines
@@ -204,7 +256,7 @@ class Top:
 
     def _summary(self) -> Text:
         words = self.look.words
-        parts = ["paused"] if self.is_paused else []
+        parts = ["held"] if self.is_held else []
         parts += [f"filter: {words}{'_' if self._edits else ''}"] if words or self._edits else []
         return Text(" | ".join(filter(None, [*parts, self._tables.summary])))
 
@@ -215,50 +267,22 @@ class Top:
         return text
 
 
-class Grid:
-    """The columns that fit into a terminal of this width, and how wide each is.
+def grid_of(kind: Kind, rows: Iterable[Row], width: int) -> Grid:
+    """The columns of a kind of rows.
 
     :param rows: those that are looked at for the widths
     """
-
-    def __init__(self, kind: Kind, rows: Iterable[Row], width: int) -> None:
-        columns = list(kind.columns)
+    names = [each.name for each in kind.columns]
+    return Grid(
+        names,
+        map(kind.texts, rows),
+        width=width,
+        dispensable=kind.dispensable,
+        right=[each.name for each in kind.columns if each.kind not in ("text", "spark")],
         # One more for the mark of the column that is sorted by; a small graph has its place from the beginning.
-        widths = {each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in columns}
-        for row in rows:
-            for each in columns:
-                widths[each.name] = max(widths[each.name], min(_LONGEST, len(row.text(each))))
-        for name in kind.dispensable:
-            if sum(widths[each.name] + _GAP for each in columns) - _GAP <= width:
-                break
-            columns = [each for each in columns if each.name != name]
-        self.columns = columns
-        self.widths = [widths[each.name] for each in columns]
-        #: The first cell of each column.
-        self.starts = [sum(self.widths[:number]) + _GAP * number for number in range(len(columns))]
-
-    def heading(self, look: Look | None = None) -> Text:
-        """The names, and a mark at the one that is sorted by."""
-        mark = {look.sorted_by: "▼" if look.descending else "▲"} if look else {}
-        return self._line([each.name + mark.get(each.name, "") for each in self.columns], "bold")
-
-    def line(self, row: Row, style: str = "") -> Text:
-        """A row."""
-        return self._line([row.text(each) for each in self.columns], style)
-
-    def _line(self, cells: list[str], style: str) -> Text:
-        line = Text(style=style)
-        for number, (cell, column, width) in enumerate(zip(cells, self.columns, self.widths, strict=True)):
-            text = f"{cell[: _LONGEST - 1]}…" if len(cell) > _LONGEST else cell
-            if column.kind not in ("text", "spark"):
-                text = text.rjust(width)
-            alarming = column.name == "STATE" and any(word in text for word in _ALARMING)
-            line.append(" " * _GAP * (number > 0)).append(set_cell_size(text, width), "bold red" if alarming else "")
-        return line
-
-    def column_at(self, place: int) -> Column:
-        """The column at this cell."""
-        return [each for start, each in zip(self.starts, self.columns, strict=True) if start <= place][-1]
+        least={each.name: SPARK_LENGTH if each.kind == "spark" else len(each.name) + 1 for each in kind.columns},
+        longest=_LONGEST,
+    )
 
 
 # -- the terminal -----------------------------------------------------------------------------------
@@ -271,9 +295,11 @@ _WHEEL = {64: "up", 65: "down"}
 
 
 class Takes(Protocol):
-    """What brings the figures: top_figures.Poll."""
+    """What brings the figures, and carries out changes: top_figures.Poll."""
 
     def take(self, *, with_clients: bool = False) -> Tables: ...
+
+    def change(self, action: str, topic: str, channel: str | None) -> Outcome: ...
 
 
 def feed(top: Top, typed: str) -> None:
@@ -291,18 +317,22 @@ def feed(top: Top, typed: str) -> None:
             top.press(_NAMES.get(found["key"], found["key"]))
 
 
-def show(top: Top, poll: Takes, interval: float) -> None:
+def show(top: Top, poll: Takes, interval: float, tail: Callable[[str], object]) -> None:
     """Show it on this terminal until ``q``, Ctrl-C, SIGTERM, or the terminal's end.
 
     :param interval: seconds between two looks at the cluster
+    :param tail: shows the messages of a topic on the terminal, until Ctrl-C
     """
     wanted = threading.Event()
     taken: deque[Tables] = deque()
+    changes: deque[Action] = deque()
 
     def watch() -> None:
         """In a thread: look again and again."""
         while not top.is_over:
             wanted.clear()
+            while changes:
+                top.news = _carry_out(changes.popleft(), poll)
             with suppress(NotRunning):  # closed meanwhile
                 taken.append(poll.take(with_clients=top.with_clients))
             wake()
@@ -319,14 +349,34 @@ def show(top: Top, poll: Takes, interval: float) -> None:
             ready, _, _ = select.select([sys.stdin, woken], [], [])
             if woken in ready:
                 os.read(woken, 4096)
-            before = (top.with_clients, top.is_paused)
+            before = (top.with_clients, top.is_held)
             if sys.stdin in ready:
                 feed(top, typed) if (typed := terminal.read()) else top.press("q")
-            if before != (top.with_clients, top.is_paused):
+            while top.wanted:
+                action = top.wanted.popleft()
+                if action.name == "tail":
+                    with terminal.left(signals):
+                        tail(action.topic)
+                else:
+                    top.news = Text("...")
+                    changes.append(action)
+            if changes or before != (top.with_clients, top.is_held):
                 wanted.set()  # look at once
             while signals:
                 _signalled(signals.popleft(), top, terminal)
     wanted.set()
+
+
+def _carry_out(action: Action, poll: Takes) -> Text:
+    """Do it; returns what came of it."""
+    try:
+        outcome = poll.change(action.name, action.topic, action.channel)
+    except NSQError as exc:
+        return Text(" ".join(str(exc).split()), "bold red")
+    news = Text(summary(outcome, f"{action.what}: {DONE[action.name]}"))
+    for error in outcome.failures:
+        news.append(f"  {' '.join(str(error).split())}", "bold red")
+    return news
 
 
 def _signalled(number: int, top: Top, terminal: _Terminal) -> None:
@@ -392,6 +442,19 @@ class _Terminal:
             self._live.stop()
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
         self._live = None
+
+    @contextmanager
+    def left(self, signals: deque[int]) -> Iterator[None]:
+        """Within this the terminal is as it was, for another program: signals that it sends are not for us."""
+        self.leave()
+        before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # also of the other program: we wait for its end
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTSTP, before)
+            while signal.SIGINT in signals:
+                signals.remove(signal.SIGINT)
+            self.enter()
 
     def _write(self, text: str) -> None:
         self._console.file.write(text)

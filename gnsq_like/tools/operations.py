@@ -26,6 +26,10 @@ CHANNEL_CHANGES: dict[str, Callable[[NsqdHTTPClient, str, str], None]] = {
 }
 
 
+#: What has become of a topic or channel, by what may be done to it.
+DONE = {"create": "created", "delete": "deleted", "empty": "emptied", "pause": "paused", "unpause": "unpaused"}
+
+
 @dataclass
 class Outcome:
     """Who carried out a change."""
@@ -39,6 +43,16 @@ class Outcome:
 def check_name(kind: str, name: str) -> None:
     """Raise InvalidName if this cannot be the name of a "topic" or "channel"."""
     (encode_topic if kind == "topic" else encode_channel)(name)
+
+
+def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
+    """Do one of the things of DONE, wherever the topic or channel is.
+
+    :raises NotFound: there is none
+    """
+    if action == "create":
+        return create(daemons, topic, channel)
+    return delete(daemons, topic, channel) if action == "delete" else change(daemons, action, topic, channel)
 
 
 def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:

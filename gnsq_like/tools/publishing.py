@@ -116,39 +116,12 @@ def topic_by_field(field: str, default: str | None = None) -> Callable[[bytes], 
     return topic_of
 
 
-class _Group:
-    """One Producer, and whether its nsqds could be reached."""
-
-    def __init__(self, addresses: Sequence[str], lookupds: Sequence[str], options: Mapping[str, Any]) -> None:
-        self._expected = len(addresses) + len(lookupds)
-        self._connected = False
-        #: The last error of each address.
-        self.errors: dict[str, NSQError] = {}
-        #: Set when none could be reached at the first try.
-        self.unreachable = Event()
-        self.producer = Producer(
-            addresses,
-            lookupd_http_addresses=lookupds,
-            on_connect=self._succeeded,
-            on_error=self._failed,
-            **{"batching": True, "own_thread": False, **options},
-        )
-
-    def _succeeded(self, address: str) -> None:
-        self._connected = True
-
-    def _failed(self, address: str, error: NSQError) -> None:
-        self.errors[address] = error
-        if not self._connected and len(self.errors) >= self._expected:
-            self.unreachable.set()
-
-
 class Targets:
     """Where to publish.
 
     :param addresses: of nsqds; each message goes to all of them, or with ``to_one`` to one
     :param lookupds: of nsqlookupds, instead; each message goes to one of the nsqds that they know
-    :param options: of the Producers
+    :param options: of the Producer
     :raises InvalidAddress, InvalidOption: if an argument is invalid
     """
 
@@ -160,21 +133,50 @@ class Targets:
         to_one: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        groups: list[Sequence[str]] = [addresses] if to_one or lookupds else [[each] for each in addresses]
-        self._groups = [_Group(group, lookupds, options or {}) for group in groups]
+        addresses = list(dict.fromkeys(addresses))
+        copies = 1 if to_one or lookupds else len(addresses)
+        self._found = bool(lookupds)
+        #: How many addresses need not be reached.
+        self._spare = len(addresses) + len(lookupds) - copies
+        self._connected: set[str] = set()
+        #: The last error of each address that was never reached.
+        self.errors: dict[str, NSQError] = {}
+        #: Set when too few could be reached at the first try.
+        self.unreachable = Event()
+        self._producer = Producer(
+            addresses,
+            lookupd_http_addresses=lookupds,
+            on_connect=self._connected.add,
+            on_error=self._failed,
+            **{"batching": True, "own_thread": False, "replicas": copies, **(options or {})},
+        )
 
-    def publish(self, topic: str, record: bytes, defer: float | None) -> list[Sent]:
-        """Publish without waiting for answers, unless there is no room. May switch."""
-        return [(group, group.producer.publish_async(topic, record, defer=defer)) for group in self._groups]
+    def _failed(self, address: str, error: NSQError) -> None:
+        if address not in self._connected:
+            self.errors[address] = error
+        is_found = self._found and self._connected  # one is enough, wherever it is
+        if not is_found and len(self.errors.keys() - self._connected) > self._spare:
+            self.unreachable.set()
+
+    def publish(self, topic: str, record: bytes, defer: float | None) -> AsyncResult:
+        """Publish without waiting for the answer, unless there is no room. May switch."""
+        return self._producer.publish_async(topic, record, defer=defer)
+
+    def confirm(self, result: AsyncResult) -> None:
+        """Wait until a message is confirmed by all its nsqds. May switch.
+
+        :raises Unreachable: too few could be reached at the first try
+        :raises NSQError: it was not confirmed
+        """
+        if not result.ready():
+            gevent.wait([result, self.unreachable], count=1)
+        if not result.ready():
+            raise Unreachable(self.errors)
+        result.get()
 
     def close(self, timeout: float = 5.0) -> None:
         """Wait for what is pending, and close. May switch."""
-        for group in self._groups:
-            group.producer.close(0.0 if group.unreachable.is_set() else timeout)
-
-
-#: A publish, and where it went.
-Sent = tuple[_Group, AsyncResult]
+        self._producer.close(0.0 if self.unreachable.is_set() else timeout)
 
 
 def publish_records(
@@ -199,7 +201,7 @@ def publish_records(
     :raises Unreachable: none of the nsqds could be reached
     """
     progress = progress or Progress()
-    pending: deque[tuple[int, int, list[Sent]]] = deque()
+    pending: deque[tuple[int, int, AsyncResult]] = deque()
     pending_bytes = 0
     pace = _Pace(rate)
     error: BadRecord | None = None
@@ -208,7 +210,12 @@ def publish_records(
         nonlocal pending_bytes
         number, size, sent = pending.popleft()
         pending_bytes -= size
-        _confirm(number, sent)
+        try:
+            targets.confirm(sent)
+        except Unreachable:
+            raise
+        except NSQError as exc:
+            raise BadRecord(number, str(exc)) from exc
         progress.published += 1
 
     for number, record in enumerate(records, 1):
@@ -221,28 +228,13 @@ def publish_records(
             break
         pending.append((number, len(record), sent))
         pending_bytes += len(record)
-        while len(pending) > WINDOW_COUNT or pending_bytes > WINDOW_BYTES or (pending and _all_ready(pending[0][2])):
+        while len(pending) > WINDOW_COUNT or pending_bytes > WINDOW_BYTES or (pending and pending[0][2].ready()):
             settle_oldest()
     while pending:
         settle_oldest()
     if error is not None:
         raise error
     return progress.published
-
-
-def _all_ready(sent: list[Sent]) -> bool:
-    return all(result.ready() for _, result in sent)
-
-
-def _confirm(number: int, sent: list[Sent]) -> None:
-    """Wait until a record is confirmed by all its targets."""
-    for group, result in sent:
-        if not result.ready():
-            gevent.wait([result, group.unreachable], count=1)
-        if not result.ready():
-            raise Unreachable(group.errors)
-        if result.exception is not None:
-            raise BadRecord(number, str(result.exception)) from result.exception
 
 
 class _Pace:

@@ -17,10 +17,13 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
-    *("run", "demo", "cluster", "pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "top", "topic", "channel", "nodes", "node", "lookup", "ping", "dlq", "bench", "pipeline"),
-    *("nsqd", "nsqlookupd", "admin", "admin-password"),
+    *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub", "bench"),
+    *("top", "stat", "nodes", "lookup", "ping"),
+    *("topic", "channel", "node", "dlq", "context"),
+    *("run", "pipeline", "demo"),
+    *("cluster", "nsqd", "nsqlookupd", "admin", "admin-password"),
 ]
+SECTIONS = ["Publish and consume:", "Look:", "Change:", "Run:", "Daemons:"]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
@@ -52,9 +55,12 @@ def test_the_installed_script_is_the_same_command() -> None:
 def test_help_lists_every_command(option: str) -> None:
     done = gnsq_like(option)
     assert done.returncode == 0
-    listed = done.stdout.partition("Commands:")[2].splitlines()
-    assert [line.split()[0] for line in listed if line.strip()] == COMMANDS
-    assert all(len(line.split()) > 2 for line in listed if line.strip())
+    first, *lines = done.stdout.partition("Publish and consume:")[1:]
+    listed = [first, *"".join(lines).splitlines()]
+    assert [line for line in listed if line and not line.startswith(" ")] == SECTIONS
+    indented = [line for line in listed if line.startswith(" ")]
+    assert [line.split()[0] for line in indented] == COMMANDS
+    assert all(len(line.split()) > 2 for line in indented)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), *(["pipeline", name] for name in PIPELINES)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -154,7 +155,7 @@ def test_tables_fit_on_a_terminal(columns: int) -> None:
                 )
             finally:
                 os.close(theirs)
-            lines = read_to_the_end(ours).decode().splitlines()
+            lines = re.sub(r"\x1b\[[\d;]*m", "", read_to_the_end(ours).decode()).splitlines()
             os.close(ours)
             assert any(one.http_address in line for line in lines)
             assert max(map(len, lines)) <= columns

@@ -42,13 +42,24 @@ def test_lines_of_stdin(kind: Any) -> None:
 
 
 @both
-def test_files_delimiters_and_topics_by_a_field(kind: Any, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_bytes(b'{"to": "a"}\0\0{"to": "b"}')
-    two.write_bytes(b'{"n": 1}\0')
+def test_messages_on_the_command_line(kind: Any) -> None:
+    """The first word is the topic; with --topic, all of them are messages."""
     with running_nsqd(kind) as nsqd:
-        arguments = ["--topic-field", "to", "--topic", "rest", "--delimiter", r"\0", str(one), str(two)]
-        done = run_tool("pub", "--nsqd-tcp-address", nsqd.tcp_address, *arguments)
+        for arguments in (
+            ["t", "one", "two\nlines"],
+            ["--topic=t", "three", "--", "-four", b"\xff".decode(errors="surrogateescape")],
+        ):
+            done = run_tool("pub", "-d", nsqd.tcp_address, *arguments, data=b"not read")
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert sorted(taken(nsqd, "t", 5)) == [b"-four", b"one", b"three", b"two\nlines", b"\xff"]
+
+
+@both
+def test_delimiters_and_topics_by_a_field(kind: Any) -> None:
+    with running_nsqd(kind) as nsqd:
+        arguments = ["--topic-field", "to", "--topic", "rest", "--delimiter", r"\0"]
+        data = b'{"to": "a"}\0\0{"to": "b"}\0{"n": 1}\0'
+        done = run_tool("pub", "--nsqd-tcp-address", nsqd.tcp_address, *arguments, data=data)
         assert (done.returncode, done.stderr) == (0, b"")
         assert taken(nsqd, "a", 1) == [b'{"to": "a"}']
         assert taken(nsqd, "b", 1) == [b'{"to": "b"}']
@@ -155,11 +166,6 @@ def test_a_refused_record() -> None:
         assert b"Traceback" in run_tool(*arguments, "-verbose", data=b"too long").stderr
 
 
-def test_a_missing_file() -> None:
-    done = run_tool("pub", "--topic=t", f"--nsqd-tcp-address={NOBODY}", "/nowhere/file")
-    assert (done.returncode, done.stderr) == (1, b"Error: /nowhere/file: No such file or directory\n")
-
-
 # -- on a terminal ----------------------------------------------------------------------------------
 
 
@@ -170,11 +176,14 @@ def test_a_terminal_shows_the_progress(tmp_path: Path, no_color: bool) -> None:
     ours, theirs = open_terminal(80, 24)
     environment = terminal_environment(**({"NO_COLOR": "1"} if no_color else {}))
     with running_nsqd("process") as nsqd:
-        command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", str(path)]
-        done = subprocess.run(command, stderr=theirs, env=environment, timeout=PATIENCE, check=False)
+        command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"]
+        with path.open() as stdin:
+            done = subprocess.run(command, stdin=stdin, stderr=theirs, env=environment, timeout=PATIENCE, check=False)
+        word = subprocess.run([*command, "x"], stderr=theirs, env=environment, timeout=PATIENCE, check=False)
     os.close(theirs)
     written = read_to_the_end(ours).decode()
     os.close(ours)
-    assert done.returncode == 0
+    assert (done.returncode, word.returncode) == (0, 0)
     assert "1,000 messages" in written
+    assert written.endswith("1 message published\r\n")
     assert ("\x1b[3" in written) is not no_color

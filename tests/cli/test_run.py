@@ -44,8 +44,8 @@ def test_check_lists_what_would_run(shop: Path) -> None:
     done = gnsq_like("run", "shop", "--check", "--processes", "4", cwd=shop)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
-    assert rows[0] == ["topic", "channel", "handler", "runs", "in", "in", "flight", "each", "of", "4"]
-    assert rows[2:] == [
+    assert rows[0] == ["TOPIC", "CHANNEL", "HANDLER", "RUNS", "IN", "IN", "FLIGHT", "EACH", "OF", "4"]
+    assert rows[1:] == [
         ["clicks", "archive", "shop.archive", "greenlets", "10", "2", "or", "3"],
         ["clicks", "store", "shop.store,", "lists", "of", "50", "threads", "3", "1"],
     ]

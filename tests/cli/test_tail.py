@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,6 +65,20 @@ def channels_of(nsqd: Running, topic: str) -> str:
     with NsqdHTTPClient(nsqd.http_address) as http:
         topics = http.stats(topic)["topics"]
     return " ".join(each["channel_name"] for each in topics[0]["channels"]) if topics else ""
+
+
+@both
+def test_a_format_has_the_fields_of_a_message(kind: Any) -> None:
+    with running_nsqd(kind) as nsqd:
+        fill(nsqd, "t", [b"caf\xc3\xa9 \xff"], "c")
+        line = r"{topic}/{channel}\t{id} {timestamp:%Y} {timestamp_ns:d} {attempts:02d} {nsqd} {{}} {body}"
+        done = run_tool("tail", "t", "--channel=c", "-n1", "--format", line, *at(nsqd))
+        assert (done.returncode, done.stderr) == (0, b"")
+        names, rest = done.stdout.split(b"\t")
+        identity, year, nanoseconds, attempts, address, braces, *body = rest.split(b" ")
+        assert (names, len(identity), attempts, braces) == (b"t/c", 16, b"01", b"{}")
+        assert time.localtime(int(nanoseconds) / 1e9).tm_year == int(year)
+        assert (address.decode(), body) == (nsqd.tcp_address, [b"caf\xc3\xa9", b"\xff\n"])
 
 
 @both

@@ -83,7 +83,7 @@ def test_one_dash_or_two(args: list[str]) -> None:
 
 
 def test_a_switch_takes_no_argument_that_follows() -> None:
-    found = values(*NSQD, "--gzip", "one", "-snappy", "two", "--", "-three")
+    found = values(*NSQD, "-topic=t", "--gzip", "one", "-snappy", "two", "--", "-three")
     assert found["files"] == ("one", "two", "-three")
     assert found["reading"]["options"]["snappy"] is True
 
@@ -244,9 +244,9 @@ def test_help_is_short_and_fits() -> None:
 
 
 def test_an_error_is_one_line_and_its_traceback_only_with_verbose() -> None:
-    done = run(*NSQD, "fail")
+    done = run(*NSQD, "--topic=t", "fail")
     assert (done.exit_code, done.output) == (1, "Error: http://x: no answer\n")
-    done = run(*NSQD, "--verbose", "fail")
+    done = run(*NSQD, "--verbose", "--topic=t", "fail")
     assert done.exit_code == 1
     assert "Traceback" in done.output
     assert done.output.endswith("Error: http://x: no answer\n")

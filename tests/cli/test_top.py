@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, needs_proc, open_terminal, terminal_environment
 from tests.support.daemons import running_nsqd
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, counts, fill
 
 pytestmark = pytest.mark.commands
 
@@ -48,7 +49,7 @@ def on_a_terminal(*arguments: str, columns: int = 120, **environment: str) -> It
     ours, theirs = open_terminal(columns, 24)
     try:
         process = subprocess.Popen(
-            [*COMMAND, "top", *arguments],
+            [*COMMAND, "top", "--http-client-request-timeout=1m", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -87,6 +88,37 @@ def test_topics_are_shown_until_q(kind: object, columns: int) -> None:
             assert ("CHANNELS" in top.out) == (columns == 200)
             top.type("2")
             wait_until(lambda: "clicks/archive" in top.out, PATIENCE, lambda: top.out)
+            top.type("q")
+            assert top.wait() == 0
+            assert is_restored(top.out)
+
+
+@pytest.mark.parametrize("kind", TOOL_KINDS)
+def test_a_channel_is_paused_emptied_and_its_topic_shown(kind: object) -> None:
+    with running_nsqd(kind) as nsqd:  # type: ignore[arg-type]
+        fill(nsqd, "clicks", [b"1"], "archive")
+        address = f"--nsqd-http-address={nsqd.http_address}"
+        with on_a_terminal(address, "--interval=100ms", "--view=channels", NO_COLOR="1") as top:
+            wait_until(lambda: "clicks/archive" in top.out, PATIENCE, lambda: top.out)
+            top.type("p")
+            wait_until(lambda: "Pause channel clicks/archive? y/n" in top.out, PATIENCE, lambda: top.out)
+            top.type("y")
+            wait_until(lambda: "channel clicks/archive: paused at 1 nsqd" in top.out, PATIENCE, lambda: top.out)
+            wait_until(lambda: "paused, no consumers" in top.out, PATIENCE, lambda: top.out)
+            top.type("py")
+            wait_until(lambda: "channel clicks/archive: unpaused at 1 nsqd" in top.out, PATIENCE, lambda: top.out)
+            top.type("ey")
+            wait_until(lambda: "channel clicks/archive: emptied at 1 nsqd" in top.out, PATIENCE, lambda: top.out)
+            assert counts(nsqd, "clicks", "archive")["depth"] == 0
+            top.type("ty")
+            with NsqdHTTPClient(nsqd.http_address) as http:
+                wait_until(lambda: "#ephemeral" in str(http.stats("clicks")), PATIENCE, lambda: top.out)
+                http.publish("clicks", b"a message")
+            wait_until(lambda: "a message" in top.out, PATIENCE, lambda: top.out)
+            screens = top.out.count("\x1b[?1049h")
+            # As a terminal does it for Ctrl-C: to all of its foreground processes.
+            os.killpg(top.process.pid, signal.SIGINT)
+            wait_until(lambda: top.out.count("\x1b[?1049h") > screens, PATIENCE, lambda: top.out)
             top.type("q")
             assert top.wait() == 0
             assert is_restored(top.out)

@@ -57,11 +57,6 @@ def test_a_node_that_does_not_answer_has_no_figures() -> None:
     assert watch.add(overview(2.0, 0, 0, problem="refused")).summary.startswith("1 nsqds (1 silent)")
 
 
-def test_text_that_could_harm_a_terminal_is_not_shown() -> None:
-    row = Row("k", {"CLIENT": "a\x1b[2Jb"})
-    assert row.text(Column("CLIENT", "text")) == "a?[2Jb"
-
-
 def test_a_row_has_all_words_of_the_filter() -> None:
     row = Row("k", {"CLIENT": "Web-1", "CHANNEL": "clicks/archive", "RDY": 3.0})
     assert row.matches("")

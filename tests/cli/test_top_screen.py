@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from gnsq_like.cli.top_figures import KINDS, Poll, Row, Tables
-from gnsq_like.cli.top_screen import Grid, Top, feed
+from gnsq_like.cli.top_screen import Action, Top, feed, grid_of
 from gnsq_like.errors import NotRunning
 from gnsq_like.testing import wait_until
 from gnsq_like.tools.daemons import Daemons
@@ -85,9 +85,9 @@ def test_filtering() -> None:
     assert names(top) == ["topic001/b"]
     feed(top, "\x7f\x7fq")  # a letter, and not the end
     assert names(top) == []
-    feed(top, "\x7f\r2p")
+    feed(top, "\x7f\r2 ")
     assert not top.is_over
-    assert shown(top)[0] == "paused | filter: 001 | a summary"
+    assert shown(top)[0] == "held | filter: 001 | a summary"
     feed(top, "\x1b")
     assert len(names(top)) == 3
 
@@ -120,12 +120,12 @@ def test_the_cursor_stays_on_its_row_and_the_page_follows_it() -> None:
     assert names(top) == ["topic001/a", "topic001/b"]
 
 
-def test_a_pause_and_the_end() -> None:
+def test_held_figures_and_the_end() -> None:
     top = Top(first=tables())
-    top.press("p")
+    top.press(" ")
     top.take(tables(0))
     assert len(names(top)) == 3
-    top.press("p")
+    top.press(" ")
     top.take(tables(0))
     assert names(top) == []
     for key in ("up", "down", "enter", "end"):
@@ -134,16 +134,68 @@ def test_a_pause_and_the_end() -> None:
     assert top.is_over
 
 
+@pytest.mark.parametrize(
+    ("view", "key", "question", "action"),
+    [
+        ("topics", "p", "Pause topic topic002? y/n", Action("pause", "topic002")),
+        (
+            "topics",
+            "e",
+            "Drop all messages of topic topic002 that no channel has yet? y/n",
+            Action("empty", "topic002"),
+        ),
+        ("channels", "p", "Pause channel topic001/a? y/n", Action("pause", "topic001", "a")),
+        ("channels", "e", "Drop all messages of channel topic001/a, also", Action("empty", "topic001", "a")),
+        ("channels", "t", "Show the messages of topic topic001 as they come", Action("tail", "topic001", "a")),
+    ],
+)
+def test_an_action_is_done_after_a_question(view: str, key: str, question: str, action: Action) -> None:
+    top = Top(view=view, first=tables())
+    for answer in ("n", "escape", "enter", "q", key):
+        shown(top)
+        top.press(key)
+        assert shown(top)[-1].startswith(question)
+        top.press(answer)
+        assert not top.wanted
+        assert not top.is_over
+        assert shown(top)[-1].startswith("1-4 table")
+    top.press(key)
+    top.press("y")
+    assert [*top.wanted] == [action]
+
+
+def test_what_is_paused_can_be_unpaused() -> None:
+    found = tables()
+    found.rows["channels"] = [row("channels", "t/c", 1.0, STATE="paused, no consumers")]
+    found.rows["topics"] = [row("topics", "t", 1.0, STATE="paused ×2")]  # its channels are
+    top = Top(first=found, view="channels")
+    shown(top)
+    feed(top, "py1")
+    shown(top)
+    feed(top, "py")
+    assert [*top.wanted] == [Action("unpause", "t", "c"), Action("pause", "t")]
+
+
+def test_clients_and_nodes_have_no_actions() -> None:
+    top = Top(view="clients", first=tables())
+    shown(top)
+    feed(top, "ey")
+    assert shown(top)[-1].startswith("1-4 table")
+    top.press("e")
+    assert shown(top)[-1] == "this is for topics (1) and channels (2)"
+    assert not top.wanted
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_a_table_fits_and_keeps_what_matters(width: int) -> None:
     assert all(line.no_wrap for line in Top(first=tables()).lines(width, 10))
     for kind in KINDS.values():
         found = Row("k", {each.name: "a" * 12 if each.kind == "text" else 1234.0 for each in kind.columns}, (1.0,) * 12)
-        grid = Grid(kind, [found], width)
-        columns = grid.columns
-        assert width < 80 or grid.starts[-1] + grid.widths[-1] <= width
-        assert columns[0] == kind.columns[0]
-        assert width < 200 or columns == list(kind.columns)
+        grid = grid_of(kind, [found], width)
+        columns = [*grid.widths]
+        assert width < 80 or grid.starts[columns[-1]] + grid.widths[columns[-1]] <= width
+        assert columns[0] == kind.columns[0].name
+        assert width < 200 or columns == [each.name for each in kind.columns]
         assert width > 80 or len(columns) < len(kind.columns)
 
 

@@ -1,0 +1,308 @@
+"""``gnsq-like topic`` and ``gnsq-like channel``: list, show and change the topics and channels of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gnsq_like.cli.changes import confirm, plural, report, yes_switch
+from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
+from gnsq_like.cli.exits import result_of
+from gnsq_like.cli.tables import Cell, print_json, print_table, warn, yes_or_no
+from gnsq_like.cli.tool_command import ToolCommand
+
+if TYPE_CHECKING:
+    from gnsq_like.tools.counting import ChannelCount, TopicCount
+    from gnsq_like.tools.daemons import Daemons
+
+
+def name_argument(kind: str) -> Callable[[Any], Any]:
+    """The argument that names a "topic" or "channel"; refused before any daemon is asked, if it cannot be one."""
+
+    def check(ctx: click.Context, param: click.Parameter, name: str) -> str:
+        from gnsq_like.errors import InvalidName
+        from gnsq_like.tools.operations import check_name
+
+        try:
+            check_name(kind, name)
+        except InvalidName as exc:
+            raise click.BadParameter(str(exc), ctx, param) from exc
+        return name
+
+    return click.argument(kind, callback=check)
+
+
+TOPIC = name_argument("topic")
+_CHANNEL = name_argument("channel")
+_CHANNEL_HEADINGS = (
+    "CHANNEL",
+    "DEPTH",
+    "IN FLIGHT",
+    "DEFERRED",
+    "REQUEUED",
+    "TIMED OUT",
+    "MESSAGES",
+    "CLIENTS",
+    "PAUSED",
+)
+_CHANNEL_DISPENSABLE = ("TIMED OUT", "REQUEUED", "PAUSED", "MESSAGES")
+
+
+@click.group("topic", short_help="List, show and change topics.")
+def topic() -> None:
+    """List, show and change the topics of a cluster.
+
+    The cluster is given by its nsqlookupds (--lookupd-http-address) or its nsqds (--nsqd-http-address); a change is
+    made wherever the topic is.
+    """
+
+
+def _channel_row(count: ChannelCount) -> list[str | int]:
+    """The cells of a channel, without its name."""
+    return [
+        count.depth,
+        count.in_flight_count,
+        count.deferred_count,
+        count.requeue_count,
+        count.timeout_count,
+        count.message_count,
+        count.client_count,
+        yes_or_no(count.paused),
+    ]
+
+
+@topic.command("list", cls=ToolCommand)
+@json_switch
+@asks_cluster
+def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
+    """List all topics.
+
+    DEPTH is of messages that no channel has been given yet; BACKLOG is the depth of all channels together.
+    """
+    from gnsq_like.tools.counting import count_all
+
+    counts = result_of(lambda: count_all(daemons))
+    warn(counts.failures)
+    if as_json:
+        print_json([_summary(each) for each in counts.topics.values()])
+        return
+    rows: list[list[Cell]] = [
+        [
+            each.topic,
+            each.depth,
+            sum(channel.depth for channel in each.channels.values()),
+            each.message_count,
+            len(each.channels),
+            len(each.nodes),
+            yes_or_no(each.paused),
+        ]
+        for each in counts.topics.values()
+    ]
+    headings = ("TOPIC", "DEPTH", "BACKLOG", "MESSAGES", "CHANNELS", "NSQDS", "PAUSED")
+    print_table(headings, rows, ("NSQDS", "CHANNELS", "PAUSED", "MESSAGES"))
+
+
+def _summary(count: TopicCount) -> dict[str, Any]:
+    return {
+        "topic": count.topic,
+        "depth": count.depth,
+        "backend_depth": count.backend_depth,
+        "message_count": count.message_count,
+        "paused": count.paused,
+        "channels": [*count.channels],
+        "nodes": [*count.nodes],
+    }
+
+
+@topic.command("show", cls=ToolCommand)
+@TOPIC
+@json_switch
+@asks_cluster
+def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
+    """Show a topic with its channels and the nsqds that have it."""
+    from gnsq_like.tools.counting import count_topic
+
+    count, counts = result_of(lambda: count_topic(daemons, topic))
+    warn(counts.failures)
+    if as_json:
+        print_json(count)
+        return
+    state = ", paused" if count.paused else ""
+    click.echo(
+        f"{topic}: {plural(count.message_count, 'message')}, {count.depth:,} in no channel yet "
+        f"({count.backend_depth:,} on disk){state}"
+    )
+    if count.channels:
+        click.echo()
+        rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
+        print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
+    if count.nodes:
+        click.echo()
+        headings = ("NSQD", "DEPTH", "ON DISK", "MESSAGES", "CHANNELS", "PAUSED")
+        print_table(
+            headings,
+            [
+                [node, each.depth, each.backend_depth, each.message_count, len(each.channels), yes_or_no(each.paused)]
+                for node, each in count.nodes.items()
+            ],
+            ("CHANNELS", "ON DISK", "PAUSED", "MESSAGES"),
+        )
+
+
+@click.group("channel", short_help="List, show and change channels.")
+def channel() -> None:
+    """List, show and change the channels of a topic.
+
+    The cluster is given by its nsqlookupds (--lookupd-http-address) or its nsqds (--nsqd-http-address); a change is
+    made wherever the channel is.
+    """
+
+
+@channel.command("list", cls=ToolCommand)
+@TOPIC
+@json_switch
+@asks_cluster
+def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
+    """List the channels of a topic."""
+    from gnsq_like.tools.counting import count_topic
+
+    count, counts = result_of(lambda: count_topic(daemons, topic))
+    warn(counts.failures)
+    if as_json:
+        print_json([*count.channels.values()])
+    else:
+        rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
+        print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
+
+
+@channel.command("show", cls=ToolCommand)
+@TOPIC
+@_CHANNEL
+@json_switch
+@asks_cluster
+def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verbose: bool) -> None:
+    """Show a channel with its consumers and the nsqds that have it."""
+    from gnsq_like.tools.counting import count_topic
+
+    found, counts = result_of(lambda: count_topic(daemons, topic, channel, with_clients=True))
+    warn(counts.failures)
+    count = found.channels[channel]
+    if as_json:
+        print_json(count)
+        return
+    rows = [[node, *_channel_row(each)] for node, each in count.nodes.items()]
+    if len(rows) > 1:
+        rows.append(["all", *_channel_row(count)])
+    print_table(("NSQD", *_CHANNEL_HEADINGS[1:]), rows, _CHANNEL_DISPENSABLE)
+    if count.clients:
+        click.echo()
+        headings = ("CLIENT", "ADDRESS", "NSQD", "USER AGENT", "IN FLIGHT", "RDY", "FINISHED", "REQUEUED")
+        print_table(
+            headings,
+            [
+                [
+                    str(client.get("client_id", "")),
+                    str(client.get("remote_address", "")),
+                    client["node"],
+                    str(client.get("user_agent", "")),
+                    *(client.get(name, 0) for name in ("in_flight_count", "ready_count", "finish_count")),
+                    client.get("requeue_count", 0),
+                ]
+                for client in count.clients
+            ],
+            ("USER AGENT", "NSQD", "REQUEUED", "FINISHED"),
+        )
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+#: What may be done: its help, and the question before what destroys something.
+_TOPIC_CHANGES = {
+    "create": (
+        """Create a topic.
+
+        With nsqlookupds it is registered there, and an nsqd gets it with its first message; without them it is created
+        on each nsqd.
+        """,
+        "",
+    ),
+    "delete": ("Delete a topic with its channels and all their messages.", "Delete {what}{size}?"),
+    "empty": (
+        """Drop the messages that no channel has yet.
+
+        Those that the topic has not passed to its channels, for instance while it is paused. Channels keep theirs.
+        """,
+        "Drop all messages that {what} has not passed to a channel?",
+    ),
+    "pause": ("Pass no more messages to the channels.\n\nThe topic keeps them.", ""),
+    "unpause": ("Pass a topic's messages to its channels again.", ""),
+}
+_CHANNEL_CHANGES = {
+    "create": (
+        """Create a channel, and its topic if that is missing.
+
+        With nsqlookupds it is registered there, and created on the nsqds that have the topic; without them on each
+        nsqd.
+        """,
+        "",
+    ),
+    "delete": ("Delete a channel with its messages, and disconnect its consumers.", "Delete {what}{size}?"),
+    "empty": (
+        "Drop all messages of a channel.\n\nThose in flight and deferred too.",
+        "Drop all messages of {what}{size}?",
+    ),
+    "pause": ("Deliver no more of a channel's messages; the channel keeps them.", ""),
+    "unpause": ("Deliver a channel's messages again.", ""),
+}
+
+
+def _add_change(group: click.Group, action: str, text: str, question: str, *names: Callable[[Any], Any]) -> None:
+    """Add the command for a change.
+
+    :param names: the arguments for topic and channel
+    """
+
+    def change(daemons: Daemons, topic: str, verbose: bool, channel: str | None = None, yes: bool = False) -> None:
+        from gnsq_like.tools.operations import DONE, operate
+
+        what = f"topic {topic}" if channel is None else f"channel {topic}/{channel}"
+        if question and not yes:
+            size = _size_of(daemons, topic, channel) if "{size}" in question else ""
+            confirm(question.format(what=what, size=size), yes)
+        report(result_of(lambda: operate(daemons, action, topic, channel)), f"{what}: {DONE[action]}")
+
+    command = asks_cluster(change)
+    for decorate in (*([yes_switch] if question else []), *reversed(names)):
+        command = decorate(command)
+    group.command(action, cls=ToolCommand, help=text)(command)
+
+
+def _size_of(daemons: Daemons, topic: str, channel: str | None) -> str:
+    """What a topic or channel has, for the question; nothing where no nsqd has the channel, or none answers."""
+    from gnsq_like.tools.counting import count_topic
+    from gnsq_like.tools.daemons import NotFound
+    from gnsq_like.tools.sources import Unreachable
+
+    try:
+        found, _ = result_of(lambda: count_topic(daemons, topic, channel))
+    except Unreachable:
+        return ""
+    except NotFound:
+        if channel is None:
+            raise
+        return ""
+    channels = found.channels.values()
+    messages = sum(each.depth + each.in_flight_count + each.deferred_count for each in channels)
+    if channel is not None:
+        consumers = plural(found.channels[channel].client_count, "consumer")
+        return f" with {plural(messages, 'message')} and {consumers}"
+    places = plural(len(found.nodes), "nsqd")
+    return f" with {plural(len(channels), 'channel')} and {plural(found.depth + messages, 'message')} on {places}"
+
+
+for _action, _texts in _TOPIC_CHANGES.items():
+    _add_change(topic, _action, *_texts, TOPIC)
+for _action, _texts in _CHANNEL_CHANGES.items():
+    _add_change(channel, _action, *_texts, TOPIC, _CHANNEL)
