@@ -136,8 +136,11 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     registry = CollectorRegistry()
     collected = Metrics(registry)
-    collected.watch_reader(Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150"))
-    collected.watch_producer(Producer("127.0.0.1:4150"))
+    # Kept until the end: Metrics itself refers to them weakly.
+    reader = Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150")
+    producer = Producer("127.0.0.1:4150")
+    collected.watch_reader(reader)
+    collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
     pipeline = RunStatus("pipeline", WatchOptions(), now=0.0)
