@@ -85,7 +85,7 @@ assert metadata.tables
     "msgpack": ("", "from gnsq_like import Producer; Producer('127.0.0.1:4150', encoder='msgpack')"),
     "admin": (
         "",
-        "from gnsq_like.admin import AdminOptions, create_app; create_app(AdminOptions(nsqd_http_addresses=['[::1]:4151']))",
+        "from gnsq_like import admin; admin.create_app(admin.AdminOptions(nsqd_http_addresses=['[::1]:4151']))",
     ),
 }
 #: Those that install Spark; with GNSQ_LIKE_EXTRAS=all they are tested, too.
