@@ -180,7 +180,7 @@ test-package: $(TEST_VENV)/$(RELEASE_STAMP)
 
 dist: $(TEST_VENV)/$(RELEASE_STAMP)
 	rm -rf dist
-	$(BIN)/python -m build
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 
 # TAG=v1.2.3: whether version, change log and metadata are ready for it.

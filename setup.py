@@ -1,3 +1,32 @@
-from setuptools import setup
+"""All is in setup.cfg, but for this: an sdist whose bytes depend on its files and SOURCE_DATE_EPOCH alone."""
 
-setup()
+import gzip
+import os
+import tarfile
+import time
+
+from setuptools import setup
+from setuptools.command.sdist import sdist
+
+
+class ReproducibleSdist(sdist):
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+
+        def without_the_machine(entry):
+            entry.mtime, entry.mode = epoch, 0o755 if entry.mode & 0o100 else 0o644
+            entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, "", ""
+            return entry
+
+        path = f"{base_name}.tar.gz"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with (
+            open(path, "wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            archive.add(base_dir, filter=without_the_machine)
+        return path
+
+
+setup(cmdclass={"sdist": ReproducibleSdist})

@@ -25,6 +25,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gnsq_like {release}"
 html_static_path = ["_static"]
+html_favicon = "../gnsq_like/admin/web/static/icon.svg"
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

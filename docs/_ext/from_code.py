@@ -140,11 +140,9 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     registry = CollectorRegistry()
     collected = Metrics(registry)
-    # Named, because only those that exist are collected.
-    reader, producer = (
-        Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150"),
-        Producer("127.0.0.1:4150"),
-    )
+    # Kept until the end: Metrics itself refers to them weakly.
+    reader = Reader("topic", "channel", print, nsqd_tcp_addresses="127.0.0.1:4150")
+    producer = Producer("127.0.0.1:4150")
     collected.watch_reader(reader)
     collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}

@@ -1,10 +1,11 @@
-"""The wheel and the sdist: sound, complete, and of use in an environment that has nothing else.
+"""The wheel and the sdist: sound, complete, and of use in an environment that has nothing else, or one extra.
 
 They are built as for a release, the wheel from the sdist.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -12,11 +13,14 @@ import sys
 import tarfile
 import zipfile
 from configparser import ConfigParser
-from email import message_from_bytes, message_from_string
+from email import message_from_bytes
 from email.message import Message as Metadata
 from pathlib import Path
 
 import pytest
+
+from gnsq_like.testing import RunningNsqd
+from tests.support.pages import blocks, page, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,10 +48,66 @@ with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
 print(importlib.util.find_spec("tests"), importlib.util.find_spec("pyspark_nsq") is not None)
 """
 
+#: For each extra: the page whose first example runs with nothing else installed, and what makes a program of it.
+EXTRAS = {
+    "cli": ("", "import subprocess\nsubprocess.run(['gnsq-like', 'demo', '--messages', '200'], check=True)"),
+    "cli,self-signed": ("", "from gnsq_like.cli.self_signed import self_signed"),
+    "flask": ("web.rst", "assert create_app().test_client().post('/click', data={'button': 'red'}).status_code == 204"),
+    "django": (
+        "django.rst",
+        """
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=INSTALLED_APPS[1:], NSQ=NSQ)
+django.setup()
+from gnsq_like.contrib.django import publish
+publish("clicks", {"button": "red"})
+""",
+    ),
+    "django-health": ("", "from gnsq_like.contrib.django.health import NSQ; assert NSQ()"),
+    "django-tasks": ("", "import django_tasks"),
+    "flask,sqlalchemy": (
+        "",
+        """
+from sqlalchemy import MetaData
+from gnsq_like.contrib.flask import NSQ
+from gnsq_like.contrib.flask.outbox import Outbox
+metadata = MetaData()
+Outbox(NSQ(), metadata, None)
+assert metadata.tables
+""",
+    ),
+    "gunicorn": ("", "from gnsq_like.contrib.gunicorn import WorkerReaders; import gunicorn.workers.ggevent"),
+    "prometheus": ("", "from gnsq_like.contrib.prometheus import Metrics; assert Metrics().wsgi_app()"),
+    "otel": ("tracing.rst", "producer.publish('orders', {'order': 7}); producer.close()"),
+    "zstd": ("", "from gnsq_like.tools.to_file.members import _zstandard; _zstandard()"),
+    "object-stores": ("", "import fsspec; fsspec.get_filesystem_class('s3')"),
+    "msgpack": ("", "from gnsq_like import Producer; Producer('127.0.0.1:4150', encoder='msgpack')"),
+    "admin": (
+        "",
+        "from gnsq_like import admin; admin.create_app(admin.AdminOptions(nsqd_http_addresses=['[::1]:4151']))",
+    ),
+}
+#: Those that install Spark; with GNSQ_LIKE_EXTRAS=all they are tested, too.
+ON_SPARK = {
+    "spark": ("", "import pyspark_nsq"),
+    "spark-object-stores": ("", "import s3fs"),
+    "pipeline": ("", "import subprocess\nsubprocess.run(['gnsq-like', 'pipeline', 'demo'], check=True)"),
+    "delta": ("", "from gnsq_like.spark.tables import delta"),
+    "iceberg": ("", "from gnsq_like.spark.tables import iceberg"),
+    "all": ("", "import gnsq_like.spark, flask, django"),
+}
+if os.environ.get("GNSQ_LIKE_EXTRAS") == "all":
+    EXTRAS |= ON_SPARK
+
+#: What Python and Django find by their names.
+FOUND_BY_NAME = r"__main__|/(apps|migrations/\w+|management/\w+|management/commands/\w+)\.py$|spark/pyspark_nsq\.py"
+
 
 def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> str:
     """What it prints, stderr too. Outside the checkout, and without what the tests have on their path."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environ["PATH"] = f"{Path(command[0]).parent}:{environ['PATH']}"
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -63,10 +123,15 @@ def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> str:
     return done.stdout
 
 
+def build(source: Path, into: Path) -> None:
+    """Build both as ``make dist`` does, as of a moment in 2027."""
+    run("env", "SOURCE_DATE_EPOCH=1800000000", sys.executable, "-m", "build", "--outdir", into, source)
+
+
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", directory, ROOT)
+    build(ROOT, directory)
     return directory
 
 
@@ -86,9 +151,14 @@ def metadata(wheel: Path) -> Metadata:
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands are of a new environment with the wheel and what it requires."""
-    directory = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", directory / "venv")
-    run(directory / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel)
+    return environment_of(str(wheel), tmp_path_factory.mktemp("environment"))
+
+
+def environment_of(requirement: str, directory: Path) -> Path:
+    """Where the commands are of a new environment with a requirement and nothing else."""
+    run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, directory / "venv")
+    python = directory / "venv/bin/python"
+    run(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, requirement)
     return directory / "venv/bin"
 
 
@@ -117,6 +187,40 @@ def test_the_sdist_has_the_whole_project(distributions: Path) -> None:
     hidden = tracked(".*")
     assert tracked() - hidden <= names
     assert not [name for name in names if re.search(r"(^|/)(\.|__pycache__|_build)", name)]
+
+
+def test_an_sdist_is_built_again_with_the_same_bytes(distributions: Path, tmp_path: Path) -> None:
+    [sdist] = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [unpacked] = tmp_path.iterdir()
+    build(unpacked, tmp_path / "dist")
+    for each in distributions.iterdir():
+        assert (tmp_path / "dist" / each.name).read_bytes() == each.read_bytes(), each.name
+
+
+def test_the_wheel_is_small_and_each_of_its_modules_is_imported(wheel: Path) -> None:
+    assert wheel.stat().st_size < 2**20
+    texts = [(ROOT / name).read_text() for name in tracked("docs/*.rst", "setup.cfg")]
+    named = set(re.findall(r"gnsq_like[.\w]*", "\n".join(texts)))
+    modules = tracked("gnsq_like/*.py")
+    for name in modules:
+        package = name.split("/")[:-1]
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.Import):
+                named |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                named |= {f"{node.module}.{each.name}" for each in node.names}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # loaded by name
+                named |= {node.value.partition(":")[0], ".".join([*package, node.value.removesuffix(".py")])}
+    for each in [*named]:
+        named |= {each[: dot.start()] for dot in re.finditer(r"\.", each)}
+    found_otherwise = {name for name in modules if re.search(FOUND_BY_NAME, name)}
+    assert [name for name in modules - found_otherwise if module_of(name) not in named] == []
+
+
+def module_of(file: str) -> str:
+    return re.sub(r"(/__init__)?\.py$", "", file).replace("/", ".")
 
 
 def test_the_metadata_is_what_an_index_shows(metadata: Metadata) -> None:
@@ -150,10 +254,14 @@ def test_it_publishes_and_consumes_where_nothing_else_is(environment: Path, tmp_
     assert printed.splitlines() == ["InvalidName", "from a wheel", "None True"]
 
 
-def test_the_command_says_what_it_needs_and_then_runs(environment: Path, wheel: Path, tmp_path: Path) -> None:
-    command = environment / "gnsq-like"
-    assert 'pip install "gnsq-like[cli]"' in run(command, "--version", cwd=tmp_path, status=1)
-    run(environment / "python", "-m", "pip", "install", "--quiet", f"{wheel}[cli]")
-    version = message_from_string(run(environment / "python", "-m", "pip", "show", "gnsq-like"))["Version"]
-    assert version in run(command, "--version", cwd=tmp_path)
-    assert "0 lost" in run(command, "demo", "--messages", "200", cwd=tmp_path)
+def test_the_command_says_what_it_needs(environment: Path, tmp_path: Path) -> None:
+    assert 'pip install "gnsq-like[cli]"' in run(environment / "gnsq-like", "--version", cwd=tmp_path, status=1)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_alone_is_enough_for_its_example(extra: str, wheel: Path, tmp_path: Path, nsqd: RunningNsqd) -> None:
+    python = environment_of(f"{wheel}[{extra}]", tmp_path) / "python"
+    name, program = EXTRAS[extra]
+    example = blocks(page(name))[0] if name else ""
+    (tmp_path / "example.py").write_text(replaced(f"{example}\n{program}", {"127.0.0.1:4150": nsqd.tcp_address}))
+    run(python, "example.py", cwd=tmp_path)

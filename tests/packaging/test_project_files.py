@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.pages import page
+from tests.support.pages import DOCS, page, section
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -64,7 +64,7 @@ def test_what_is_published_was_built_and_tested_and_is_attested() -> None:
 def test_the_supported_versions_of_python_are_the_same_everywhere() -> None:
     classified = {line.split(" :: ")[-1] for line in CLASSIFIERS if re.search(r"Python :: 3\.\d+$", line)}
     tested = set(jobs(ROOT / ".github/workflows/ci.yml")["test"]["strategy"]["matrix"]["python"])
-    row = re.search(r"^Python +3\.(\d+) to 3\.(\d+) ", page("support.rst"), re.MULTILINE)
+    row = re.search(r"^Python +3\.(\d+) to 3\.(\d+) ", page("stability.rst"), re.MULTILINE)
     assert row
     named = {f"3.{minor}" for minor in range(int(row[1]), int(row[2]) + 1)}
     assert named == classified == tested == SUPPORTED
@@ -77,7 +77,15 @@ def test_the_supported_versions_of_python_are_the_same_everywhere() -> None:
 def test_the_page_has_the_bounds_of_setup_cfg(name: str, package: str) -> None:
     requirements = SETUP["options"]["install_requires"] + "".join(SETUP["options.extras_require"].values())
     bounds = set(re.findall(rf"^{package}(?:\[\w+\])?>=(.*)", requirements, re.MULTILINE))
-    assert re.findall(rf"^{name} +(\S+) and newer", page("support.rst"), re.MULTILINE) == list(bounds)
+    assert re.findall(rf"^{name} +(\S+) and newer", page("stability.rst"), re.MULTILINE) == list(bounds)
+
+
+def test_what_is_experimental_says_so_on_its_page() -> None:
+    named = set(re.findall(r"``docs/(\S+)``", section(page("stability.rst"), "Experimental")))
+    marked = {
+        path.name for path in DOCS.glob("*.rst") if re.search(r"\bexperimental\s+\(``docs/stab", path.read_text())
+    }
+    assert named == marked
 
 
 @pytest.mark.parametrize(

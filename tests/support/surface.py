@@ -1,12 +1,14 @@
 """The public surface as text, a line for each name: python -m tests.support.surface writes it to public.txt.
 
-Names in ``__all__`` with their signatures and members, the command's flags, and metrics. A change of it is seen in
-review, and belongs into CHANGES.rst. What is public besides, and what is promised, is in docs/support.rst.
+Names in ``__all__`` and in docs/reference with their signatures and members, Spark's options, the command's flags, and
+metrics. A change of it is seen in review, and belongs into CHANGES.rst. The rest of what is public is in
+docs/stability.rst.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from django.conf import settings
 
 from gnsq_like._version import __version__
 from gnsq_like.cli.app import COMMANDS, app
@@ -75,19 +78,32 @@ def members_of(path: str, cls: type) -> Iterator[str]:
 
 def names() -> Iterator[str]:
     """The names that users import."""
-    for package in sorted([*PUBLIC_PACKAGES, "gnsq_like.errors", "gnsq_like.options"]):
+    packages = [*PUBLIC_PACKAGES, "gnsq_like.errors", "gnsq_like.options"]
+    for package in sorted(packages):
         module = import_module(package)
         for name in sorted(getattr(module, "__all__", [each for each in dir(module) if not each.startswith("_")])):
-            value = getattr(module, name)
-            if inspect.ismodule(value):
-                yield f"{package}.{name}"
-            elif inspect.isclass(value):
-                yield from signature_of(f"{package}.{name}", value)
-                yield from members_of(f"{package}.{name}", value)
-            elif inspect.isfunction(value):
-                yield from signature_of(f"{package}.{name}", value)
-            elif getattr(value, "__module__", package).startswith("gnsq_like"):
-                yield f"{package}.{name}"
+            yield from name_of(f"{package}.{name}", getattr(module, name))
+    for path in sorted(documented(r"auto(?:class|function)")):
+        package, _, name = path.rpartition(".")
+        if package not in packages:
+            yield from name_of(path, getattr(import_module(package), name))
+
+
+def name_of(path: str, value: Any) -> Iterator[str]:
+    """A public name, with its signature and members."""
+    if inspect.isclass(value):
+        yield from signature_of(path, value)
+        yield from members_of(path, value)
+    elif inspect.isfunction(value):
+        yield from signature_of(path, value)
+    elif inspect.ismodule(value) or getattr(value, "__module__", "gnsq_like").startswith("gnsq_like"):
+        yield path
+
+
+def documented(directive: str) -> set[str]:
+    """What a directive of the reference's pages documents."""
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("*.rst"))
+    return set(re.findall(rf"^\.\. {directive}:: (\S+)", pages, re.MULTILINE))
 
 
 def flags(command: click.Command, path: str) -> Iterator[str]:
@@ -103,21 +119,34 @@ def flags(command: click.Command, path: str) -> Iterator[str]:
                 yield from flags(found, f"{path} {name}")
 
 
-def metrics() -> Iterator[str]:
-    """The metrics with their labels."""
+def from_code() -> Any:
+    """What the site's pages have from the code."""
     sys.path.insert(0, str(ROOT / "docs" / "_ext"))
     try:
-        from_code: Any = import_module("from_code")
+        return import_module("from_code")
     finally:
         sys.path.pop(0)
-    for name, kind, _, labels in from_code.metrics():
+
+
+def options() -> Iterator[str]:
+    """The options of Spark's source and sink, with their defaults; those of others are arguments."""
+    for target in sorted(each for each in documented("options") if each.startswith("gnsq_like.spark")):
+        for name, facts, _ in from_code().settings(target):
+            yield f"{target.partition(':')[2]} {name}={facts['default']}"
+
+
+def metrics() -> Iterator[str]:
+    """The metrics with their labels."""
+    for name, kind, _, labels in from_code().metrics():
         yield f"{name} {kind} {labels}".rstrip()
 
 
 def surface() -> str:
     """The text of the file."""
     assert COMMANDS
-    parts = [[*names()], [*flags(app, "gnsq-like")], sorted(metrics())]
+    if not settings.configured:  # modules of contrib.django ask for them
+        settings.configure()
+    parts = [[*names()], [*options()], [*flags(app, "gnsq-like")], sorted(metrics())]
     text = "\n\n".join("\n".join(dict.fromkeys(part)) for part in parts) + "\n"
     return text.replace(f"/{__version__}'", "/VERSION'")
 
