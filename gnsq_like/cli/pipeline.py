@@ -207,7 +207,7 @@ def report(path: str, output: str, last: str) -> None:
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def maintain(path: str, quiet: bool) -> None:
     """Care for the tables of a pipeline, which may be running: delete old rows, compact small files, and remove files
-    that no table has, as [maintain] in the file says. Does not need Java.
+    that no table has, as [table] in the file says. Does not need Java.
 
     \b
     Exit status:

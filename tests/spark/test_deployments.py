@@ -94,10 +94,10 @@ from gnsq_like.spark import register
 
 register(spark)
 frame = spark.range({count}).selectExpr("cast(id AS string) AS body")
-frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
+frame.write.format("nsq").options(nsqd_tcp_addresses={tcp!r}, topic="t").mode("append").save()
+options = dict(nsqd_tcp_addresses={tcp!r}, nsqd_http_addresses={http!r}, topic="t", channel="c", **{patient})
 assert spark.read.format("nsq").options(**options).load().count() == {count}
-stream = spark.readStream.format("nsq").options(**options, stagingLocation="{place}/stage", minPartitions=2).load()
+stream = spark.readStream.format("nsq").options(**options, staging_location="{place}/stage", min_partitions=2).load()
 sink = stream.writeStream.format("parquet").option("checkpointLocation", "{place}/checkpoint")
 query = sink.trigger(availableNow=True).start("{place}/rows")
 query.awaitTermination()

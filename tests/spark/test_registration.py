@@ -74,8 +74,8 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
 
 WITHOUT_REGISTER = """
 frame = spark.createDataFrame([("a",), ("b",)], "body STRING")
-frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
+frame.write.format("nsq").options(nsqd_tcp_addresses={tcp!r}, topic="t").mode("append").save()
+options = dict(nsqd_tcp_addresses={tcp!r}, nsqd_http_addresses={http!r}, topic="t", channel="c", **{patient})
 rows = spark.read.format("nsq").options(**options).load().collect()
 report["bodies"] = sorted(bytes(row.body).decode() for row in rows)
 import gnsq_like.spark

@@ -27,17 +27,17 @@ from gnsq_like.spark import register
 register(spark)
 tcp, http = {tcp!r}, {http!r}
 frame = spark.range({count}).selectExpr("cast(id AS string) AS body").repartition(4)
-frame.write.format("nsq").options(nsqdTcpAddresses=tcp, topic="t").mode("append").save()
+frame.write.format("nsq").options(nsqd_tcp_addresses=tcp, topic="t").mode("append").save()
 
 @udf("bigint")
 def executor(body):
     return os.getppid()
 
-options = dict(nsqdTcpAddresses=tcp, nsqdHttpAddresses=http, topic="t", channel="c", minPartitions="8")
+options = dict(nsqd_tcp_addresses=tcp, nsqd_http_addresses=http, topic="t", channel="c", min_partitions="8")
 chosen = ["id", "body", "nsqd_address", executor("body").alias("executor")]
 if {streaming}:
     source = spark.readStream.format("nsq").options(
-        stagingLocation={place!r} + "/stage", maxMessagesPerTrigger="10000", **options
+        staging_location={place!r} + "/stage", max_messages="10000", **options
     )
     query = (
         source.load().select(chosen)
@@ -48,7 +48,7 @@ if {streaming}:
     rows = spark.read.parquet({place!r} + "/rows").collect()
     report["batches"] = sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 else:
-    source = spark.read.format("nsq").options(batchMode="drain", **options)
+    source = spark.read.format("nsq").options(batch_mode="drain", **options)
     rows = source.load().select(chosen).collect()
 report["rows"] = [[row.id, int(row.body), row.nsqd_address, row.executor] for row in rows]
 """
