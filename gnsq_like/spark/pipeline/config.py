@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
+from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
-from gnsq_like.spark.tables.care_options import TableOptions
 from gnsq_like.spark.watch.options import WatchOptions
 
 #: The possible formats of the table.

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.claim import care_claimed
-from gnsq_like.spark.tables.care_options import TableOptions
 from gnsq_like.spark.tables.errors import TableError
 
 if TYPE_CHECKING:
