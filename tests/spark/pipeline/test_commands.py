@@ -127,6 +127,29 @@ def test_maintain_reports_in_a_line_what_it_has_done(tmp_path: Path) -> None:
     assert (done.returncode, "there is no such option; did you mean maintain_every?" in done.stderr) == (2, True)
 
 
+def test_check_names_all_that_is_wrong_and_writes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(CONFIG + '[parse]\nschema = "n INT"\n[dead_letters]\ntopic = "dead"\n')
+    before = sorted(tmp_path.iterdir())
+    java = {"JAVA_HOME": str(tmp_path / "none"), "PATH": "/nowhere"}
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    rows = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    assert ["schema", "clicks", "1 fields"] in rows and ["table", f"file://{tmp_path}/out/data", "parquet"] in rows
+    assert rows[-1][0] == "Spark"
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", **java)
+    assert (done.returncode, done.stderr) == (2, "Error: 2 checks of 11 failed\n"), done.stdout
+    assert re.search(r"^daemons +127.0.0.1:1 .*Connection refused", done.stdout, re.MULTILINE)
+    assert re.search(r"^dead letters +dead +no nsqd takes dead letters", done.stdout, re.MULTILINE)
+    config.write_text(CONFIG + '[parse]\nschema = "n TIME"\n')
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
+    assert (done.returncode, "field n cannot be TIME" in done.stdout) == (2, True)
+    config.write_text("locaton = 'out'")
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline")
+    assert (done.returncode, "there is no locaton; did you mean location?" in done.stdout) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     done = gnsq_like(tmp_path, "demo", "--location", str(tmp_path))

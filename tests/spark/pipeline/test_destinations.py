@@ -108,8 +108,11 @@ def test_a_place_has_one_format(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"data": "s3://bucket/data", "location": "s3://bucket"}, "table.uri=None: it must be given: the catalog"),
-        ({"table": {"identifier": "clicks"}}, "it must be a namespace and a name, such as nsq.clicks"),
+        (
+            {"data": "s3://bucket/data", "location": "s3://bucket"},
+            "table.options.uri=None: it must be given: the catalog",
+        ),
+        ({"table": {"options.identifier": "clicks"}}, "it must be a namespace and a name, such as nsq.clicks"),
         ({"data": "/tmp/100%"}, "its place cannot have the characters # \\? %"),
     ],
 )
@@ -121,7 +124,7 @@ def test_a_wrong_catalog_is_refused(tmp_path: Path, fields: dict[str, Any], said
 def test_each_topic_has_a_table_of_its_own_in_the_catalog(tmp_path: Path) -> None:
     topics: dict[str, dict[str, Any]] = {name: {} for name in ("a.b", "a-b", "a_b")}
     source = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1"}
-    for options, first in (({}, "nsq.all_a_x2eb"), ({"identifier": "web.all"}, "web.all_a_x2eb")):
+    for options, first in (({}, "nsq.all_a_x2eb"), ({"options.identifier": "web.all"}, "web.all_a_x2eb")):
         pipeline = pipeline_at(tmp_path, "iceberg", source=source, topics=topics, name="all", table=options)
         tables = [table_of(pipeline.for_topic(topic)) for topic in topics]
         names = [each.identifier for each in tables if isinstance(each, IcebergTable)]

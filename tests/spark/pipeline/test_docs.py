@@ -79,7 +79,16 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
-    assert {name for name, _ in called} == {"run", "serve", "report", "maintain", "demo", "replay", "redeliver"}
+    assert {name for name, _ in called} == {
+        "run",
+        "serve",
+        "report",
+        "maintain",
+        "check",
+        "demo",
+        "replay",
+        "redeliver",
+    }
     for name, arguments in called:
         told = CliRunner().invoke(command, [name, "--help"]).output
         for option in re.findall(r"--[a-z-]+", arguments):

@@ -197,6 +197,17 @@ def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_p
             assert (done.returncode, done.stderr.startswith(f"Error: {said}")) == (2, True), done.stderr
 
 
+def test_check_has_spark_look_at_the_sql(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        config = write_config([nsqd], tmp_path, 1_000)
+        config.write_text(config.read_text() + '[transform]\nsql = "SELECT max(number) AS n FROM messages"\n')
+        done = run(sys.executable, "-m", "gnsq_like", "pipeline", "check", str(config), cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(r"^Spark .* transform\.sql=.* it aggregates", done.stdout, re.MULTILINE)
+    assert re.search(r"^daemons .* 1 nsqds, 0 messages wait$", done.stdout, re.MULTILINE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_demo_and_its_report(tmp_path: Path) -> None:
     where = tmp_path / "demo"
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "demo", "--messages", "20000", "--seconds", "6"]
