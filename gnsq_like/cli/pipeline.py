@@ -176,7 +176,7 @@ def serve(path: str, http_address: str) -> None:
     raise SystemExit(INTERRUPTED_STATUS)
 
 
-@pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")
+@pipeline.command(short_help="Write the report of a pipeline: the page of a run as an HTML file.")
 @_CONFIG
 @click.option(
     "--output",
@@ -187,7 +187,7 @@ def serve(path: str, http_address: str) -> None:
 )
 @click.option("--last", default="", metavar="TIME", help="Only this long before the last batch, as 30m, 12h or 7d.")
 def report(path: str, output: str, last: str) -> None:
-    """Write the report of a pipeline, which may be running: an HTML file with plots. Does not need Java.
+    """Write the report of a pipeline, which may be running: the page of a run as an HTML file. Does not need Java.
 
     \b
     Exit status:

@@ -63,7 +63,7 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
     path = py_files(tmp_path / "gnsq_like.zip")
     names = ZipFile(path).namelist()
     assert {"gnsq_like/__init__.py", "gnsq_like/spark/source/driver.py", "gnsq_like/wire/frames.py"} <= set(names)
-    assert "gnsq_like/spark/pipeline/report.html" in names
+    assert "gnsq_like/spark/watch/templates/page.html" in names
     assert all(name.startswith("gnsq_like/") and name.endswith((".py", ".html")) for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)
@@ -95,7 +95,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
     _copy_sources(copied)
     subprocess.run([*command, "--target", str(target), str(copied)], check=True)
     assert (target / "pyspark_nsq.py").exists()
-    assert (target / "gnsq_like" / "spark" / "pipeline" / "report.html").exists()
+    assert (target / "gnsq_like" / "spark" / "watch" / "templates" / "page.html").exists()
     with running_nsqd("process") as nsqd:
         report = run_program(
             tmp_path,

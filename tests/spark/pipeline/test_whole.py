@@ -215,7 +215,7 @@ def test_the_demo_and_its_report(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 lost, 0 there twice." in done.stdout
     report = (where / "report.html").read_text()
-    assert "20,000" in report and report.count("<svg") == 4
+    assert "20,000" in report and report.count("<svg") == 3
     attempts: Counter[int] = Counter()
     from pyarrow import dataset
 
