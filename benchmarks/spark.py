@@ -53,8 +53,8 @@ def main() -> None:
     parser.add_argument("modes", nargs="*", help=", ".join(MODES))
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
-    parser.add_argument("--trigger", type=int, default=250_000, help="maxMessagesPerTrigger")
-    parser.add_argument("--splits", type=int, default=1, help="minPartitions")
+    parser.add_argument("--trigger", type=int, default=250_000, help="max_messages")
+    parser.add_argument("--splits", type=int, default=1, help="min_partitions")
     parser.add_argument("--samples", type=int, default=40, help="messages for latency")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--nsqd", default="nsqd")
@@ -256,11 +256,11 @@ def source_options(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) ->
     return {
         "topic": TOPIC,
         "channel": CHANNEL,
-        "nsqdTcpAddresses": nsqd.tcp_address,
-        "nsqdHttpAddresses": nsqd.http_address,
-        "stagingLocation": f"{directory}/stage",
-        "maxMessagesPerTrigger": str(arguments.trigger),
-        "minPartitions": str(arguments.splits),
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
+        "staging_location": f"{directory}/stage",
+        "max_messages": str(arguments.trigger),
+        "min_partitions": str(arguments.splits),
     }
 
 

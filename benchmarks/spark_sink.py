@@ -62,7 +62,7 @@ def main() -> None:
     in_all = arguments.messages * arguments.rounds
     rates: dict[str, list[float]] = {"nsq": [], "discard": []}
     with running_nsqd(arguments.nsqd, 2 * in_all) as nsqd:
-        options = {"nsq": {"nsqdTcpAddresses": nsqd.tcp_address, "topic": "bench"}, "discard": {}}
+        options = {"nsq": {"nsqd_tcp_addresses": nsqd.tcp_address, "topic": "bench"}, "discard": {}}
         # A constant, so that the time to make bodies does not count.
         rows = spark.range(0, arguments.messages, 1, arguments.tasks).selectExpr(
             f"repeat('x', {arguments.size}) AS body"

@@ -227,7 +227,7 @@ def test_a_wrong_delay_is_met_where_it_is_given() -> None:
 
 # -- suggestions for misspelt names ---------------------------------------------------------------------
 
-KNOWN = ("msg_timeout", "max_in_flight", "nsqdTcpAddresses")
+KNOWN = ("msg_timeout", "max_in_flight", "nsqd_tcp_addresses")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ KNOWN = ("msg_timeout", "max_in_flight", "nsqdTcpAddresses")
     [
         ("msg_timout", "; did you mean msg_timeout?"),
         ("MAX_INFLIGHT", "; did you mean max_in_flight?"),
-        ("nsqdtcpadresses", "; did you mean nsqdTcpAddresses?"),
+        ("nsqdtcpadresses", "; did you mean nsqd_tcp_addresses?"),
         ("colour", ""),
         ("", ""),
         (7, ""),

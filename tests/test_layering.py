@@ -325,7 +325,7 @@ watched = {
     if hasattr(module, name)
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
-extras |= {"pytest", "jinja2", "cryptography", "matplotlib", "werkzeug"}
+extras |= {"pytest", "jinja2", "cryptography", "werkzeug"}
 extras |= {"django_tasks", "sqlalchemy", "opentelemetry", "health_check"}
 try:
     import django

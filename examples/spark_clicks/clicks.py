@@ -56,8 +56,8 @@ pipeline = Pipeline(
     source={
         "topic": topic,
         "channel": "table",
-        "nsqdTcpAddresses": tcp_address,
-        "nsqdHttpAddresses": http_address,
+        "nsqd_tcp_addresses": tcp_address,
+        "nsqd_http_addresses": http_address,
     },
     schema="number BIGINT NOT NULL, user STRING NOT NULL, page STRING",
     dead_letters={"topic": "clicks.dead"},

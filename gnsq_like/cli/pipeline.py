@@ -175,7 +175,7 @@ def serve(path: str, http_address: str) -> None:
         )
 
 
-@pipeline.command(short_help="Write the report of a pipeline: an HTML file with plots.")
+@pipeline.command(short_help="Write the report of a pipeline: the page of a run as an HTML file.")
 @_CONFIG
 @click.option(
     "--output",
@@ -186,7 +186,7 @@ def serve(path: str, http_address: str) -> None:
 )
 @click.option("--last", default="", metavar="TIME", help="Only this long before the last batch, as 30m, 12h or 7d.")
 def report(path: str, output: str, last: str) -> None:
-    """Write the report of a pipeline, which may be running: an HTML file with plots. Does not need Java.
+    """Write the report of a pipeline, which may be running: the page of a run as an HTML file. Does not need Java.
 
     \b
     Exit status:
@@ -201,12 +201,38 @@ def report(path: str, output: str, last: str) -> None:
         click.echo(f"Report: {write_report(load_pipeline(path), output, last=seconds)}")
 
 
+@pipeline.command(short_help="Check a pipeline's file, its daemons and its places, and write nothing.")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--offline", is_flag=True, help="Ask no daemon: for continuous integration.")
+def check(path: str, offline: bool) -> None:
+    """Check whether a pipeline could begin: its configuration, schemas, SQL, daemons, dead letters, tables and disks.
+
+    SQL is checked by Spark, if there is Java. Nothing is written.
+
+    \b
+    Exit status:
+      0  all is well
+      2  something is wrong
+    """
+    from gnsq_like.cli.changes import plural
+    from gnsq_like.cli.tables import print_table
+
+    with _sentences():
+        from gnsq_like.spark.pipeline.checking import check_pipeline
+
+        found = list(check_pipeline(path, offline=offline))
+    print_table(("CHECK", "OF", "STATE"), [(each.what, each.which, each.problem or each.found) for each in found])
+    problems = sum(bool(each.problem) for each in found)
+    if problems:
+        raise CannotRun(f"{plural(problems, 'check')} of {len(found)} failed")
+
+
 @pipeline.command(short_help="Compact tables, and delete what is older than wanted.")
 @_CONFIG
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def maintain(path: str, quiet: bool) -> None:
     """Care for the tables of a pipeline, which may be running: delete old rows, compact small files, and remove files
-    that no table has, as [maintain] in the file says. Does not need Java.
+    that no table has, as [table] in the file says. Does not need Java.
 
     \b
     Exit status:

@@ -201,9 +201,9 @@ def _pipeline(location: Path, lookupd: str, dead_letter_nsqd: str) -> Pipeline:
     return Pipeline(
         name="clicks",
         location=str(location),
-        source={"topic": TOPIC, "channel": CHANNEL, "lookupdHttpAddresses": lookupd, "msgTimeoutMs": "10000"},
+        source={"topic": TOPIC, "channel": CHANNEL, "lookupd_http_addresses": lookupd, "msg_timeout": "10s"},
         schema=SCHEMA,
-        dead_letters={"topic": DEAD, "nsqdTcpAddresses": dead_letter_nsqd},
+        dead_letters={"topic": DEAD, "nsqd_tcp_addresses": dead_letter_nsqd},
         trigger=_TRIGGER,
         spark={
             "spark.ui.enabled": "false",

@@ -2,8 +2,8 @@
 
 Spark passes all options that the user gave in one mapping, as strings under lower-case names. A class of options is a
 frozen dataclass whose fields are made by :func:`option`; :func:`parse_options` reads the mapping, and refuses an
-unknown name with a hint at the nearest known one. Fields have Python's names and units (seconds, bytes); the user's
-names are camelCase and end in ``Ms`` if the value is in milliseconds.
+unknown name with a hint at the nearest known one. A user's name is the field's, and a bare number has its unit:
+seconds, bytes.
 
 ``nsq.<name>`` options belong to our own Connection (:class:`gnsq_like.options.ConnectionOptions`), which checks them;
 ``storage.<name>`` options go to fsspec.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
@@ -28,8 +28,23 @@ _T = TypeVar("_T")
 _SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
 _BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
-#: Seconds that a segment may take to fill, unless that is more than a quarter of the time-out of messages.
-_FETCH_MAX_WAIT = 2.0
+#: The longest that a segment may take to fill, as a share of the time-out of messages: those that came first must be
+#: staged and finished in good time.
+_SLOW = 1 / 8
+#: A pause after which a partition ends, as a share of the same: whoever expects longer pauses sets a longer time-out.
+_IDLE = 1 / 100
+_LEAST_IDLE = 0.15
+
+#: What had another name before the first release, in lower case without "_".
+_RENAMED = {
+    "maxmessagespertrigger": "max_messages",
+    "maxbytespertrigger": "max_bytes",
+    "minmessagespertrigger": "min_messages",
+    "availablenowwaitinflight": "wait_in_flight",
+    "includecolumns": "columns",
+    "msgtimeoutms": "msg_timeout",
+    "publishtimeoutms": "publish_timeout",
+}
 
 #: Options of Kafka's source that NSQ cannot honour, and why.
 _REFUSED = {
@@ -38,7 +53,7 @@ _REFUSED = {
 }
 
 #: Connection options that the source sets itself, and what to use instead.
-_OWN_NSQ = {"msg_timeout": "give msgTimeoutMs instead"}
+_OWN_NSQ = {"msg_timeout": "give msg_timeout instead"}
 
 
 # -- reading text ---------------------------------------------------------------------------------------
@@ -68,15 +83,21 @@ def number(minimum: int = 0) -> Callable[[str], int]:
     return read
 
 
-def milliseconds(minimum: int = 0) -> Callable[[str], float]:
-    """A whole number of milliseconds, as seconds."""
-    whole = number(minimum)
-    return lambda value: whole(value) / 1000
-
-
 def duration(value: str) -> float:
     """A duration such as "500ms", "30s", "15m" or "7d", as seconds; a bare number is seconds."""
     return parse_duration(value, default_unit="s")
+
+
+def duration_from(least: str) -> Callable[[str], float]:
+    """A duration that is not below this one."""
+
+    def read(value: str) -> float:
+        result = duration(value)
+        if result < duration(least):
+            raise UsageError(f"it must be at least {least}")
+        return result
+
+    return read
 
 
 def size(minimum: int = 1) -> Callable[[str], int]:
@@ -153,26 +174,26 @@ def pattern(value: str) -> str:
 # -- a class of options ---------------------------------------------------------------------------------
 
 
-def option(name: str, read: Callable[[str], Any], default: Any = MISSING) -> Any:
+def option(read: Callable[[str], Any], default: Any) -> Any:
     """A field of a class of options.
 
-    :param name: the name that users write
     :param read: makes the value from the text; raises UsageError
-    :param default: if there is no default, the option is required
     """
-    metadata = {"name": name, "read": read}
-    if default is MISSING:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"read": read})
+
+
+def named_options(cls: type[Any]) -> dict[str, Field[Any]]:
+    """The options of a class, by the name that users write."""
+    return {each.name: each for each in fields(cls) if "read" in each.metadata}
 
 
 def parse_options(cls: type[_T], given: Mapping[str, str], ignored: Iterable[str] = ()) -> _T:
     """Make an object of a class of options from the user's options, whose names may be in any case.
 
     :param ignored: lower-case names that are for others
-    :raises InvalidOption: an unknown name, a wrong value, or a missing option
+    :raises InvalidOption: an unknown name, or a wrong value
     """
-    known = {each.metadata["name"].lower(): each for each in fields(cls) if "name" in each.metadata}  # type: ignore[arg-type]
+    known = named_options(cls)
     prefixes = {each.metadata["prefix"]: each.name for each in fields(cls) if "prefix" in each.metadata}  # type: ignore[arg-type]
     values: dict[str, Any] = {name: {} for name in prefixes.values()}
     for key, value in given.items():
@@ -181,28 +202,26 @@ def parse_options(cls: type[_T], given: Mapping[str, str], ignored: Iterable[str
         if dot and prefix + dot in prefixes:
             values[prefixes[prefix + dot]][rest] = value
         elif lowered in known:
-            values[known[lowered].name] = _read(known[lowered], value)
+            values[lowered] = _read(known[lowered], value)
         elif lowered not in ignored:
-            raise _unknown(key, value, [each.metadata["name"] for each in known.values()])
-    for each in known.values():
-        if each.default is MISSING and each.name not in values:
-            raise InvalidOption(each.metadata["name"], None, "it must be given")
+            raise _unknown(key, value, list(known))
     return cls(**values)
 
 
 def _read(known: Field[Any], value: str) -> Any:
-    name = known.metadata["name"]
     try:
         return known.metadata["read"](str(value))
     except UsageError as exc:
-        raise InvalidOption(name, value, str(exc)) from exc
+        raise InvalidOption(known.name, value, str(exc)) from exc
 
 
 def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
-    lowered = key.lower()
-    if lowered in _REFUSED:
-        return InvalidOption(key, value, _REFUSED[lowered])
-    return InvalidOption(key, value, f"there is no such option{did_you_mean(key, names)}")
+    bare = key.lower().replace("_", "")
+    if bare in _REFUSED:
+        return InvalidOption(key, value, _REFUSED[bare])
+    now = _RENAMED.get(bare) or next((name for name in names if name.replace("_", "") == bare), None)
+    hint = f"; it is called {now}" if now in names else did_you_mean(key, names)
+    return InvalidOption(key, value, f"there is no such option{hint}")
 
 
 # -- columns --------------------------------------------------------------------------------------------
@@ -242,83 +261,68 @@ class SourceOptions:
 
     #: The topic; or several, each with the channel or as "topic/channel"; or a regular expression that whole names of
     #: topics match.
-    topic: str = option("topic", text, "")
-    topics: tuple[TopicChannel, ...] = option("topics", topics, ())
-    topics_pattern: str = option("topicsPattern", pattern, "")
+    topic: str = option(text, "")
+    topics: tuple[TopicChannel, ...] = option(topics, ())
+    topics_pattern: str = option(pattern, "")
     #: The channel of all topics that do not have one of their own.
-    channel: str = option("channel", text, "")
+    channel: str = option(text, "")
     #: The nsqlookupds through which the topic's nsqds are found: "host:port" or URLs.
-    lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
+    lookupd_http_addresses: tuple[str, ...] = option(words, ())
     #: Or the TCP addresses of the nsqds; a message's ``nsqd_address`` is one of these.
-    nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
+    nsqd_tcp_addresses: tuple[str, ...] = option(addresses, ())
     #: Their HTTP addresses, in the same order.
-    nsqd_http_addresses: tuple[str, ...] = option("nsqdHttpAddresses", words, ())
+    nsqd_http_addresses: tuple[str, ...] = option(words, ())
     #: Where executors store received messages; the driver and all executors reach it. A path or a URL for fsspec.
-    staging_location: str = option("stagingLocation", text, "")
+    staging_location: str = option(text, "")
     #: The largest number of messages in a batch; None for no limit.
-    max_messages: int | None = option("maxMessagesPerTrigger", number(1), None)
+    max_messages: int | None = option(number(1), None)
     #: The approximate limit on the bytes of bodies in a batch; None for no limit.
-    max_bytes: int | None = option("maxBytesPerTrigger", size(1), None)
-    #: A batch waits until nsqd has this many messages ...
-    min_messages: int = option("minMessagesPerTrigger", number(1), 1)
-    #: ... or this many seconds have passed since the last batch.
-    max_trigger_delay: float = option("maxTriggerDelay", duration, 900.0)
+    max_bytes: int | None = option(size(1), None)
+    #: A batch waits until nsqd has this many messages, or ``max_trigger_delay`` seconds have passed since the last one.
+    min_messages: int = option(number(1), 1)
     #: The least number of partitions, as a hint: nsqds' shares are split to reach it.
-    min_partitions: int = option("minPartitions", number(1), 1)
-    #: A segment is complete with this many messages; it takes all that have arrived by then. Half of nsqd's default
-    #: limit for messages in flight on a connection, so that nsqd sends the next segment while one is staged.
-    segment_messages: int = option("segmentMessages", number(1), 1250)
-    #: Or with this many bytes of bodies.
-    segment_bytes: int = option("segmentBytes", size(1), 32 << 20)
-    #: Seconds that a segment may take to fill; one that takes longer is the last of its partition. 0 stands for the
-    #: default, which depends on the time-out.
-    fetch_max_wait: float = option("fetchMaxWaitMs", milliseconds(1), 0.0)
-    #: Seconds without a message after which a partition ends.
-    fetch_idle: float = option("fetchIdleMs", milliseconds(1), 0.15)
+    min_partitions: int = option(number(1), 1)
     #: Seconds after which nsqd delivers unanswered messages again, such as those of a crashed task.
-    msg_timeout: float = option("msgTimeoutMs", milliseconds(1000), 15.0)
-    #: Seconds between two polls for new messages while there are none.
-    poll_interval: float = option("pollIntervalMs", milliseconds(1), 0.2)
-    #: Seconds that a request to an HTTP API may take.
-    http_timeout: float = option("httpTimeoutMs", milliseconds(1), 2.0)
+    msg_timeout: float = option(duration_from("1s"), 15.0)
     #: Which messages are dropped as copies: redeliveries of messages that were staged and may not have been finished;
     #: also every id that was seen within the window; or none.
-    dedupe: str = option("dedupe", choice("unconfirmed", "window", "none"), "unconfirmed")
-    #: Seconds for which the id of a message that may not have been finished is remembered.
-    dedupe_retention: float = option("dedupeRetention", duration, 7 * 86400.0)
+    dedupe: str = option(choice("unconfirmed", "window", "none"), "unconfirmed")
     #: Seconds for which dedupe=window remembers every id.
-    dedupe_window: float = option("dedupeWindow", duration, 300.0)
+    dedupe_window: float = option(duration, 300.0)
     #: Whether the query fails if staged messages that it must deliver are missing.
-    fail_on_data_loss: bool = option("failOnDataLoss", boolean, True)
+    fail_on_data_loss: bool = option(boolean, True)
     #: How a new query treats a log that another query left unfinished when its checkpoint was deleted.
-    unfinished_log: str = option("unfinishedLog", choice("refuse", "adopt", "ignore"), "refuse")
-    #: Whether the topic and the channel are created at the start.
-    create_topic_and_channel: bool = option("createTopicAndChannel", boolean, True)
+    unfinished_log: str = option(choice("refuse", "adopt"), "refuse")
     #: Whether an AvailableNow run waits for messages that crashed tasks left in flight, for little more than
-    #: msgTimeoutMs at its start and before its end.
-    available_now_wait_in_flight: bool = option("availableNowWaitInFlight", boolean, False)
+    #: msg_timeout at its start and before its end.
+    wait_in_flight: bool = option(boolean, False)
     #: The columns of the rows, in this order.
-    columns: tuple[str, ...] = option("includeColumns", columns, DEFAULT_COLUMNS)
+    columns: tuple[str, ...] = option(columns, DEFAULT_COLUMNS)
     #: For a batch read: look at messages and give them back, or take them for good.
-    batch_mode: str = option("batchMode", choice("peek", "drain"), "peek")
+    batch_mode: str = option(choice("peek", "drain"), "peek")
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
     #: Options of fsspec's file system.
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "storage."})
 
+    # Constants, which only tests change: nobody has needed another value.
+
+    #: A segment is complete with this many messages; it takes all that have arrived by then. Half of nsqd's default
+    #: limit for messages in flight on a connection, so that nsqd sends the next segment while one is staged.
+    segment_messages: int = 1250
+    #: Or with this many bytes of bodies.
+    segment_bytes: int = 32 << 20
+    #: Seconds after the last batch when the next one waits for ``min_messages`` no longer.
+    max_trigger_delay: float = 900.0
+
     def __post_init__(self) -> None:
         self._check_topics()
-        if not self.fetch_max_wait:
-            object.__setattr__(self, "fetch_max_wait", min(_FETCH_MAX_WAIT, self.msg_timeout / 4))
-        if self.fetch_max_wait > self.msg_timeout / 4:
-            reason = "it must be at most a quarter of msgTimeoutMs, or messages time out meanwhile"
-            raise InvalidOption("fetchMaxWaitMs", round(self.fetch_max_wait * 1000), reason)
         if bool(self.lookupd_http_addresses) == bool(self.nsqd_tcp_addresses):
-            reason = "give either lookupdHttpAddresses, or nsqdTcpAddresses with nsqdHttpAddresses"
-            raise InvalidOption("nsqdTcpAddresses", ",".join(self.nsqd_tcp_addresses), reason)
+            reason = "give either lookupd_http_addresses, or nsqd_tcp_addresses with nsqd_http_addresses"
+            raise InvalidOption("nsqd_tcp_addresses", ",".join(self.nsqd_tcp_addresses), reason)
         if len(self.nsqd_http_addresses) != len(self.nsqd_tcp_addresses):
-            reason = "it must name the HTTP address of each of nsqdTcpAddresses, in the same order"
-            raise InvalidOption("nsqdHttpAddresses", ",".join(self.nsqd_http_addresses), reason)
+            reason = "it must name the HTTP address of each of nsqd_tcp_addresses, in the same order"
+            raise InvalidOption("nsqd_http_addresses", ",".join(self.nsqd_http_addresses), reason)
         self.connection_options()
         for address in self.lookupd_http_addresses:
             LookupdClient(address)
@@ -326,17 +330,27 @@ class SourceOptions:
             NsqdHTTPClient(address)
 
     def _check_topics(self) -> None:
-        given = [name for name, value in (("topics", self.topics), ("topicsPattern", self.topics_pattern)) if value]
+        given = [name for name, value in (("topics", self.topics), ("topics_pattern", self.topics_pattern)) if value]
         if self.topic and given:
             raise InvalidOption("topic", self.topic, f"give either it or {given[0]}")
         if not self.topic and not given:
-            raise InvalidOption("topic", None, "it must be given, or topics, or topicsPattern")
+            raise InvalidOption("topic", None, "it must be given, or topics, or topics_pattern")
         if self.topic:
             encode_topic(self.topic)
         if not self.channel and not (self.topics and not self.topics_pattern and all(of.channel for of in self.topics)):
             raise InvalidOption("channel", None, "it must be given")
         if self.channel:
             encode_channel(self.channel)
+
+    @property
+    def fetch_max_wait(self) -> float:
+        """Seconds that a segment may take to fill; one that takes longer is the last of its partition."""
+        return _SLOW * self.msg_timeout
+
+    @property
+    def fetch_idle(self) -> float:
+        """Seconds without a message after which a partition ends."""
+        return max(_LEAST_IDLE, _IDLE * self.msg_timeout)
 
     @property
     def only(self) -> TopicChannel | None:

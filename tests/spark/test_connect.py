@@ -48,14 +48,14 @@ query.awaitTermination()
 report["lag"] = json.loads(query.lastProgress["sources"][0]["latestOffset"])
 rows = spark.read.parquet(f"{place}/rows")
 report["bodies"] = [row.body for row in rows.collect()]
-sink = {"nsqdTcpAddresses": options["nsqdTcpAddresses"], "topic": "back"}
+sink = {"nsqd_tcp_addresses": options["nsqd_tcp_addresses"], "topic": "back"}
 rows.write.format("nsq").options(**sink).mode("append").save()
-nsqds = {name: options[name] for name in ("nsqdTcpAddresses", "nsqdHttpAddresses")}
-patient = {name: options[name] for name in ("msgTimeoutMs", "fetchMaxWaitMs", "fetchIdleMs")}
+nsqds = {name: options[name] for name in ("nsqd_tcp_addresses", "nsqd_http_addresses")}
+patient = {"msg_timeout": options["msg_timeout"]}
 peek = spark.read.format("nsq").options(**nsqds, **patient, topic="back", channel="look").load()
 report["peeked"] = peek.count()
 try:
-    spark.readStream.format("nsq").options(**options, stagingLocatoin="/tmp").load().schema
+    spark.readStream.format("nsq").options(**options, staging_locatoin="/tmp").load().schema
 except AnalysisException as exc:
     report["error"] = str(exc)
 try:
@@ -117,7 +117,7 @@ def test_streams_and_batches_on_connect(tmp_path: Path, nsqd: Running, python: s
     assert Counter(report["bodies"]) == Counter(map(str, range(COUNT)))
     assert report["lag"] == {"connect": {nsqd.tcp_address: {"messages": 0, "in_flight": 0}}}
     assert http.stats("back")["topics"][0]["message_count"] == report["peeked"] == COUNT
-    assert "did you mean stagingLocation" in report["error"] and "Traceback" not in report["error"]
+    assert "did you mean staging_location" in report["error"] and "Traceback" not in report["error"]
     assert report["refused"].startswith("a session of Spark Connect cannot run a pipeline")
 
 

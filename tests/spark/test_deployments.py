@@ -94,10 +94,10 @@ from gnsq_like.spark import register
 
 register(spark)
 frame = spark.range({count}).selectExpr("cast(id AS string) AS body")
-frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
+frame.write.format("nsq").options(nsqd_tcp_addresses={tcp!r}, topic="t").mode("append").save()
+options = dict(nsqd_tcp_addresses={tcp!r}, nsqd_http_addresses={http!r}, topic="t", channel="c", **{patient})
 assert spark.read.format("nsq").options(**options).load().count() == {count}
-stream = spark.readStream.format("nsq").options(**options, stagingLocation="{place}/stage", minPartitions=2).load()
+stream = spark.readStream.format("nsq").options(**options, staging_location="{place}/stage", min_partitions=2).load()
 sink = stream.writeStream.format("parquet").option("checkpointLocation", "{place}/checkpoint")
 query = sink.trigger(availableNow=True).start("{place}/rows")
 query.awaitTermination()
@@ -186,14 +186,11 @@ def test_add_py_file_and_register(tmp_path: Path, bare_python: str, nsqd: Runnin
 @pytest.mark.spark_long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize("master", ["local[2]", "standalone"])
-def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Running, master: str) -> None:
+def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
     import pyspark
 
     (tmp_path / "job.py").write_text(SUBMITTED.format(job=job_for(nsqd, tmp_path)))
-    with ExitStack() as stack:
-        if master == "standalone":
-            master = stack.enter_context(standalone(tmp_path, workers=2))
+    with standalone(tmp_path, workers=1) as master:
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         options = ["--master", master, "--py-files", py_files(tmp_path / "gnsq_like.zip"), *LOOPBACK]
         command = [submit, *options, str(tmp_path / "job.py")]
@@ -208,13 +205,10 @@ def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Runn
 @pytest.mark.spark_long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize("master", ["local[2]", "standalone"])
-def test_the_command_on_a_master(tmp_path: Path, bare_python: str, nsqd: Running, master: str) -> None:
+def test_the_command_on_a_cluster(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
     fill([nsqd], COUNT)
     config = write_config([nsqd], tmp_path, COUNT // 2)
-    with ExitStack() as stack:
-        if master == "standalone":
-            master = stack.enter_context(standalone(tmp_path, workers=2))
+    with standalone(tmp_path, workers=2) as master:
         arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--master", master]
         command = [sys.executable, "-c", COMMAND, *arguments]
         with running(*command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python) as process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from tests.support.spark_engine import PATIENT
 
 pytest.importorskip("pyspark")
 
+from gnsq_like.spark.options import named_options
 from gnsq_like.spark.sink.publishing import SinkOptions
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = page("spark.rst")
-_UNITS = {"k": 1 << 10, "m": 1 << 20}
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +51,11 @@ def test_the_sink_s_options_and_their_defaults() -> None:
     table = section(PAGE, "Writing").partition("Option  ")[2]
     lines = [line for line in table.splitlines() if re.match(r"``\w+``", line)]
     rows = {line[:24].strip(" `"): line[26:35].strip() for line in lines}
-    named = {each.metadata["name"]: each for each in fields(SinkOptions) if "name" in each.metadata}
+    named = named_options(SinkOptions)
     assert set(rows) == set(named)
     for name, default in rows.items():
-        value = named[name].default
-        assert value is not MISSING
-        if name.endswith("Ms"):
-            value *= 1000
-        written = int(default[:-1]) * _UNITS[default[-1]] if default[-1:] in _UNITS else default
-        assert str(written) == (f"{value:g}" if isinstance(value, float) else str(value or ""))
+        expected = named[name].default or None
+        assert (named[name].metadata["read"](default) if default else None) == expected, name
 
 
 @pytest.mark.spark_long
@@ -84,7 +79,7 @@ def test_reading_a_batch(spark: SparkSession, nsqd: Running, tmp_path: Path) -> 
     client.create_topic("clicks")
     client.create_channel("clicks", "archive")
     client.multi_publish("clicks", [b"a", b"b", b"c"])
-    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address, **PATIENT}
+    nsqds = {"nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address, **PATIENT}
     run("Reading a batch", nsqd, spark, nsqds=nsqds, path=str(tmp_path / "parquet"))
     bodies = {bytes(row.body) for row in spark.read.parquet(str(tmp_path / "parquet")).collect()}
     assert bodies >= {b"a", b"b", b"c"}

@@ -48,7 +48,7 @@ def outcomes(nsqd: Running, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         topic = kill.replace(":", "_")
         directory = base / topic
         directory.mkdir()
-        options = source_options([nsqd], directory, topic, maxMessagesPerTrigger=400)
+        options = source_options([nsqd], directory, topic, max_messages=400)
         http = publish(nsqd, topic, range(MESSAGES))
         status = run_killed(directory, options, kill)
         run_killed(directory, options, "never")

@@ -63,7 +63,7 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
     path = py_files(tmp_path / "gnsq_like.zip")
     names = ZipFile(path).namelist()
     assert {"gnsq_like/__init__.py", "gnsq_like/spark/source/driver.py", "gnsq_like/wire/frames.py"} <= set(names)
-    assert "gnsq_like/spark/pipeline/report.html" in names
+    assert "gnsq_like/spark/watch/templates/page.html" in names
     assert all(name.startswith("gnsq_like/") and name.endswith((".py", ".html")) for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)
@@ -74,8 +74,8 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
 
 WITHOUT_REGISTER = """
 frame = spark.createDataFrame([("a",), ("b",)], "body STRING")
-frame.write.format("nsq").options(nsqdTcpAddresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqdTcpAddresses={tcp!r}, nsqdHttpAddresses={http!r}, topic="t", channel="c", **{patient})
+frame.write.format("nsq").options(nsqd_tcp_addresses={tcp!r}, topic="t").mode("append").save()
+options = dict(nsqd_tcp_addresses={tcp!r}, nsqd_http_addresses={http!r}, topic="t", channel="c", **{patient})
 rows = spark.read.format("nsq").options(**options).load().collect()
 report["bodies"] = sorted(bytes(row.body).decode() for row in rows)
 import gnsq_like.spark
@@ -95,7 +95,7 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
     _copy_sources(copied)
     subprocess.run([*command, "--target", str(target), str(copied)], check=True)
     assert (target / "pyspark_nsq.py").exists()
-    assert (target / "gnsq_like" / "spark" / "pipeline" / "report.html").exists()
+    assert (target / "gnsq_like" / "spark" / "watch" / "templates" / "page.html").exists()
     with running_nsqd("process") as nsqd:
         report = run_program(
             tmp_path,

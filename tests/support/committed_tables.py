@@ -65,8 +65,8 @@ def kind_of(format: str) -> Kind | None:
     return next((each for each in KINDS if each == format), None)
 
 
-def read_columns(kind: Kind, directory: Path, *columns: str, window: str = "") -> pa.Table:
-    """These columns of the table, or of a window's, by the library of the format.
+def read_columns(kind: Kind, directory: Path, *columns: str) -> pa.Table:
+    """These columns of the table, by the library of the format.
 
     If each topic has a table, those of all of them.
     """
@@ -75,18 +75,16 @@ def read_columns(kind: Kind, directory: Path, *columns: str, window: str = "") -
         from deltalake import DeltaTable, QueryBuilder
 
         query = f"SELECT {', '.join(columns)} FROM t"
-        place = directory / (f"data-windows/{window}" if window else "data")
+        place = directory / "data"
         for each in [place] if (place / "_delta_log").exists() else sorted(place.iterdir()):
             found.append(pa.table(QueryBuilder().register("t", DeltaTable(each)).execute(query)))
         return pa.concat_tables(found)
     from pyiceberg.catalog import load_catalog
 
-    first, is_window = f"clicks_{window}" if window else "clicks", "data-windows/"
     with load_catalog("nsq", type="sql", uri=f"sqlite:///{directory}/catalog.db?timeout=60") as catalog:
         for _, name in catalog.list_tables("nsq"):
-            table = catalog.load_table(f"nsq.{name}")
-            if name.startswith(first) and (is_window in table.location()) == bool(window):
-                found.append(table.scan(selected_fields=columns).to_arrow())
+            if name.startswith("clicks"):
+                found.append(catalog.load_table(f"nsq.{name}").scan(selected_fields=columns).to_arrow())
     return pa.concat_tables(found)
 
 

@@ -52,7 +52,7 @@ def written(directory: Path, *batches: list[MinuteMetrics], old: int = 0) -> Pip
 
     :param old: how many of them an earlier version has written, which knew neither topics nor filtered messages
     """
-    source = {"topic": "clicks", "channel": "c", "lookupdHttpAddresses": "127.0.0.1:1"}
+    source = {"topic": "clicks", "channel": "c", "lookupd_http_addresses": "127.0.0.1:1"}
     pipeline = Pipeline(location=str(directory / "a place with 100% #"), source=source, name="a<b")
     for position, rows in enumerate(batches):
         name = batch_name("0123-4567-89ab-cdef", rows[0].batch_number)

@@ -21,6 +21,7 @@ import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -41,18 +42,30 @@ _PROCESSES.set_forkserver_preload([__name__])
 _statuses = threading.Lock()
 
 #: Options for batches that take all that was planned: by default one ends when nsqd pauses for 150 ms, or is slow to
-#: begin. In text, as a pipeline's source needs them.
-PATIENT = {"msgTimeoutMs": "60000", "fetchMaxWaitMs": "14000", "fetchIdleMs": "14000"}
+#: begin; how long depends on this time-out. In text, as a pipeline's source needs them.
+PATIENT = {"msg_timeout": "10m"}
+
+
+#: Fields of the source's options that users do not set. A test has fewer messages than they have, so smaller segments.
+CONSTANTS = {"segment_messages": 100, "segment_bytes": 32 << 20, "max_trigger_delay": 900.0}
+
+
+def read_options(given: Mapping[str, Any]) -> SourceOptions:
+    """The source's options, from those of a user and of :data:`CONSTANTS`."""
+    theirs = {name: str(value) for name, value in given.items() if name not in CONSTANTS}
+    constants: dict[str, Any] = {name: given.get(name, value) for name, value in CONSTANTS.items()}
+    return replace(parse_options(SourceOptions, theirs), **constants)
 
 
 class Engine:
     """One query with its checkpoint and its sink, both in ``directory``.
 
+    :param options: as text, and constants (``CONSTANTS``) as they are
     :param reached: called at each point (``spark_points``)
     """
 
     def __init__(self, directory: Path, options: Mapping[str, Any], reached: Reached | None = None) -> None:
-        self.options = parse_options(SourceOptions, {name: str(value) for name, value in options.items()})
+        self.options = read_options(options)
         self.driver = Driver(self.options) if reached is None else WatchedDriver(self.options, reached)
         self._read_part = read_part if reached is None else partial(watched_part, reached=reached)
         self._directory = directory
@@ -149,13 +162,11 @@ def source_options(nsqds: list[Any], directory: Path, topic: str, **more: Any) -
     return {
         "topic": topic,
         "channel": "spark",
-        "nsqdTcpAddresses": ",".join(nsqd.tcp_address for nsqd in nsqds),
-        "nsqdHttpAddresses": ",".join(nsqd.http_address for nsqd in nsqds),
-        "stagingLocation": str(directory / "stage"),
-        "msgTimeoutMs": 3000,
-        "fetchMaxWaitMs": 700,
-        "segmentMessages": 100,
-        "availableNowWaitInFlight": "true",
+        "nsqd_tcp_addresses": ",".join(nsqd.tcp_address for nsqd in nsqds),
+        "nsqd_http_addresses": ",".join(nsqd.http_address for nsqd in nsqds),
+        "staging_location": str(directory / "stage"),
+        "msg_timeout": 3,
+        "wait_in_flight": "true",
         **more,
     }
 

@@ -14,7 +14,9 @@ TCP, HTTP, STAGE = (spark.conf.get(f"clicks.{name}") for name in ("nsqd.tcp", "n
 def clicks() -> DataFrame:
     messages = (
         spark.readStream.format("nsq")
-        .options(topic="clicks", channel="table", nsqdTcpAddresses=TCP, nsqdHttpAddresses=HTTP, stagingLocation=STAGE)
+        .options(
+            topic="clicks", channel="table", nsqd_tcp_addresses=TCP, nsqd_http_addresses=HTTP, staging_location=STAGE
+        )
         .load()
     )
     click = F.from_json(F.col("body").cast("string"), "number BIGINT, page STRING")
@@ -26,7 +28,7 @@ def pages() -> DataFrame:
     return spark.read.table("clicks").groupBy("page").count()
 
 
-dp.create_sink("checkouts", "nsq", {"nsqdTcpAddresses": TCP, "topic": "checkouts"})
+dp.create_sink("checkouts", "nsq", {"nsqd_tcp_addresses": TCP, "topic": "checkouts"})
 
 
 @dp.append_flow(target="checkouts")

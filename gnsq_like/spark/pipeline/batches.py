@@ -30,8 +30,6 @@ from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.table_writer import TableWriter
 from gnsq_like.spark.pipeline.targets import Reading, Target, Targets
 from gnsq_like.spark.pipeline.transform import PART, Transform, is_of_data, key_of
-from gnsq_like.spark.pipeline.window_writer import WindowWriter
-from gnsq_like.spark.pipeline.windows import WindowSums, WindowTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -106,7 +104,6 @@ class BatchWriter:
         self._targets = Targets(pipeline)
         #: By the topic; None for all.
         self._tables: dict[str | None, TableWriter] = {}
-        self._windows: dict[str | None, list[WindowWriter]] = {}
         self._depth = depth
         self._on_written = on_written
         self._clock = clock
@@ -121,15 +118,10 @@ class BatchWriter:
         """Raise InvalidOption if readers could not read one of the tables once it has new rows."""
         for target in self._targets.known():
             self._table(target, spark).check(spark)
-            for window in self._windows[target.topic]:
-                window.check(spark)
         # Also for topics that are not known yet.
         schema = self._targets.readings[-1].schema
         if self._pipeline.transform:
-            schema = Transform(self._pipeline.transform).check(spark, schema, KEPT)
-        if self._pipeline.source_options.topics_pattern:
-            for name, given in self._pipeline.windows.items():
-                WindowSums(WindowTable.read(given, f"windows.{name}")).check(spark, schema, KEPT)
+            Transform(self._pipeline.transform).check(spark, schema, KEPT)
 
     def belongs_to(self, query_id: str) -> None:
         """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
@@ -207,9 +199,6 @@ class BatchWriter:
             if target.transform is not None:
                 schema = target.transform.check(spark, schema, KEPT)
             self._tables[target.topic] = TableWriter(target.pipeline, schema, self._owner)
-            self._windows[target.topic] = [
-                WindowWriter(target.pipeline, name, schema, KEPT) for name in target.pipeline.windows
-            ]
         return self._tables[target.topic]
 
     def _write_table(self, batch: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> _Written:
@@ -219,12 +208,10 @@ class BatchWriter:
         rows = fitting.select(F.col(target.reading.column).alias("body"), *KEPT)
         if target.transform is None:
             writer.write(rows, self._query_id, number, seen_at, count)
-            self._write_windows(rows, target, number, seen_at, count)
             return _Written()
         made, done = self._transformed(rows, target, target.transform)
         try:
             writer.write(made, self._query_id, number, seen_at, done.left.total())
-            self._write_windows(made, target, number, seen_at, done.left.total())
         finally:
             made.unpersist()
         return done
@@ -257,13 +244,6 @@ class BatchWriter:
             if group.fits and self._targets.of(group.topic).transform is not None:
                 filtered[group.topic, group.minute] += group.messages
         return {key: messages - left[key] for key, messages in filtered.items()}
-
-    def _write_windows(self, rows: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> None:
-        for window in self._windows[target.topic]:
-            if count:
-                window.write(rows, self._query_id, number, seen_at)
-            else:
-                window.remove(rows.sparkSession, self._query_id, number, seen_at)
 
     def _shares(self, groups: list[Group]) -> list[tuple[Target, tuple[int, int]]]:
         """The targets of the batch's topics, each with the number of its messages, and of rejected ones."""

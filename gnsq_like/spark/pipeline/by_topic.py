@@ -15,15 +15,17 @@ from urllib.parse import quote
 from gnsq_like.errors import InvalidOption, NSQError, did_you_mean
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.pipeline.transform import check_given
-from gnsq_like.spark.pipeline.windows import check_windows
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_topic
 
 #: The keys of [topics.NAME].
-KEYS = ("channel", "schema", "stop_above", "timestamp_unit", "data", "transform", "windows")
+KEYS = ("channel", "schema", "stop_above", "timestamp_unit", "data", "transform")
+
+#: What begins the names of the format's options in [table].
+OF_FORMAT = "options."
 
 #: The source's options that name topics, in lower case.
-_NAMING = {"topic", "topics", "topicspattern"}
+_NAMING = {"topic", "topics", "topics_pattern"}
 
 
 def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
@@ -45,7 +47,6 @@ def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
         if not isinstance(transform, Mapping):
             raise InvalidOption(f"topics.{topic}.transform", transform, "it must be a table with sql or function")
         check_given(transform, f"topics.{topic}.transform")
-        check_windows(given.get("windows", {}), f"topics.{topic}.windows")
 
 
 def with_topics(source: Mapping[str, str], topics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -86,10 +87,10 @@ def options_of(table: Mapping[str, str], kind: str, title: str, topic: str) -> d
     """
     if kind != "iceberg":
         return dict(table)
-    whole = table.get("identifier") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
+    whole = table.get(f"{OF_FORMAT}identifier") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
     # Topics may have characters that names in catalogs may not.
     own = re.sub("[^0-9A-Za-z_]", lambda found: f"_x{ord(found[0]):02x}", topic)
-    return {**table, "identifier": f"{whole}_{own}"}
+    return {**table, f"{OF_FORMAT}identifier": f"{whole}_{own}"}
 
 
 def _words(value: str) -> list[str]:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, parse_options
-from gnsq_like.spark.pipeline.by_topic import check_topics, of_one, options_of, place_of, with_topics
+from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
+from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.transform import check_given
-from gnsq_like.spark.pipeline.windows import check_windows, places_by_topic
 from gnsq_like.spark.sink.publishing import SinkOptions
 from gnsq_like.spark.watch.options import WatchOptions
 
@@ -30,13 +29,17 @@ FORMATS = ("parquet", "delta", "iceberg")
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 
 #: The options that dead letters take from the source unless they name an nsqd of their own.
-_ADDRESSES = ("nsqdTcpAddresses", "lookupdHttpAddresses")
+_ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "table", "maintain", "watch", "spark")
-#: The fields that are tables by names.
-_NESTED = ("topics", "windows")
+_TABLES = ("source", "transform", "dead_letters", "table", "watch", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
+
+#: Tables of the time before the first release, and what to do instead.
+_GONE = {
+    "maintain": 'its keys are in [table], "every" as maintain_every, and the options of the format in [table.options]',
+    "windows": "sums by window are a query of the table, or a stream of their own (docs/pipeline.rst)",
+}
 
 
 class BadPipelineFile(UsageError):
@@ -50,7 +53,7 @@ class Pipeline:
     :raises InvalidOption: from the constructor, for a wrong value
     """
 
-    #: Options of the source: topic, channel, nsqdTcpAddresses and nsqdHttpAddresses or lookupdHttpAddresses, ...
+    #: Options of the source: topic, channel, nsqd_tcp_addresses and nsqd_http_addresses or lookupd_http_addresses, ...
     source: Mapping[str, str]
     #: Where everything is kept that has no place of its own: a path that all machines share, or a URL for Spark.
     location: str
@@ -63,8 +66,6 @@ class Pipeline:
     schema: str = ""
     #: What is done to each message between its parsing and the table: "sql" or "function" (``transform``).
     transform: Mapping[str, str] = field(default_factory=dict)
-    #: Tables of counts and sums by window of time, by their names (``windows``).
-    windows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
@@ -74,10 +75,9 @@ class Pipeline:
     timestamp_unit: str = "s"
     #: The format of the table: "parquet", "delta" or "iceberg".
     format: str = "parquet"
-    #: Options of the format, by the names of its library: of Delta's object store, or of Iceberg's catalog.
+    #: How the tables are maintained, and how often (``maintenance``); under "options.NAME" options of the format, by
+    #: the names of its library: of Delta's object store, or of Iceberg's catalog.
     table: Mapping[str, str] = field(default_factory=dict)
-    #: What is done for the tables, and how often (``maintenance``).
-    maintain: Mapping[str, str] = field(default_factory=dict)
     #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
     dedupe_within: float = 600.0
     #: Seconds between the starts of two batches; 0 to start one when the last one is done.
@@ -111,27 +111,44 @@ class Pipeline:
         if self.timestamp_unit not in TIMESTAMP_UNITS:
             reason = f"it must be one of {', '.join(TIMESTAMP_UNITS)}"
             raise InvalidOption("parse.timestamp_unit", self.timestamp_unit, reason)
-        if self.table and self.format == "parquet":
-            raise InvalidOption("table", ", ".join(self.table), "only the formats delta and iceberg have options")
+        if self.format_options and self.format == "parquet":
+            reason = "only the formats delta and iceberg have options"
+            raise InvalidOption("table.options", ", ".join(self.format_options), reason)
         for name in ("dedupe_within", "trigger"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
         check_given(self.transform, "transform")
-        check_windows(self.windows)
         check_topics(self.topics)
         options = self.source_options
         self._check_tables()
         if urlsplit(options.staging_location).scheme in {"hdfs", "s3a", "dbfs"}:
             reason = "the stage must be reachable from Python: a shared path, s3://, gs:// or abfs://"
-            raise InvalidOption("source.stagingLocation", options.staging_location, reason)
+            raise InvalidOption("source.staging_location", options.staging_location, reason)
         _check_columns(options)
-        self.sink_options, self.watch_options  # noqa: B018
+        self.sink_options, self.watch_options, self.table_options  # noqa: B018
 
     @property
     def watch_options(self) -> WatchOptions:
         """How the run is watched, read; raises InvalidOption."""
         found: WatchOptions = _parsed(WatchOptions, self.watch, "watch")
         return found
+
+    @property
+    def table_options(self) -> TableOptions:
+        """How the tables are maintained, read; raises InvalidOption."""
+        given = {name: value for name, value in self.table.items() if not name.startswith(OF_FORMAT)}
+        found: TableOptions = _parsed(TableOptions, given, "table")
+        for name in ("target_size", "compact_after"):
+            if self.format == "parquet" and name in given:
+                reason = 'plain files are not compacted, because readers could miss rows: use format = "delta"'
+                raise InvalidOption(f"table.{name}", given[name], reason)
+        return found
+
+    @property
+    def format_options(self) -> dict[str, str]:
+        """The options of the format."""
+        named = {name: value for name, value in self.table.items() if name.startswith(OF_FORMAT)}
+        return {name.removeprefix(OF_FORMAT): value for name, value in named.items()}
 
     def _check_tables(self) -> None:
         places: dict[str, str] = {}
@@ -145,10 +162,6 @@ class Pipeline:
             note(f"topics.{topic}.data", self.for_topic(topic).place("data"), f"the table of topic {topic}")
         if not self.is_by_topic:
             note("data", self.place("data"), "the table of the pipeline")
-        for option, own in [(f"topics.{topic}.", self.for_topic(topic)) for topic in self.topics] or [("", self)]:
-            for name in own.windows:
-                place = own.for_window(name).place("data")
-                note(f"{option}windows.{name}.place", place, f"the table of {option}windows.{name}")
 
     @property
     def is_by_topic(self) -> bool:
@@ -161,9 +174,9 @@ class Pipeline:
             return self
         given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
         for key, value in given.items():
-            if key not in {"transform", "windows"}:
+            if key != "transform":
                 given[key] = _checked(f"topics.{topic}.{key}", value, Pipeline, key)
-        own = replace(
+        return replace(
             self,
             **{
                 "source": of_one(self.source, self.source_options, topic),
@@ -171,20 +184,10 @@ class Pipeline:
                 "table_by_topic": False,
                 "name": self.title,
                 "table": options_of(self.table, self.format, self.title, topic),
-                "windows": {},
                 "data": place_of(self.place("data"), topic),
                 **given,
             },
         )
-        windows = given.get("windows", self.windows)
-        in_all = partial(place_of, topic=topic)
-        return replace(own, windows=places_by_topic(windows, given.get("windows", ()), self.place("data"), in_all))
-
-    def for_window(self, name: str) -> Pipeline:
-        """The pipeline whose table ``data`` is the table of a window."""
-        place = str(self.windows[name].get("place") or f"{self.place('data')}-windows/{name}")
-        options = options_of(self.table, self.format, self.title, name)
-        return replace(self, windows={}, data=place, table=options, name=self.title)
 
     @property
     def redelivered(self) -> str:
@@ -200,8 +203,8 @@ class Pipeline:
     def source_given(self) -> dict[str, str]:
         """The source's options as they are passed to Spark."""
         given = with_topics(self.source, self.topics)
-        if not any(name.lower() == "staginglocation" for name in given):
-            given["stagingLocation"] = _below(self.location, "stage").removeprefix("file://")
+        if not any(name.lower() == "staging_location" for name in given):
+            given["staging_location"] = _below(self.location, "stage").removeprefix("file://")
         return given
 
     @property
@@ -260,32 +263,30 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
-    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, *_NESTED}}
+    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
     for name, value in found.items():
         if name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", _table(name, value), _PARSE)
             values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in value.items()}
-        elif name in _NESTED:
+        elif name == "topics":
             values[name] = {key: dict(_table(f"{name}.{key}", each)) for key, each in _table(name, value).items()}
         elif name in flat:
             values[name] = _checked(name, value, Pipeline, name)
         else:
-            _only(path, "", {name: value}, [*flat, *_TABLES, *_NESTED, "parse"])
+            if name in _GONE:
+                raise BadPipelineFile(f"{path}: there is no [{name}] any more: {_GONE[name]}")
+            _only(path, "", {name: value}, [*flat, *_TABLES, "topics", "parse"])
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
     for place in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
         if place in values and not urlsplit(values[place]).scheme:
             values[place] = str(directory / values[place])
-    topics = list(values.get("topics", {}).values())
-    windows = [values.get("windows", {}), *(each.get("windows", {}) for each in topics)]
-    named = [(each, "data") for each in topics]
-    named += [(each, "place") for table in windows if isinstance(table, dict) for each in table.values()]
-    for each, key in named:
-        if isinstance(each, dict) and isinstance(each.get(key), str) and not urlsplit(each[key]).scheme:
-            each[key] = str(directory / each[key])
+    for each in values.get("topics", {}).values():
+        if isinstance(each.get("data"), str) and not urlsplit(each["data"]).scheme:
+            each["data"] = str(directory / each["data"])
     return values
 
 
@@ -355,7 +356,7 @@ def _check_columns(options: SourceOptions) -> None:
     missing = {"id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address"} - set(options.columns)
     if missing:
         reason = f"the pipeline needs all of the usual columns; {', '.join(sorted(missing))} is missing"
-        raise InvalidOption("source.includeColumns", ",".join(options.columns), reason)
+        raise InvalidOption("source.columns", ",".join(options.columns), reason)
 
 
 def _check_place(name: str, value: str) -> None:

@@ -28,7 +28,7 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
 
     home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
     return open_table(
-        pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=dict(pipeline.table)
+        pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=pipeline.format_options
     )
 
 

@@ -32,7 +32,7 @@ _KNOWN = (
     (r"No FileSystem for scheme \"?(?P<what>\w+)", "Spark has no file system for {what}://: add its package, as with "
      "--packages, to Spark"),
     (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
-     "set source.maxMessagesPerTrigger so that batches are smaller"),
+     "set source.max_messages so that batches are smaller"),
     (r"STREAMING_STATEFUL_OPERATOR", "the checkpoint was made with dedupe_within = 0 and now it is not 0, or the other "
      "way round: set it as it was. To change it, let a run with the old value write everything, and delete the "
      "checkpoint and the stage"),

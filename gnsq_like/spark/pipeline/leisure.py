@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from gnsq_like.spark.pipeline.maintenance import maintain_options, maintain_tables
+from gnsq_like.spark.pipeline.maintenance import maintain_tables
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
@@ -20,14 +20,14 @@ _PATIENCE = 10.0
 
 
 class Leisure:
-    """The care of a pipeline's tables while it runs, as often as ``[maintain] every`` says.
+    """The care of a pipeline's tables while it runs, as often as ``[table] maintain_every`` says.
 
     :raises InvalidOption: from the constructor, for a wrong value
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._every = maintain_options(pipeline).every
+        self._every = pipeline.table_options.maintain_every
         #: The monotonic time at which it is due.
         self._due = time.monotonic() + self._every
         self._is_stopped = False

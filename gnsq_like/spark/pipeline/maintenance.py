@@ -8,13 +8,11 @@ of them count, so they are not compacted: readers that have listed an hour could
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from gnsq_like.errors import InvalidOption, UsageError
-from gnsq_like.spark.options import duration, option, parse_options, size
+from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.claim import care_claimed
 from gnsq_like.spark.tables.errors import TableError
 
@@ -24,54 +22,6 @@ if TYPE_CHECKING:
 _HOUR, _DAY = 3600.0, 86400.0
 #: The formats' defaults of keep_versions, in seconds. Each commit to an Iceberg table writes all of its snapshots.
 _KEEP_VERSIONS = {"delta": 7 * _DAY, "iceberg": 6 * _HOUR}
-
-
-def _at_least(least: float, words: str) -> Callable[[str], float]:
-    def read(value: str) -> float:
-        result = duration(value)
-        if result < least:
-            raise UsageError(f"it must be at least {words}")
-        return result
-
-    return read
-
-
-@dataclass(frozen=True, slots=True)
-class MaintainOptions:
-    """The table [maintain]. Durations are in seconds; None: the format's default, or for ever."""
-
-    #: How often a run does it; 0 for never.
-    every: float = option("every", duration, 0.0)
-    #: Bytes of a file of Delta.
-    target_size: int = option("target_size", size(1 << 20), 128 << 20)
-    #: How long an hour is over before it is compacted.
-    compact_after: float = option("compact_after", duration, _HOUR)
-    #: How long readers may use an older version of the table.
-    keep_versions: float | None = option("keep_versions", duration, None)
-    keep_data: float | None = option("keep_data", _at_least(_DAY, "a day"), None)
-    keep_rejected: float | None = option("keep_rejected", _at_least(_DAY, "a day"), None)
-    keep_metrics: float | None = option("keep_metrics", _at_least(_DAY, "a day"), None)
-    keep_archive: float | None = option("keep_archive", _at_least(_DAY, "a day"), None)
-    keep_windows: float | None = option("keep_windows", _at_least(_DAY, "a day"), None)
-
-    @property
-    def hours_kept(self) -> dict[str, float]:
-        """How long the tables beside ``data`` keep their hours, where that is limited."""
-        kept = {"rejected": self.keep_rejected, "metrics": self.keep_metrics, "archive": self.keep_archive}
-        return {what: keep for what, keep in kept.items() if keep is not None}
-
-
-def maintain_options(pipeline: Pipeline) -> MaintainOptions:
-    """The pipeline's table [maintain], read; raises InvalidOption."""
-    try:
-        found = parse_options(MaintainOptions, pipeline.maintain)
-    except InvalidOption as exc:
-        raise InvalidOption(f"maintain.{exc.option}", exc.value, exc.reason) from None
-    for name in ("target_size", "compact_after"):
-        if pipeline.format == "parquet" and name in pipeline.maintain:
-            reason = 'plain files are not compacted, because readers could miss rows: use format = "delta"'
-            raise InvalidOption(f"maintain.{name}", pipeline.maintain[name], reason)
-    return found
 
 
 def maintain_tables(
@@ -87,16 +37,13 @@ def maintain_tables(
     :raises PipelineFailed: the metrics cannot be read
     """
     now = now or datetime.now(UTC)
-    options = maintain_options(pipeline)
+    options = pipeline.table_options
     failed: TableError | None = None
     with care_claimed(pipeline.place("data")):
         for name, own in _tables(pipeline):
             try:
                 for line in _care_of_data(own, options, now, stop):
                     yield f"{name}: {line}"
-                for window in own.windows:
-                    for line in _care_of_windows(own.for_window(window), options, now, stop):
-                        yield f"{window}{name.removeprefix('data')}: {line}"
             except TableError as exc:
                 failed = exc
         for what, keep in options.hours_kept.items():
@@ -123,9 +70,7 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Pipeline]]:
     return [(f"data of {topic}", pipeline.for_topic(topic)) for topic in sorted(found | pipeline.topics.keys())]
 
 
-def _care_of_data(
-    pipeline: Pipeline, options: MaintainOptions, now: datetime, stop: Callable[[], bool]
-) -> Iterator[str]:
+def _care_of_data(pipeline: Pipeline, options: TableOptions, now: datetime, stop: Callable[[], bool]) -> Iterator[str]:
     keep_from = None if options.keep_data is None else _full_hour(now - timedelta(seconds=options.keep_data))
     before = now - timedelta(seconds=options.compact_after)
     if pipeline.format == "parquet":
@@ -135,41 +80,9 @@ def _care_of_data(
         yield from _care_of_committed(pipeline, options, now, stop, before, keep_from)
 
 
-def _care_of_windows(
-    pipeline: Pipeline, options: MaintainOptions, now: datetime, stop: Callable[[], bool]
-) -> Iterator[str]:
-    """Fold what is over of a table of windows (``tables.folding``), and delete what is old."""
-    from gnsq_like.spark.pipeline.destinations import table_of
-    from gnsq_like.spark.tables.folding import folding_of
-
-    keep_from = None if options.keep_windows is None else _full_hour(now - timedelta(seconds=options.keep_windows))
-    before = now - timedelta(seconds=options.compact_after)
-    folding = folding_of(pipeline.place("data"))
-    if folding is None:
-        return
-    if pipeline.format == "parquet":
-        if keep_from is not None:
-            yield from _drop_hours(pipeline.place("data"), keep_from, stop)
-        return
-    table = table_of(pipeline)
-    if pipeline.format == "delta":
-        from gnsq_like.spark.tables import delta, delta_care
-
-        assert isinstance(table, delta.DeltaLakeTable)
-        yield from delta_care.fold(table, folding, before, stop)
-    else:
-        from gnsq_like.spark.tables import iceberg, iceberg_care
-
-        assert isinstance(table, iceberg.IcebergTable)
-        yield from iceberg_care.fold(table, folding, before, stop)
-    # A file is a sign that an hour is folded, so they are not compacted.
-    never = datetime.min.replace(tzinfo=UTC)
-    yield from _care_of_committed(pipeline, options, now, stop, never, keep_from)
-
-
 def _care_of_committed(
     pipeline: Pipeline,
-    options: MaintainOptions,
+    options: TableOptions,
     now: datetime,
     stop: Callable[[], bool],
     before: datetime,

@@ -45,13 +45,12 @@ class Owner:
         """
         if self._adopt or place in self._taken:
             return
-        own, others = self._query_id(spark), paths.list_names(spark, f"{place}/{_OWNER}")
-        if exists and others:
-            is_ours = own in others
+        owners = paths.list_names(spark, f"{place}/{_OWNER}")
+        if exists and owners:
+            is_ours = self._query_id(spark) in owners
         else:  # gone, or of an earlier version, without an owner
-            has_batches = bool(paths.list_names(spark, f"{self._checkpoint}/commits"))
-            self._check_not_gone(spark, place, has_batches)
-            is_ours = own is not None and has_batches
+            is_ours = bool(paths.list_names(spark, f"{self._checkpoint}/commits"))
+            self._check_not_gone(spark, place, has_batches=is_ours)
         if exists and not is_ours:
             raise NotBegun(
                 f"the table {place} is that of another pipeline, with another checkpoint than {self._checkpoint}: with "
@@ -60,7 +59,7 @@ class Owner:
                 f"(adopt=True)"
             )
 
-    def _check_not_gone(self, spark: SparkSession, place: str, has_batches: bool) -> None:
+    def _check_not_gone(self, spark: SparkSession, place: str, *, has_batches: bool) -> None:
         # Without a batch that is done, all messages come again.
         if has_batches and quote(place, safe="") in paths.list_names(spark, f"{self._checkpoint}/tables"):
             raise NotBegun(

@@ -140,17 +140,7 @@ class _Redelivery:
 
     def _settings(self) -> str:
         own = [self._pipeline, *map(self._pipeline.for_topic, self._pipeline.topics)]
-        settings: list[list[Any]] = [
-            # Nothing is added without windows: a redelivery that was begun by an older version can be completed.
-            [
-                each.schema,
-                each.timestamp_unit,
-                dict(each.transform),
-                each.place("data"),
-                *([dict(each.windows)] if each.windows else []),
-            ]
-            for each in own
-        ]
+        settings = [[each.schema, each.timestamp_unit, dict(each.transform), each.place("data")] for each in own]
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
     # -- what becomes of it -------------------------------------------------------------------------------

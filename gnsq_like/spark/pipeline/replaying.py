@@ -23,7 +23,6 @@ from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
-from gnsq_like.spark.pipeline.windows import without_places
 from gnsq_like.spark.sink.publishing import SinkOptions
 
 if TYPE_CHECKING:
@@ -111,14 +110,10 @@ def _into_table(pipeline: Pipeline, into: str) -> Pipeline:
     topics = {
         topic: {key: each for key, each in given.items() if key != "data"} for topic, given in pipeline.topics.items()
     }
-    for given in topics.values():
-        if "windows" in given:
-            given["windows"] = without_places(given["windows"])
     beside: dict[str, Any] = {
         "data": place,
         "rejected": f"{place}-rejected",
         "metrics": f"{place}-metrics",
-        "windows": without_places(pipeline.windows),
         # In a catalog, too, it is another table.
         "table": options_of(pipeline.table, pipeline.format, pipeline.title, place.rpartition("/")[2]),
     }
@@ -134,7 +129,7 @@ def sink_of(pipeline: Pipeline, topic: str) -> tuple[dict[str, str], SinkOptions
     given = {
         name: value
         for name, value in pipeline.source.items()
-        if name.lower() in {"nsqdtcpaddresses", "lookupdhttpaddresses"} or name.lower().startswith("nsq.")
+        if name.lower() in {"nsqd_tcp_addresses", "lookupd_http_addresses"} or name.lower().startswith("nsq.")
     }
     given["topic"] = topic
     return given, parse_options(SinkOptions, given)

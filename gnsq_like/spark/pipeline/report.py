@@ -1,7 +1,7 @@
 """The report: one HTML file, from the metrics table alone; it needs no Spark and no Java.
 
-Reads the Parquet of ``metrics`` and ``rejected`` with pyarrow, adds it up over time (``spans``), and draws it
-(``charts``). The page, ``report.html``, needs nothing beside itself.
+Reads the Parquet of ``metrics`` and ``rejected`` with pyarrow, adds it up over time (``spans``), and writes the page
+that a run serves (``watch.page``), with all that it needs in it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,9 @@ from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
 from gnsq_like.spark.pipeline.metrics import ADDED, COLUMNS, MinuteMetrics, percentile
 from gnsq_like.spark.pipeline.spans import added, spans_of
+from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.watch.page import render, time_text
+from gnsq_like.spark.watch.run_status import RunStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +65,7 @@ def check_report(path: str | Path) -> None:
 
 
 def _check_installed(error: type[NSQError]) -> None:
-    for name in ("jinja2", "matplotlib", "pyarrow"):
+    for name in ("jinja2", "pyarrow"):
         if find_spec(name) is None:
             raise error(f'{name} is not installed; the report needs it: pip install "gnsq-like[pipeline]"')
 
@@ -184,25 +186,47 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
 
 
 def _page(title: str, rows: Sequence[MinuteMetrics], rejected_for: Counter[str]) -> str:
-    """The report as HTML."""
-    from jinja2 import Environment, StrictUndefined
-
-    from gnsq_like.spark.pipeline import charts
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.from_string(files(__package__).joinpath("report.html").read_text("utf-8"))
-    spans = spans_of(rows)
-    return template.render(
-        title=title,
-        subtitle=_subtitle(rows),
-        tiles=_tiles(rows),
-        rate=charts.rate(spans),
-        latency=charts.latency(spans),
-        attempts=charts.attempts(added(row.attempts for row in rows)),
-        depth=charts.depth(spans),
-        reasons=[(reason, f"{count:,}") for reason, count in rejected_for.most_common(_LISTED)],
-        batches=_last_batches(rows),
+    """The report as HTML: the page of a run, of all batches of the table."""
+    reasons = [(reason, f"{count:,}") for reason, count in rejected_for.most_common(_LISTED)]
+    heads = ("Batch", "Began", "Messages", "Rejected", "Latency, half below", "Longest", "Took")
+    return render(
+        _status(title, rows),
+        covers=_subtitle(rows),
+        tables=[
+            ("Why messages were rejected", ("Reason", "Messages"), reasons),
+            ("Last batches, newest first", heads, _last_batches(rows)),
+        ],
     )
+
+
+def _status(title: str, rows: Sequence[MinuteMetrics]) -> Mapping[str, Any]:
+    """The status of a run that has written these batches, with graphs over all of its time."""
+    first, last = rows[0].seen_at.timestamp(), max(row.written_at.timestamp() for row in rows)
+    status = RunStatus(title, WatchOptions(window=float("inf")), first)
+    status.is_ready(0.0)
+    for batch in _by_batch(rows):
+        status.wrote(batch)
+    status.end(last)
+    spans = spans_of(rows)
+    total = sum(row.messages for row in rows)
+    return {
+        **status.current,
+        "rate": total / (last - first) if last > first else None,
+        "lag": rows[-1].lag,
+        "depth": rows[-1].depth,
+        "history": {
+            "rate": [span.rate for span in spans],
+            "lag": [span.lag for span in spans],
+            "depth": [span.depth for span in spans],
+        },
+    }
+
+
+def _by_batch(rows: Sequence[MinuteMetrics]) -> list[list[MinuteMetrics]]:
+    found: dict[tuple[datetime, int], list[MinuteMetrics]] = {}
+    for row in rows:
+        found.setdefault((row.seen_at, row.batch_number), []).append(row)
+    return [found[key] for key in sorted(found)]
 
 
 def _subtitle(rows: Sequence[MinuteMetrics]) -> str:
@@ -212,31 +236,12 @@ def _subtitle(rows: Sequence[MinuteMetrics]) -> str:
     return f"{first:%Y-%m-%d %H:%M:%S}{until} UTC, {batches:,} {'batch' if batches == 1 else 'batches'}"
 
 
-def _tiles(rows: Sequence[MinuteMetrics]) -> list[tuple[str, str]]:
-    messages = sum(row.messages for row in rows)
-    rejected = sum(row.rejected for row in rows)
-    took = (max(row.written_at for row in rows) - min(row.seen_at for row in rows)).total_seconds()
-    longest = max(row.latency_max for row in rows)
-    latencies = added(row.latencies for row in rows)
-    points = [min(percentile(latencies, share), longest) for share in (0.5, 0.95, 0.99)]
-    return [
-        ("messages", f"{messages:,}"),
-        ("rejected", f"{rejected:,}"),
-        ("bodies", size_text(sum(row.bytes for row in rows))),
-        ("per second", f"{messages / took:,.0f}" if took > 0 else "–"),
-        *[(f"latency p{name}", time_text(point)) for name, point in zip((50, 95, 99), points, strict=True)],
-        ("longest latency", time_text(longest)),
-    ]
-
-
 def _last_batches(rows: Sequence[MinuteMetrics]) -> list[tuple[str, ...]]:
-    by_batch: dict[tuple[datetime, int], list[MinuteMetrics]] = {}
-    for row in rows:
-        by_batch.setdefault((row.seen_at, row.batch_number), []).append(row)
     lines: list[tuple[str, ...]] = []
-    chosen = sorted(by_batch.items(), reverse=True)[:_LISTED]
-    days = {seen_at.date() for (seen_at, _), _ in chosen}
-    for (seen_at, number), batch in chosen:
+    chosen = _by_batch(rows)[: -_LISTED - 1 : -1]
+    days = {batch[0].seen_at.date() for batch in chosen}
+    for batch in chosen:
+        seen_at, number = batch[0].seen_at, batch[0].batch_number
         latencies = added(row.latencies for row in batch)
         longest = max(row.latency_max for row in batch)
         lines.append(
@@ -251,24 +256,3 @@ def _last_batches(rows: Sequence[MinuteMetrics]) -> list[tuple[str, ...]]:
             )
         )
     return lines
-
-
-def time_text(seconds: float) -> str:
-    """A duration for people: "12 ms", "3.4 s", "31 min", "1.2 h"."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48), ("d", 86400, float("inf"))):
-        amount = seconds / length
-        if amount < most:
-            return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
-    raise AssertionError("a duration is below infinity")
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: "12.5 MB"."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:,.1f} TB"

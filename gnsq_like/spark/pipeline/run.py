@@ -22,10 +22,9 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.destinations import check_format, check_table
+from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.leisure import Leisure
-from gnsq_like.spark.pipeline.maintenance import maintain_options
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.pipeline.watched import Watch, watched
@@ -105,10 +104,9 @@ def run_pipeline(
     watch = watch or (lambda snapshot: None)
     stop = stop or (lambda: False)
     if adopt:
-        pipeline = replace(pipeline, source={**pipeline.source, "unfinishedLog": "adopt"})
+        pipeline = replace(pipeline, source={**pipeline.source, "unfinished_log": "adopt"})
     # All of this before Spark is started, which takes a while.
     check_settings(pipeline)
-    maintain_options(pipeline)
     daemons = Daemons(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
@@ -134,8 +132,6 @@ def check_settings(pipeline: Pipeline) -> None:
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
         schema = schema_of(each.schema) if each.schema else None
         load_function(each.transform, "transform")
-        for name in () if each.is_by_topic else each.windows:
-            check_format(each.for_window(name))
         # The schema that a transformation makes is only known to Spark.
         if not each.is_by_topic and not each.transform:
             check_table(each, schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import gevent
 
@@ -64,7 +63,7 @@ class Looking:
     def __init__(self, pipeline: Pipeline, now: float) -> None:
         self._pipeline = pipeline
         options = pipeline.source_options
-        self._daemons = Daemons(replace(options, create_topic_and_channel=False))
+        self._daemons = Daemons(options, creates=False)
         self._named = options.named
         #: Replaced as a run's own.
         self.status = RunStatus(pipeline.title, pipeline.watch_options, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
@@ -25,9 +25,8 @@ class Span:
     #: Seconds.
     length: float
     messages: int = 0
-    rejected: int = 0
-    #: Messages by the class of their latency (``metrics``).
-    latencies: Counter[int] = field(default_factory=Counter)
+    #: Seconds by which the table was behind; None without a batch.
+    lag: float | None = None
     #: How many messages waited in nsqd at the end; None if that is not known.
     depth: int | None = None
 
@@ -64,8 +63,7 @@ def _span(start: int, length: int, rows: list[MinuteMetrics]) -> Span:
         start=datetime.fromtimestamp(start, UTC),
         length=length,
         messages=sum(row.messages for row in rows),
-        rejected=sum(row.rejected for row in rows),
-        latencies=added(row.latencies for row in rows),
+        lag=max((row.lag for row in rows), default=None),
         depth=depths[-1] if depths else None,
     )
 

@@ -94,9 +94,9 @@ def watched(pipeline: Pipeline) -> Iterator[Watch]:
     if options.nothing_for is not None:
         before = newest_batch(pipeline)
         watch.status.came_before(None if before is None else before.timestamp())
-    if options.http_address or options.webhooks:
+    if options.http_address or options.webhook:
         try:
-            watch.server = LiveServer(lambda: watch.status.current, options.http_address, options.webhooks)
+            watch.server = LiveServer(lambda: watch.status.current, options.http_address, options.webhook)
         except CannotServe as exc:
             raise NotBegun(str(exc)) from exc
     note_run(pipeline, watch.status.current)

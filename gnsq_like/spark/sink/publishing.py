@@ -19,7 +19,7 @@ from gevent.pool import Pool
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, NSQError, OutcomeUnknown, PublishError, UsageError
-from gnsq_like.spark.options import addresses, connection_options, milliseconds, number, option, size, text, words
+from gnsq_like.spark.options import addresses, connection_options, duration_from, number, option, size, text, words
 from gnsq_like.wire.names import encode_topic
 
 #: How many MPUBs wait for their replies at a time: enough that nsqd never waits for the next one.
@@ -49,28 +49,28 @@ class SinkOptions:
     """Options for writing."""
 
     #: The topic of rows that do not name one.
-    topic: str | None = option("topic", topic_name, None)
+    topic: str | None = option(topic_name, None)
     #: nsqlookupds: the sink publishes to all their nsqds, whatever topics these have.
-    lookupd_http_addresses: tuple[str, ...] = option("lookupdHttpAddresses", words, ())
+    lookupd_http_addresses: tuple[str, ...] = option(words, ())
     #: Or the nsqds themselves.
-    nsqd_tcp_addresses: tuple[str, ...] = option("nsqdTcpAddresses", addresses, ())
+    nsqd_tcp_addresses: tuple[str, ...] = option(addresses, ())
     #: The most messages in an MPUB.
-    max_batch_messages: int = option("maxBatchMessages", number(1), 1000)
+    max_batch_messages: int = option(number(1), 1000)
     #: The most bytes in an MPUB; at most nsqd's max-body-size.
-    max_batch_bytes: int = option("maxBatchBytes", size(64), 5 << 20)
+    max_batch_bytes: int = option(size(64), 5 << 20)
     #: The most bytes in a message; at most nsqd's max-msg-size.
-    max_message_bytes: int = option("maxMessageBytes", size(1), 1 << 20)
+    max_message_bytes: int = option(size(1), 1 << 20)
     #: Seconds for one attempt to publish: connecting, passing over nsqds that are away, and the reply.
-    publish_timeout: float = option("publishTimeoutMs", milliseconds(1), 10.0)
+    publish_timeout: float = option(duration_from("1ms"), 10.0)
     #: How often publishes that were not confirmed in that time are repeated.
-    retries: int = option("retries", number(0), 2)
+    retries: int = option(number(0), 2)
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "nsq."})
 
     def __post_init__(self) -> None:
         if bool(self.lookupd_http_addresses) == bool(self.nsqd_tcp_addresses):
             raise InvalidOption(
-                "nsqdTcpAddresses", ",".join(self.nsqd_tcp_addresses), "give either it or lookupdHttpAddresses"
+                "nsqd_tcp_addresses", ",".join(self.nsqd_tcp_addresses), "give either it or lookupd_http_addresses"
             )
         connection_options(self.nsq)
         self.producer()
@@ -197,8 +197,8 @@ def _bodies(column: pa.Array, options: SinkOptions) -> pa.Array:
         raise InvalidBody(f"body is empty in {empty} of {len(bodies)} rows: leave them out, nsqd refuses them")
     if (longest := pc.max(lengths).as_py()) > options.longest_body:
         raise InvalidBody(
-            f"a body of {longest} bytes is too big: the most is {options.longest_body}, by maxMessageBytes and "
-            f"maxBatchBytes, which must fit nsqd's max-msg-size and max-body-size"
+            f"a body of {longest} bytes is too big: the most is {options.longest_body}, by max_message_bytes and "
+            f"max_batch_bytes, which must fit nsqd's max-msg-size and max-body-size"
         )
     return bodies
 

@@ -33,14 +33,14 @@ def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchR
 
 
 class NsqBatchReader(DataSourceReader):
-    """Peeks or drains, as the option ``batchMode`` says."""
+    """Peeks or drains, as the option ``batch_mode`` says."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._keep = options.batch_mode == "peek"
 
     def partitions(self) -> list[InputPartition]:
-        """One for each nsqd and topic with messages; more for a drain if ``minPartitions`` asks for more."""
+        """One for each nsqd and topic with messages; more for a drain if ``min_partitions`` asks for more."""
         options = self._options
         with without_traceback():
             daemons = Daemons(options)

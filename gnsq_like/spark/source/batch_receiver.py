@@ -25,7 +25,7 @@ class BatchReceiver:
 
     :param address: the nsqd
     :param of: the topic and the channel
-    :param wanted: the most messages to receive; twice ``segmentMessages`` and nsqd's max_rdy_count are limits, too
+    :param wanted: the most messages to receive; two segments and nsqd's max_rdy_count are limits, too
     :param keep: whether the messages stay in nsqd: they are requeued then rather than finished
     """
 

@@ -26,20 +26,27 @@ _SETTLING_POLL = 0.02
 #: How often a run that ends with what it finds asks an nsqd that does not answer, and the seconds between two tries.
 _TRIES, _PAUSE = 3, 0.5
 
+#: Seconds that a request may take.
+_HTTP_TIMEOUT = 2.0
+
 _T = TypeVar("_T")
 
 
 class Daemons:
-    """All nsqds that the options name or the nsqlookupds list. Opens nothing before the first call."""
+    """All nsqds that the options name or the nsqlookupds list. Opens nothing before the first call.
 
-    def __init__(self, options: SourceOptions) -> None:
+    :param creates: whether topics and channels that are missing are created
+    """
+
+    def __init__(self, options: SourceOptions, *, creates: bool = True) -> None:
         self._options = options
+        self._creates = creates
         #: The topic of a query of one, of which alone the nsqds are asked then.
         self._topic = options.named[0].topic if len(options.named) == 1 and not options.topics_pattern else None
-        self._lookupds = [LookupdClient(each, timeout=options.http_timeout) for each in options.lookupd_http_addresses]
+        self._lookupds = [LookupdClient(each, timeout=_HTTP_TIMEOUT) for each in options.lookupd_http_addresses]
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The nsqds by their TCP address.
-        self._nsqds = {tcp: NsqdHTTPClient(http, timeout=options.http_timeout) for tcp, http in fixed}
+        self._nsqds = {tcp: NsqdHTTPClient(http, timeout=_HTTP_TIMEOUT) for tcp, http in fixed}
         #: Monotonic time of the last lookup.
         self._looked_up_at = float("-inf")
         #: Whether failures are not logged yet: if all daemons fail, the error says so.
@@ -51,7 +58,7 @@ class Daemons:
         self.away: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
-        """Create the topics that have a name, and the channels of all, if the options say so. May switch.
+        """Create the topics that have a name, and the channels of all, or only see who answers. May switch.
 
         :raises HTTPError: no daemon answers
         """
@@ -59,11 +66,11 @@ class Daemons:
         errors: list[HTTPError] = []
         results: list[object] = []
         self._is_preparing = True
-        if options.create_topic_and_channel:
+        if self._creates:
             for of in options.named:
                 results += self._ask_all(self._lookupds, partial(_create_channel, of), errors)
         results += self._look_up(errors)
-        if options.create_topic_and_channel:
+        if self._creates:
             results += self._ask_all(list(self._nsqds.items()), self._prepare_at, errors)
         else:
             nsqds = list(self._nsqds.values())
@@ -133,7 +140,7 @@ class Daemons:
         for address in self._nsqds.keys() - nodes.keys():
             self._nsqds.pop(address).close()
         for address in nodes.keys() - self._nsqds.keys():
-            self._nsqds[address] = NsqdHTTPClient(nodes[address].http_address, timeout=self._options.http_timeout)
+            self._nsqds[address] = NsqdHTTPClient(nodes[address].http_address, timeout=_HTTP_TIMEOUT)
         return answers
 
     def _producers(self, client: LookupdClient) -> Sequence[NsqdNode]:
@@ -159,7 +166,7 @@ class Daemons:
             channel = _named(topic.get("channels"), wanted)
             if channel is None:
                 # The topic is new, or this nsqd was found later, or lost its data.
-                if not options.create_topic_and_channel:
+                if not self._creates:
                     depths.pop(Queue(of, address), None)
                     continue
                 self._create(client, of)

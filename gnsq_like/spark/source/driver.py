@@ -36,9 +36,10 @@ from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_st
 
 logger = logging.getLogger(__name__)
 
-#: An idle query polls for messages after this share of the time for which it has been idle (up to pollIntervalMs), so
-#: that polling costs little and delays little.
+#: An idle query polls for messages after this share of the time for which it has been idle so that
+#: polling costs little and delays little, but at least this often, in seconds.
 _POLL_SHARE = 0.02
+_POLL_MOST = 0.2
 #: The shortest time between two polls in seconds, and as a multiple of the duration of the last one.
 _POLL_LEAST = 0.01
 _POLL_REST = 4.0
@@ -113,7 +114,7 @@ class Driver:
             if of is None:
                 lost(
                     self._options,
-                    f"the checkpoint belongs to log {found.log}, which is not at stagingLocation "
+                    f"the checkpoint belongs to log {found.log}, which is not at staging_location "
                     f"{self._options.staging_location}: that is another place than before, or was deleted",
                 )
         return Offsets({of: found} if of is not None else {})
@@ -132,7 +133,7 @@ class Driver:
     @property
     def _in_flight_wait(self) -> float:
         """Seconds for which an AvailableNow run waits for messages in flight."""
-        return self._options.msg_timeout + _NSQD_LATE if self._options.available_now_wait_in_flight else 0.0
+        return self._options.msg_timeout + _NSQD_LATE if self._options.wait_in_flight else 0.0
 
     def _prepare(self) -> None:
         if not self._prepared:
@@ -214,7 +215,7 @@ class Driver:
     def _throttle(self) -> None:
         now = time.monotonic()
         least = max(_POLL_LEAST, _POLL_REST * self._poll_took)
-        interval = min(self._options.poll_interval, max(least, (now - self._batch_at) * _POLL_SHARE))
+        interval = min(_POLL_MOST, max(least, (now - self._batch_at) * _POLL_SHARE))
         if self._polled_at + interval > now:
             gevent.sleep(self._polled_at + interval - now)
 

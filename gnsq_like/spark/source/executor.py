@@ -42,7 +42,7 @@ def read_part(
     log = StagingLog(open_store(options.staging_location, options.storage), base_of(*part.of), part.log)
     if not log.exists():
         raise StagingError(
-            f"stagingLocation {options.staging_location} is not the driver's: on this executor, the log is missing "
+            f"staging_location {options.staging_location} is not the driver's: on this executor, the log is missing "
             f"from it. It must be a place that the driver and all executors share"
         )
     rows = Rows(options.columns, *part.of, part.address)

@@ -20,6 +20,9 @@ from gnsq_like.spark.staging.store import Store
 
 logger = logging.getLogger(__name__)
 
+#: Seconds for which the id of a message that may not have been finished is remembered.
+_RETENTION = 7 * 86400.0
+
 
 class QueryLog:
     """The log of a query for one topic and channel.
@@ -59,7 +62,7 @@ class QueryLog:
         if not log.exists():
             lost(
                 self._options,
-                f"the checkpoint belongs to log {offset.log}, which is not at stagingLocation "
+                f"the checkpoint belongs to log {offset.log}, which is not at staging_location "
                 f"{self._options.staging_location}: that is another place, topic or channel than before, or was "
                 f"deleted",
             )
@@ -79,7 +82,7 @@ class QueryLog:
 
     def _resumable(self, offset: Offset) -> Offset | None:
         planned = self._log(offset.log).plan_of(offset.batch + 1)
-        if planned is not None or self._options.unfinished_log == "ignore":
+        if planned is not None:
             return planned
         if offset.batch and self._options.unfinished_log != "adopt":
             return None
@@ -91,11 +94,11 @@ class QueryLog:
             logger.warning("adopting batch %d of log %s, which was staged and never finished", batch, log_id)
             return self._log(log_id).plan_of(batch)
         raise StagingError(
-            f"stagingLocation {self._options.staging_location} holds messages of topic {self._of.topic}, channel "
+            f"staging_location {self._options.staging_location} holds messages of topic {self._of.topic}, channel "
             f"{self._of.channel} that were staged for another query and never finished (log {log_id} from batch "
-            f"{batch}). If that query runs, give this one a stagingLocation of its own. If its checkpoint is gone, set "
-            f"unfinishedLog=adopt to deliver them first (its last batch may then come twice), or unfinishedLog=ignore "
-            f"to leave them where they are"
+            f"{batch}). If that query runs, or they shall stay there, give this one a staging_location of its own. If "
+            f"its checkpoint is gone, set unfinished_log=adopt to deliver them first (its last batch may then come "
+            f"twice)"
         )
 
     def plan(self, start: Offset, shares: Mapping[str, Share]) -> Offset:
@@ -159,7 +162,7 @@ class QueryLog:
         log.write_watermark(end.batch)
         for batch in batches:
             log.retire(batch)
-        retention = {"unsure": self._options.dedupe_retention, "window": self._options.dedupe_window}
+        retention = {"unsure": _RETENTION, "window": self._options.dedupe_window}
         index.forget(log, retention)
         self._committed = replace(end, plan={})
 
@@ -167,5 +170,5 @@ class QueryLog:
 def lost(options: SourceOptions, what: str) -> None:
     """Raise DataLost, unless the options say to go on."""
     if options.fail_on_data_loss:
-        raise DataLost(f"{what}; staged messages may be lost. failOnDataLoss=false continues without them")
-    logger.error("%s; continuing without them, since failOnDataLoss=false", what)
+        raise DataLost(f"{what}; staged messages may be lost. fail_on_data_loss=false continues without them")
+    logger.error("%s; continuing without them, since fail_on_data_loss=false", what)

@@ -25,4 +25,4 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
     expected = [(name, COLUMNS[name][0].lower()) for name in options.columns]
     if [(field.name, field.dataType.simpleString()) for field in schema.fields] != expected:
         columns = ", ".join(f"{name} {kind}" for name, kind in expected)
-        raise WrongSchema(f"the columns are {columns}: leave .schema() out, and choose columns with includeColumns")
+        raise WrongSchema(f"the columns are {columns}: leave .schema() out, and choose columns with columns")

@@ -33,7 +33,7 @@ def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStrea
         options = parse_options(SourceOptions, given)
         check_schema(schema, options)
         if not options.staging_location:
-            raise InvalidOption("stagingLocation", "", "a stream read needs one, which driver and executors share")
+            raise InvalidOption("staging_location", "", "a stream read needs one, which driver and executors share")
     except NSQError as exc:
         return NsqStreamReader(exc)
     return NsqStreamReader(options)

@@ -26,7 +26,7 @@ class ObjectStore:
             import fsspec  # the extra [spark-object-stores]
         except ImportError as exc:
             raise StagingError(
-                f"stagingLocation {location} needs fsspec: install gnsq-like[spark-object-stores]"
+                f"staging_location {location} needs fsspec: install gnsq-like[spark-object-stores]"
             ) from exc
         scheme = location.partition("://")[0]
         try:
@@ -34,7 +34,7 @@ class ObjectStore:
             self._files: Any
             self._files, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False, **storage)
         except Exception as exc:  # fsspec's file systems have errors of their own
-            raise StagingError(f"stagingLocation {location} cannot be used: {exc or type(exc).__name__}") from exc
+            raise StagingError(f"staging_location {location} cannot be used: {exc or type(exc).__name__}") from exc
         self._root = self._root.rstrip("/")
         self._exclusive = _REFUSE_EXISTING.get(scheme, {"mode": "create"})
 

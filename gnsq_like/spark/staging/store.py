@@ -69,7 +69,7 @@ def open_store(location: str, storage: Mapping[str, str]) -> Store:
     if not parts.scheme or parts.scheme == "file":
         path = Path(unquote(parts.path) if parts.scheme else location)
         if not path.is_absolute():
-            raise StagingError(f"stagingLocation {location!r} must be an absolute path: executors run elsewhere")
+            raise StagingError(f"staging_location {location!r} must be an absolute path: executors run elsewhere")
         return PosixStore(path)
     from gnsq_like.spark.staging.object_store import ObjectStore  # needs fsspec, which few need
 
@@ -89,10 +89,10 @@ def check_store(store: Store, location: str) -> None:
         content = bytes(store.read(f"{place}/probe"))
         store.retire(place)
     except Exception as exc:  # fsspec's file systems have errors of their own
-        raise StagingError(f"stagingLocation {location} cannot be used: {exc or type(exc).__name__}") from exc
+        raise StagingError(f"staging_location {location} cannot be used: {exc or type(exc).__name__}") from exc
     if results != [True, False] or content != b"first":
         raise StagingError(
-            f"stagingLocation {location} cannot be used: it lets a name be created twice, so that two attempts of a "
+            f"staging_location {location} cannot be used: it lets a name be created twice, so that two attempts of a "
             f"task could overwrite each other's messages; use a shared POSIX file system, s3://, gs:// or abfs://"
         )
 

@@ -7,9 +7,7 @@ next time. Files that the table has dropped stay as long as readers of older ver
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -18,17 +16,10 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
-from pyarrow import parquet
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from gnsq_like.spark.tables.cleaning import clean
-from gnsq_like.spark.tables.data_file import file_system
-from gnsq_like.spark.tables.delta import PARTITION, DeltaLakeTable
+from gnsq_like.spark.tables.delta import DeltaLakeTable
 from gnsq_like.spark.tables.errors import TableError
-from gnsq_like.spark.tables.folding import SEEN, Folding, Unit, units_of
-from gnsq_like.spark.tables.hours import fitted
-from gnsq_like.spark.tables.parquet_files import write_file
 
 #: Files smaller than this share of the target are compacted, if there are several.
 _SMALL = 0.75
@@ -102,56 +93,6 @@ def _compact(loaded: DeltaTable, target: int, before: datetime, stop: Callable[[
         done = loaded.optimize.compact(partition_filters=filters, target_size=target)
         if done["numFilesRemoved"]:
             yield f"{day} {hour:02d}:00: {done['numFilesRemoved']} files compacted into {done['numFilesAdded']}"
-
-
-def fold(table: DeltaLakeTable, folding: Folding, before: datetime, stop: Callable[[], bool]) -> Iterator[str]:
-    """Fold the days and hours of a table of partial sums, each in a commit. Raises TableError.
-
-    :param before: what ends later is left alone
-    """
-    loaded = table.load()
-    if loaded is None:
-        return
-    for unit in units_of([_hour_of(each) for each in _files(loaded)], before):
-        if stop():
-            return
-        try:
-            done = _fold(table, unit, folding)
-        except CommitFailedError:
-            yield f"{unit} was left for the next time, because the table was changed meanwhile"
-            continue
-        except (DeltaError, OSError, pa.ArrowException) as exc:
-            raise TableError(f"the Delta table {table.url} cannot be folded: {exc}") from exc
-        yield f"{unit}: {done[0]} rows folded into {done[1]}"
-
-
-def _fold(table: DeltaLakeTable, unit: Unit, folding: Folding) -> tuple[int, int]:
-    loaded, columns = table.loaded(), table.columns()
-    assert columns is not None
-    system, root = file_system(table.url)
-    inside = [each["path"] for each in _files(loaded) if unit.start <= _hour_of(each) < unit.end]
-    schema = to_arrow_schema(table.stored(columns), timezone="UTC")
-    rows = [fitted(parquet.ParquetFile(f"{root}/{each}", filesystem=system).read(), schema) for each in inside]
-    made = folding.fold(rows)
-    file = write_file(iter(made.to_batches()), table.url, made[SEEN][0].as_py())
-    assert file is not None
-    now = int(time.time() * 1000)
-    filters = [("date", "=", f"{unit.start:%Y-%m-%d}")]
-    if not unit.is_day:
-        filters.append(("hour", "=", str(unit.start.hour)))
-    loaded.create_write_transaction(
-        [AddAction(file.path, file.size, file.partition, now, True, json.dumps(dict(file.stats)))],
-        "overwrite",
-        loaded.schema(),
-        partition_by=PARTITION.names,
-        partition_filters=filters,
-    )
-    return sum(map(len, rows)), len(made)
-
-
-def _hour_of(file: dict[str, Any]) -> datetime:
-    day = file["partition.date"]
-    return datetime(day.year, day.month, day.day, file["partition.hour"], tzinfo=UTC)
 
 
 def _files(loaded: DeltaTable) -> list[dict[str, Any]]:

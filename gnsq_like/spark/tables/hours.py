@@ -1,4 +1,4 @@
-"""The hours of a table of files, and their deletion; and rows of older files as those of the present schema."""
+"""The hours of a table of files, and their deletion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyarrow import fs
 
 from gnsq_like.spark.tables.data_file import directories, file_system
@@ -60,11 +59,3 @@ def drop_hour(table: str, hour: Hour) -> None:
                 Path(root, hour.path).parent.rmdir()
     except OSError as exc:
         raise TableError(f"{table}/{hour.path} cannot be deleted: {exc}") from exc
-
-
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table with all columns of a schema; what it lacks is null."""
-    for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(schema.names).cast(schema)

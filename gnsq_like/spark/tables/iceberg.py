@@ -76,11 +76,15 @@ def open_iceberg(url: str, *, title: str, home: str, options: Mapping[str, str])
     given = dict(options)
     identifier = given.pop(IDENTIFIER, "") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
     if not re.fullmatch(r"[^.]+(\.[^.]+)+", identifier):
-        raise InvalidOption(f"table.{IDENTIFIER}", identifier, "it must be a namespace and a name, such as nsq.clicks")
+        raise InvalidOption(
+            f"table.options.{IDENTIFIER}", identifier, "it must be a namespace and a name, such as nsq.clicks"
+        )
     file = None
     if not {"uri", "type", "py-catalog-impl"} & given.keys():
         if urlsplit(home).scheme != "file":
-            raise InvalidOption("table.uri", None, "it must be given: the catalog, such as https://host/catalog")
+            raise InvalidOption(
+                "table.options.uri", None, "it must be given: the catalog, such as https://host/catalog"
+            )
         file = Path(home.removeprefix("file://"), "catalog.db")
         given |= {"type": "sql", "uri": f"sqlite:///{file}?timeout=60"}
     return IcebergTable(url, identifier, given.pop(CATALOG, "nsq"), given, file)

@@ -8,18 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
-
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from gnsq_like.spark.tables.cleaning import clean
 from gnsq_like.spark.tables.committed_table import keep_trying
 from gnsq_like.spark.tables.data_file import is_data_file
 from gnsq_like.spark.tables.errors import TableError
-from gnsq_like.spark.tables.folding import SEEN, Folding, Unit, units_of
-from gnsq_like.spark.tables.hours import fitted
 from gnsq_like.spark.tables.iceberg import PARTITION, IcebergTable, conflicts
-from gnsq_like.spark.tables.parquet_files import write_file
 
 #: Manifests and their lists.
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
@@ -56,42 +50,6 @@ def care(
     removed = clean(table.url, _is_ours, lambda: _tracked(table), now)
     if removed:
         yield f"{len(removed)} files removed that no snapshot has"
-
-
-def fold(table: IcebergTable, folding: Folding, before: datetime, stop: Callable[[], bool]) -> Iterator[str]:
-    """Fold the days and hours of a table of partial sums, each in a commit. Raises TableError.
-
-    :param before: what ends later is left alone
-    """
-    loaded = table.load()
-    if loaded is None:
-        return
-    hours = [_EPOCH + timedelta(hours=each.file.partition[0]) for each in loaded.scan().plan_files()]
-    for unit in units_of(hours, before):
-        if stop():
-            return
-        try:
-            done = keep_trying(partial(_fold, table, unit, folding), conflicts(), table.url)
-        except TableError:
-            raise
-        except Exception as exc:
-            raise TableError(f"the Iceberg table {table.identifier} cannot be folded: {exc}") from exc
-        yield f"{unit}: {done[0]} rows folded into {done[1]}"
-
-
-def _fold(table: IcebergTable, unit: Unit, folding: Folding) -> tuple[int, int]:
-    loaded, columns = table.loaded(), table.columns()
-    assert columns is not None
-    inside = f"{PARTITION} >= '{unit.start.isoformat()}' AND {PARTITION} < '{unit.end.isoformat()}'"
-    schema = to_arrow_schema(table.stored(columns), timezone="UTC")
-    rows = fitted(loaded.scan(row_filter=inside).to_arrow(), schema)
-    made = folding.fold([rows])
-    file = write_file(iter(made.to_batches()), table.url, made[SEEN][0].as_py())
-    assert file is not None
-    with loaded.transaction() as transaction:
-        transaction.delete(inside)
-        transaction.add_files([f"{table.url}/{file.path}"], check_duplicate_files=False)
-    return len(rows), len(made)
 
 
 def _is_ours(path: str) -> bool:

@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jinja2
 from flask import Flask, Response, jsonify, request
-from markupsafe import Markup
 
-from gnsq_like._version import __version__
 from gnsq_like.server.shared.host_header import host_of, is_ip
-from gnsq_like.spark.pipeline.report import size_text, time_text
+from gnsq_like.spark.watch.page import HERE, render, time_text
 from gnsq_like.spark.watch.run_metrics import metrics_page
 
-_HERE = Path(__file__).parent
 #: Seconds between two refreshes of the page.
 _EVERY = 2
 #: Seconds after which a status that was not renewed is no longer believed: the run hangs.
 STALE = 60.0
-#: Units of the view box of a graph.
-_WIDTH, _HEIGHT = 120, 28
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -51,17 +44,13 @@ def live_app(
     :param is_local: whether to refuse hosts that are not this machine
     :param clock: the time of day
     """
-    app = Flask("gnsq_like.spark.watch", root_path=str(_HERE), static_url_path="/static", static_folder="static")
-    app.jinja_env.undefined = jinja2.StrictUndefined
-    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-    app.jinja_env.filters |= {"time": _time, "size": size_text, "number": _number, "clock": _clock, "share": _share}
-    app.jinja_env.globals |= {"spark": _spark, "version": __version__, "every": _EVERY}
+    app = Flask("gnsq_like.spark.watch", root_path=str(HERE), static_url_path="/static", static_folder="static")
 
     def checked() -> Mapping[str, Any]:
         return _checked(status(), clock())
 
     def page() -> str:
-        return app.jinja_env.get_template("live.html").render(status=checked(), now=clock())
+        return render(checked(), every=_EVERY)
 
     def health() -> tuple[Response, int]:
         found = checked()
@@ -107,47 +96,3 @@ def _finish(response: Response) -> Response:
     if request.endpoint != "static":
         response.headers["Cache-Control"] = "no-store"
     return response
-
-
-# -- figures as people read them ------------------------------------------------------------------------
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
-
-
-def _time(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return "0 s" if value == 0 else time_text(value)
-
-
-def _share(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.0%}" if value in (0, 1) or value >= 0.1 else f"{max(value, 0.0001):.2%}"
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-def _spark(values: Sequence[float | None], label: str) -> Markup:
-    """A small graph, from 0 to the highest value; gaps where nothing is known."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
-        return Markup("")
-    top, step = max(*known, 1e-9), _WIDTH / (len(values) - 1)
-    runs: list[list[str]] = [[]]
-    for place, value in enumerate(values):
-        if value is None:
-            runs.append([])
-        else:
-            runs[-1].append(f"{place * step:.1f},{_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.1f}")
-    path = " ".join(f"M{' '.join(run)}" for run in runs if len(run) > 1)
-    return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
-        '<path d="{}" vector-effect="non-scaling-stroke"/></svg>'
-    ).format(_WIDTH, _HEIGHT, label, path)

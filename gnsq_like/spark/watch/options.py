@@ -50,16 +50,16 @@ class WatchOptions:
     """How a run is watched. A threshold that is None is never passed."""
 
     #: "host:port" (port 0: any free one) of the page, ``/metrics``, ``/healthz`` and ``/status``; empty for none.
-    http_address: str = option("http_address", _address, "")
+    http_address: str = option(_address, "")
     #: Seconds by which the table may be behind.
-    lag: float | None = option("lag", _above_zero(duration), None)
+    lag: float | None = option(_above_zero(duration), None)
     #: Messages that may wait in all nsqds together.
-    depth: int | None = option("depth", number(0), None)
+    depth: int | None = option(number(0), None)
     #: The share of messages, over ``window``, that may be rejected.
-    rejected: float | None = option("rejected", _share, None)
+    rejected: float | None = option(_share, None)
     #: Seconds for which it may be that nothing comes.
-    nothing_for: float | None = option("nothing_for", _above_zero(duration), None)
+    nothing_for: float | None = option(_above_zero(duration), None)
     #: Seconds over which latency and the share of rejected messages are taken.
-    window: float = option("window", _above_zero(duration), 300.0)
+    window: float = option(_above_zero(duration), 300.0)
     #: URLs that get a POST when something begins or ceases to be wrong.
-    webhooks: tuple[str, ...] = option("webhook", _urls, ())
+    webhook: tuple[str, ...] = option(_urls, ())

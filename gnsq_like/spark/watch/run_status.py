@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
-from gnsq_like.spark.pipeline.report import time_text
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.watch.page import time_text
 
 #: Seconds over which the rate is measured, and between two points of the graphs, of which so many are kept.
 _RATE_SPAN = 60.0

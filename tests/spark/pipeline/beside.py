@@ -33,7 +33,7 @@ class Beside:
     def __init__(self, config: Path, format: str) -> None:
         pipeline = load_pipeline(config)
         if format != "parquet":
-            pipeline = replace(pipeline, maintain={"compact_after": "0", "keep_versions": "1h"})
+            pipeline = replace(pipeline, table={"compact_after": "0", "keep_versions": "1h"})
         self._pipeline = pipeline
         self._kind = kind_of(format)
         self._out = config.parent / "out"

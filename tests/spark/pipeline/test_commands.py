@@ -25,8 +25,8 @@ location = "out"
 [source]
 topic = "clicks"
 channel = "table"
-nsqdTcpAddresses = "127.0.0.1:1"
-nsqdHttpAddresses = "127.0.0.1:1"
+nsqd_tcp_addresses = "127.0.0.1:1"
+nsqd_http_addresses = "127.0.0.1:1"
 """
 
 
@@ -63,14 +63,14 @@ def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Pat
     ("given", "said"),
     [
         ('[parse]\nschema = "at TIME"', "field at cannot be TIME: take another type, such as STRING"),
-        (f'[dead_letters]\ntopic = "dead"\nnsqdTcpAddresses = "{AWAY}"', f"no nsqd takes dead letters: .*{AWAY}"),
+        (f'[dead_letters]\ntopic = "dead"\nnsqd_tcp_addresses = "{AWAY}"', f"no nsqd takes dead letters: .*{AWAY}"),
         (f'[spark]\nspark.master = "spark://{AWAY}"', f"Spark does not start on spark://{AWAY}: .*Connection refused"),
     ],
 )
 def test_what_cannot_begin_says_so_before_java_is_started(tmp_path: Path, given: str, said: str) -> None:
     with running_nsqd("process") as nsqd:
-        config = CONFIG.replace('TcpAddresses = "127.0.0.1:1"', f'TcpAddresses = "{nsqd.tcp_address}"')
-        config = config.replace('HttpAddresses = "127.0.0.1:1"', f'HttpAddresses = "{nsqd.http_address}"')
+        config = CONFIG.replace('tcp_addresses = "127.0.0.1:1"', f'tcp_addresses = "{nsqd.tcp_address}"')
+        config = config.replace('http_addresses = "127.0.0.1:1"', f'http_addresses = "{nsqd.http_address}"')
         (tmp_path / "pipeline.toml").write_text(config + given)
         # A Java that must not be started.
         done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml", JAVA_HOME=str(tmp_path))
@@ -116,15 +116,38 @@ def test_a_report_of_nothing_is_status_1(tmp_path: Path) -> None:
 
 
 def test_maintain_reports_in_a_line_what_it_has_done(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.toml").write_text(CONFIG + '[maintain]\nkeep_rejected = "1d"\n')
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[table]\nkeep_rejected = "1d"\n')
     (tmp_path / "out" / "rejected" / "date=2020-01-01" / "hour=7").mkdir(parents=True)
     for said in ("rejected: 1 hours before ", ""):
         done = gnsq_like(tmp_path, "maintain", "--config", "pipeline.toml")
         assert (done.returncode, done.stderr, done.stdout.startswith(said)) == (0, "", True)
     assert done.stdout == ""
-    (tmp_path / "pipeline.toml").write_text(CONFIG + '[maintain]\nevry = "1d"\n')
+    (tmp_path / "pipeline.toml").write_text(CONFIG + '[table]\nmaintain_evry = "1d"\n')
     done = gnsq_like(tmp_path, "maintain", "--config", "pipeline.toml")
-    assert (done.returncode, "there is no such option; did you mean every?" in done.stderr) == (2, True)
+    assert (done.returncode, "there is no such option; did you mean maintain_every?" in done.stderr) == (2, True)
+
+
+def test_check_names_all_that_is_wrong_and_writes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(CONFIG + '[parse]\nschema = "n INT"\n[dead_letters]\ntopic = "dead"\n')
+    before = sorted(tmp_path.iterdir())
+    java = {"JAVA_HOME": str(tmp_path / "none"), "PATH": "/nowhere"}
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    rows = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    assert ["schema", "clicks", "1 fields"] in rows and ["table", f"file://{tmp_path}/out/data", "parquet"] in rows
+    assert rows[-1][0] == "Spark"
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", **java)
+    assert (done.returncode, done.stderr) == (2, "Error: 2 checks of 11 failed\n"), done.stdout
+    assert re.search(r"^daemons +127.0.0.1:1 .*Connection refused", done.stdout, re.MULTILINE)
+    assert re.search(r"^dead letters +dead +no nsqd takes dead letters", done.stdout, re.MULTILINE)
+    config.write_text(CONFIG + '[parse]\nschema = "n TIME"\n')
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
+    assert (done.returncode, "field n cannot be TIME" in done.stdout) == (2, True)
+    config.write_text("locaton = 'out'")
+    done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline")
+    assert (done.returncode, "there is no locaton; did you mean location?" in done.stdout) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_demo_leaves_what_is_there_alone(tmp_path: Path) -> None:

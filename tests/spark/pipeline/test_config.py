@@ -10,13 +10,13 @@ import pytest
 from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.spark.pipeline.config import BadPipelineFile, Pipeline, load_pipeline
 
-SOURCE = {"topic": "clicks", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:4161"}
+SOURCE = {"topic": "clicks", "channel": "table", "lookupd_http_addresses": "127.0.0.1:4161"}
 MINIMAL = """
 location = "out"
 [source]
 topic = "clicks"
 channel = "table"
-lookupdHttpAddresses = ["127.0.0.1:4161", "127.0.0.1:4163"]
+lookupd_http_addresses = ["127.0.0.1:4161", "127.0.0.1:4163"]
 """
 
 
@@ -49,10 +49,10 @@ available_now = true
 [source]
 topic = "clicks"
 channel = "table"
-nsqdTcpAddresses = "127.0.0.1:4150"
-nsqdHttpAddresses = "127.0.0.1:4151"
-stagingLocation = "s3://bucket/stage"
-availableNowWaitInFlight = true
+nsqd_tcp_addresses = "127.0.0.1:4150"
+nsqd_http_addresses = "127.0.0.1:4151"
+staging_location = "s3://bucket/stage"
+wait_in_flight = true
 nsq.client_id = "pipeline"
 [parse]
 schema = "user STRING"
@@ -61,10 +61,10 @@ stop_above = 1
 topic = "clicks.dead"
 retries = 5
 [table]
+maintain_every = "1h"
+[table.options]
 AWS_REGION = "eu-central-1"
 "some.thing" = true
-[maintain]
-every = "1h"
 [spark]
 spark.executor.memory = "2g"
 "spark.executor.cores" = 2
@@ -74,20 +74,20 @@ spark.executor.memory = "2g"
     assert pipeline.place("data") == "s3a://other/table"
     assert pipeline.place("metrics") == "s3a://bucket/clicks/metrics"
     assert pipeline.place("checkpoint") == f"file://{tmp_path}/checkpoint"
-    assert pipeline.source_options.available_now_wait_in_flight
+    assert pipeline.source_options.wait_in_flight
     assert pipeline.source_options.nsq == {"client_id": "pipeline"}
     assert pipeline.sink_options is not None
     assert (pipeline.sink_options.nsqd_tcp_addresses, pipeline.sink_options.retries) == (("127.0.0.1:4150",), 5)
     assert pipeline.spark == {"spark.executor.memory": "2g", "spark.executor.cores": "2"}
-    assert pipeline.table == {"AWS_REGION": "eu-central-1", "some.thing": "true"}
-    assert pipeline.maintain == {"every": "1h"}
+    assert pipeline.format_options == {"AWS_REGION": "eu-central-1", "some.thing": "true"}
+    assert pipeline.table_options.maintain_every == 3600
     assert pipeline.title == "all"
 
 
 def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None:
     same = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead"})
-    assert same.dead_letters_given == {"topic": "dead", "lookupdHttpAddresses": "127.0.0.1:4161"}
-    other = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead", "nsqdtcpaddresses": "h:4150"})
+    assert same.dead_letters_given == {"topic": "dead", "lookupd_http_addresses": "127.0.0.1:4161"}
+    other = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead", "nsqd_tcp_addresses": "h:4150"})
     assert other.sink_options is not None
     assert other.sink_options.nsqd_tcp_addresses == ("h:4150",)
 
@@ -96,7 +96,7 @@ SEVERAL = """
 location = "out"
 [source]
 channel = "table"
-lookupdHttpAddresses = ["127.0.0.1:4161"]
+lookupd_http_addresses = ["127.0.0.1:4161"]
 [parse]
 schema = "user STRING"
 [topics.clicks]
@@ -132,7 +132,7 @@ def test_topics_with_their_own_schemas_and_tables(tmp_path: Path) -> None:
 
 
 def test_topics_of_a_pattern_have_tables_of_their_own_if_told_so() -> None:
-    source = {"topicsPattern": "orders.*", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:4161"}
+    source = {"topics_pattern": "orders.*", "channel": "table", "lookupd_http_addresses": "127.0.0.1:4161"}
     shared = Pipeline(location="/out", source=source)
     assert (shared.title, shared.for_topic("orders.a")) == ("orders.*", shared)
     each = Pipeline(location="/out", source=source, table_by_topic=True, topics={"orders.b": {"schema": "n INT"}})
@@ -165,7 +165,11 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
     [
         ("locatoin = 'x'", "there is no locatoin; did you mean location?"),
         ("format = 'csv'", "it must be one of parquet, delta, iceberg"),
-        ("table.uri = 'x'", "table='uri': only the formats delta and iceberg have options"),
+        ("table.options.uri = 'x'", "table.options='uri': only the formats delta and iceberg have options"),
+        ("table.compact_after = '1h'", "table.compact_after='1h': plain files are not compacted"),
+        ("table.keep_data = '1h'", "table.keep_data='1h': it must be at least 1d"),
+        ("table.keep_dat = '1d'", "table.keep_dat='1d': there is no such option; did you mean keep_data?"),
+        ("maintain.every = '1h'", "there is no [maintain] any more: its keys are in [table]"),
         ("format = 5", "it must be text"),
         ("trigger = 'often'", "trigger='often': it must be a duration such as"),
         ("trigger = -1", "it cannot be negative"),
@@ -197,9 +201,9 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, change: str, said
         ({"topic": None}, "source.topic=None: it must be given"),
         ({"topik": "x"}, "there is no such option; did you mean topic?"),
         ({"channel": "a b"}, "channel"),
-        ({"maxMessagesPerTrigger": "many"}, "source.maxMessagesPerTrigger='many': it must be a whole number"),
-        ({"stagingLocation": "hdfs://host/stage"}, "the stage must be reachable from Python"),
-        ({"includeColumns": "id,body"}, "attempts, channel, nsqd_address, timestamp, topic is missing"),
+        ({"max_messages": "many"}, "source.max_messages='many': it must be a whole number"),
+        ({"staging_location": "hdfs://host/stage"}, "the stage must be reachable from Python"),
+        ({"columns": "id,body"}, "attempts, channel, nsqd_address, timestamp, topic is missing"),
     ],
 )
 def test_a_wrong_source_is_refused_with_its_option(change: dict[str, Any], said: str) -> None:
@@ -217,9 +221,9 @@ def test_a_relative_place_is_refused_where_there_is_no_file(place: str) -> None:
 
 
 def test_a_stage_on_a_store_that_python_cannot_reach_has_to_be_named() -> None:
-    with pytest.raises(InvalidOption, match=r"source\.stagingLocation"):
+    with pytest.raises(InvalidOption, match=r"source\.staging_location"):
         Pipeline(location="hdfs://host/clicks", source=SOURCE)
-    pipeline = Pipeline(location="hdfs://host/clicks", source={**SOURCE, "stagingLocation": "/mnt/stage"})
+    pipeline = Pipeline(location="hdfs://host/clicks", source={**SOURCE, "staging_location": "/mnt/stage"})
     assert pipeline.source_options.staging_location == "/mnt/stage"
 
 

@@ -42,7 +42,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def pipeline_at(directory: Path, kind: str, **fields: Any) -> Pipeline:
-    source = {"topic": "clicks", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:1"}
+    source = {"topic": "clicks", "channel": "table", "lookupd_http_addresses": "127.0.0.1:1"}
     return Pipeline(**{"location": str(directory), "format": kind, "source": source, **fields})
 
 
@@ -108,8 +108,11 @@ def test_a_place_has_one_format(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"data": "s3://bucket/data", "location": "s3://bucket"}, "table.uri=None: it must be given: the catalog"),
-        ({"table": {"identifier": "clicks"}}, "it must be a namespace and a name, such as nsq.clicks"),
+        (
+            {"data": "s3://bucket/data", "location": "s3://bucket"},
+            "table.options.uri=None: it must be given: the catalog",
+        ),
+        ({"table": {"options.identifier": "clicks"}}, "it must be a namespace and a name, such as nsq.clicks"),
         ({"data": "/tmp/100%"}, "its place cannot have the characters # \\? %"),
     ],
 )
@@ -120,8 +123,8 @@ def test_a_wrong_catalog_is_refused(tmp_path: Path, fields: dict[str, Any], said
 
 def test_each_topic_has_a_table_of_its_own_in_the_catalog(tmp_path: Path) -> None:
     topics: dict[str, dict[str, Any]] = {name: {} for name in ("a.b", "a-b", "a_b")}
-    source = {"channel": "table", "lookupdHttpAddresses": "127.0.0.1:1"}
-    for options, first in (({}, "nsq.all_a_x2eb"), ({"identifier": "web.all"}, "web.all_a_x2eb")):
+    source = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1"}
+    for options, first in (({}, "nsq.all_a_x2eb"), ({"options.identifier": "web.all"}, "web.all_a_x2eb")):
         pipeline = pipeline_at(tmp_path, "iceberg", source=source, topics=topics, name="all", table=options)
         tables = [table_of(pipeline.for_topic(topic)) for topic in topics]
         names = [each.identifier for each in tables if isinstance(each, IcebergTable)]
@@ -143,9 +146,9 @@ def test_runs_write_each_message_once_and_later_fields(spark: SparkSession, kind
         source = {
             "topic": "clicks",
             "channel": "table",
-            "nsqdTcpAddresses": nsqd.tcp_address,
-            "nsqdHttpAddresses": nsqd.http_address,
-            "maxMessagesPerTrigger": "200",
+            "nsqd_tcp_addresses": nsqd.tcp_address,
+            "nsqd_http_addresses": nsqd.http_address,
+            "max_messages": "200",
         }
         client.multi_publish("clicks", [*clicks(range(250)), b"nope"])
         pipeline = pipeline_at(out, kind, source=source, schema="number SMALLINT")

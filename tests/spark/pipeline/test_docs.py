@@ -14,10 +14,10 @@ from tests.support.pages import DOCS, blocks, page, section
 pytest.importorskip("pyspark")
 
 from gnsq_like.cli.pipeline import pipeline as command
-from gnsq_like.spark.options import duration
+from gnsq_like.spark.options import duration, named_options
 from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import KEPT, LEAST_TO_JUDGE
-from gnsq_like.spark.pipeline.maintenance import MaintainOptions
+from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
 from gnsq_like.spark.watch.options import WatchOptions
 from gnsq_like.spark.watch.run_metrics import PROBLEMS
@@ -79,7 +79,16 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
-    assert {name for name, _ in called} == {"run", "serve", "report", "maintain", "demo", "replay", "redeliver"}
+    assert {name for name, _ in called} == {
+        "run",
+        "serve",
+        "report",
+        "maintain",
+        "check",
+        "demo",
+        "replay",
+        "redeliver",
+    }
     for name, arguments in called:
         told = CliRunner().invoke(command, [name, "--help"]).output
         for option in re.findall(r"--[a-z-]+", arguments):
@@ -95,13 +104,11 @@ def test_the_statuses_are_the_command_s() -> None:
 
 def test_the_keys_of_the_care_of_tables() -> None:
     named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Table maintenance"), re.MULTILINE))
-    assert named == {each.name for each in fields(MaintainOptions)}
+    assert named == {each.name for each in fields(TableOptions)}
 
 
 def test_every_key_and_alert_of_watch_is_there() -> None:
     watching = section(PAGE, "Watching a run")
-    assert set(re.findall(r"^``(\w+)``  ", watching, re.MULTILINE)) == {
-        each.metadata["name"] for each in fields(WatchOptions)
-    }
+    assert set(re.findall(r"^``(\w+)``  ", watching, re.MULTILINE)) == set(named_options(WatchOptions))
     for name in PROBLEMS:
         assert f"``{name}``" in watching, name

@@ -12,7 +12,7 @@ from gnsq_like.spark.pipeline.faults import failure, sentence
 WORKER = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function. SQLSTATE: 39000
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-gnsq_like.spark.staging.errors.StagingError: stagingLocation /stage is not what it is for the driver.
+gnsq_like.spark.staging.errors.StagingError: staging_location /stage is not what it is for the driver.
 \tat org.apache.spark.Scheduler.run(ConcurrentScheduler.java:1)
 """
 
@@ -21,7 +21,7 @@ gnsq_like.spark.staging.errors.StagingError: stagingLocation /stage is not what 
     ("text", "said"),
     [
         ("[PYTHON] Failed: gnsq_like.spark.user_errors.NotInstalled: python lacks gevent.\n", "python lacks gevent"),
-        (WORKER, "stagingLocation /stage is not what it is for the driver"),
+        (WORKER, "staging_location /stage is not what it is for the driver"),
         (
             "x\njava.io.IOException: No space left on device\n\tat y",
             "a disk is full: make room where the pipeline writes",
@@ -80,3 +80,19 @@ def test_a_java_that_does_not_answer_a_call_has_ended() -> None:
 
 def test_an_error_without_a_text() -> None:
     assert sentence(RuntimeError(), "/out") == "RuntimeError()"
+
+
+def test_a_full_disk_is_the_cause_and_not_what_came_while_it_was_handled() -> None:
+    text = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "parquet_files.py", line 1, in write_file
+OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "parquet_files.py", line 2, in write_file
+RuntimeError: file metadata is only available after writer close
+"""
+    assert sentence(RuntimeError(text), "/out").startswith("a disk is full: make room where the pipeline writes (/out)")
+    quota = text.replace("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device", "gone")
+    assert sentence(RuntimeError(quota), "/out") == "gone"

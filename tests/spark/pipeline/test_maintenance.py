@@ -18,13 +18,12 @@ pytest.importorskip("pyiceberg")
 
 from pyarrow import dataset, parquet
 
-from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline
 from gnsq_like.spark.pipeline.claim import care_claimed
 from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.leisure import Leisure
-from gnsq_like.spark.pipeline.maintenance import maintain_options, maintain_tables
+from gnsq_like.spark.pipeline.maintenance import maintain_tables
 from gnsq_like.spark.tables.hours import hours_of
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
@@ -37,8 +36,8 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def pipeline_at(directory: Path, kind: str = "parquet", **maintain: str) -> Pipeline:
-    source = {"topic": "clicks", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:1"}
-    return Pipeline(location=str(directory), format=kind, source=source, maintain=maintain)
+    source = {"topic": "clicks", "channel": "table", "lookupd_http_addresses": "127.0.0.1:1"}
+    return Pipeline(location=str(directory), format=kind, source=source, table=maintain)
 
 
 def numbers(kind: Kind, directory: Path) -> Counter[int]:
@@ -153,7 +152,7 @@ def test_snapshots_of_iceberg_expire_and_their_manifests_go(tmp_path: Path) -> N
 def parquet_pipeline(directory: Path, **maintain: str) -> Pipeline:
     """Batches 0, 1 and 2 of 13:59, one of 14:00, and later metrics."""
     made = written(directory, batch(0), batch(1), batch(2), batch(360 * 3))
-    pipeline = Pipeline(location=made.location, source=made.source, maintain=maintain)
+    pipeline = Pipeline(location=made.location, source=made.source, table=maintain)
     for number in range(4):
         at = START + timedelta(seconds=number * 5)
         write_file(Path(made.location, "data"), at, number)
@@ -202,9 +201,9 @@ def test_hours_of_the_tables_beside_it_are_deleted_by_age(tmp_path: Path, what: 
 
 
 def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
-    source = {"topicsPattern": "t.*", "channel": "table", "lookupdHttpAddresses": "127.0.0.1:1"}
+    source = {"topics_pattern": "t.*", "channel": "table", "lookupd_http_addresses": "127.0.0.1:1"}
     pipeline = Pipeline(
-        location=str(tmp_path), source=source, format="delta", table_by_topic=True, maintain={"compact_after": "0"}
+        location=str(tmp_path), source=source, format="delta", table_by_topic=True, table={"compact_after": "0"}
     )
     for topic in ("t.one", "t2"):
         table = table_of(pipeline.for_topic(topic))
@@ -214,20 +213,6 @@ def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
     (tmp_path / "data" / "date=2026-11-21").mkdir()
     lines = list(maintain_tables(pipeline, now=NOW))
     assert [line.split(": ")[0] for line in lines] == ["data of t.one", "data of t2"]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"keep_data": "1h"}, "maintain.keep_data='1h': it must be at least a day"),
-        ({"evry": "1h"}, "maintain.evry='1h': there is no such option; did you mean every?"),
-        ({"target_size": "1k"}, "maintain.target_size='1k': it must be at least 1048576 bytes"),
-        ({"compact_after": "1h"}, "maintain.compact_after='1h': plain files are not compacted"),
-    ],
-)
-def test_wrong_options_are_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOption, match=said):
-        maintain_options(pipeline_at(tmp_path, **given))
 
 
 def test_only_one_process_does_it(tmp_path: Path) -> None:
@@ -242,7 +227,7 @@ def test_it_stops_between_two_steps(tmp_path: Path) -> None:
 
 
 def test_a_run_does_it_at_leisure(tmp_path: Path) -> None:
-    pipeline = parquet_pipeline(tmp_path, every="1ms", keep_data="1d")
+    pipeline = parquet_pipeline(tmp_path, maintain_every="1ms", keep_data="1d")
     leisure = Leisure(pipeline)
 
     def is_done() -> bool:

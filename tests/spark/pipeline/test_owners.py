@@ -29,7 +29,7 @@ def nsqd() -> Iterator[Running]:
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_it_is_said_before_anything_is_written(spark: SparkSession, nsqd: Running, tmp_path: Path, kind: str) -> None:
-    source = {"channel": "spark", "nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    source = {"channel": "spark", "nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address}
     data = tmp_path / "one" / "data"
     one = Pipeline(
         location=str(tmp_path / "one"),
@@ -67,7 +67,7 @@ def test_it_is_said_before_anything_is_written(spark: SparkSession, nsqd: Runnin
 def test_a_table_that_is_deleted_under_a_run_ends_it(
     spark: SparkSession, nsqd: Running, tmp_path: Path, kind: str
 ) -> None:
-    source = {"channel": "spark", "nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    source = {"channel": "spark", "nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address}
     pipeline = Pipeline(
         location=str(tmp_path), source={**source, "topic": f"deleted-{kind}"}, format=kind, dedupe_within=0, trigger=0
     )

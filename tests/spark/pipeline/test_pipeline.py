@@ -64,8 +64,8 @@ def pipeline_for(nsqd: Running, directory: Path, topic: str, **fields: Any) -> P
     source = {
         "topic": topic,
         "channel": "table",
-        "nsqdTcpAddresses": nsqd.tcp_address,
-        "nsqdHttpAddresses": nsqd.http_address,
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
         **PATIENT,
         **fields.pop("source", {}),
     }
@@ -222,7 +222,7 @@ def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> N
     write_disk_queue(tmp_path / "data", copies)
     with running_nsqd("process", data_path=str(tmp_path / "data")) as nsqd:
         # nsqd can have an id in flight only once, so the copies come one after the other.
-        source = {"segmentMessages": "1", "maxMessagesPerTrigger": "1"}
+        source = {"max_messages": "1"}
         pipeline = pipeline_for(nsqd, tmp_path, "old", source=source)
         last = run_pipeline(pipeline, spark=spark, available_now=True)
     assert (last.messages, last.duplicates) == (2, 2)
@@ -406,7 +406,7 @@ def test_a_field_that_is_there_twice_is_the_last_one_and_numbers_may_be_none(spa
 
 
 def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    away = {"nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": "127.0.0.1:1"}
+    away = {"nsqd_tcp_addresses": "127.0.0.1:1", "nsqd_http_addresses": "127.0.0.1:1"}
     with pytest.raises(HTTPError, match=r"127\.0\.0\.1:1"):
         run_pipeline(pipeline_for(nsqd, tmp_path, "begin", source=away), spark=spark)
     (tmp_path / "file").write_text("")

@@ -37,22 +37,22 @@ def test_one_master_of_several_is_enough() -> None:
 
 def test_one_nsqd_of_several_is_enough_for_dead_letters() -> None:
     with pytest.raises(NoDeadLetterNsqd, match=rf"no nsqd takes dead letters: .*{AWAY}.*; .*127\.0\.0\.1:2"):
-        check_sink(sink(nsqdTcpAddresses=f"{AWAY},127.0.0.1:2"))
+        check_sink(sink(nsqd_tcp_addresses=f"{AWAY},127.0.0.1:2"))
     with running_nsqd() as nsqd:
-        check_sink(sink(nsqdTcpAddresses=f"{AWAY},{nsqd.tcp_address}"))
+        check_sink(sink(nsqd_tcp_addresses=f"{AWAY},{nsqd.tcp_address}"))
 
 
 def test_the_nsqds_for_dead_letters_are_looked_up() -> None:
     with pytest.raises(NoDeadLetterNsqd, match=f"no nsqd takes dead letters: .*{AWAY}"):
-        check_sink(sink(lookupdHttpAddresses=AWAY))
+        check_sink(sink(lookupd_http_addresses=AWAY))
     with running_nsqlookupd() as lookupd:
         with pytest.raises(NoDeadLetterNsqd, match=f"{lookupd.http_address} lists no nsqd"):
-            check_sink(sink(lookupdHttpAddresses=lookupd.http_address))
+            check_sink(sink(lookupd_http_addresses=lookupd.http_address))
         with running_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]):
 
             def is_found() -> bool:
                 try:
-                    check_sink(sink(lookupdHttpAddresses=f"{AWAY},{lookupd.http_address}"))
+                    check_sink(sink(lookupd_http_addresses=f"{AWAY},{lookupd.http_address}"))
                 except NoDeadLetterNsqd:
                     return False
                 return True

@@ -40,8 +40,8 @@ def pipeline_for(nsqd: Running, directory: Path, topic: str, bodies: list[bytes]
     source = {
         "topic": topic,
         "channel": "table",
-        "nsqdTcpAddresses": nsqd.tcp_address,
-        "nsqdHttpAddresses": nsqd.http_address,
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
     }
     fields: dict[str, Any] = {"schema": "n INT NOT NULL, more STRING NOT NULL", "dedupe_within": 0}
     return Pipeline(location=str(directory / "out"), source=source, **fields)
@@ -98,7 +98,7 @@ def test_dead_letters_are_rows_of_rejected_and_stay_in_their_topic(
     client.create_topic("lettered.dead")
     client.create_channel("lettered.dead", "dead-letters")
     run_pipeline(pipeline, spark=spark, available_now=True)
-    options = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    options = {"nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address}
     topic = spark.read.format("nsq").options(**options, topic="lettered.dead", channel="dead-letters").load()
     letters = [open_envelope(bytes(row.body)) for row in topic.collect()]
     identities = {tuple(row) for row in spark.read.parquet(pipeline.place("rejected")).select(*IDENTITY).collect()}

@@ -28,7 +28,7 @@ ARRIVED = [datetime(2026, 11, 21, 13, 59, tzinfo=UTC), datetime(2026, 11, 21, 14
 
 
 def pipeline_in(directory: Path, nsqd: str = "127.0.0.1:1", **fields: Any) -> Pipeline:
-    source = {"topic": "t", "channel": "c", "nsqdTcpAddresses": nsqd, "nsqdHttpAddresses": nsqd}
+    source = {"topic": "t", "channel": "c", "nsqd_tcp_addresses": nsqd, "nsqd_http_addresses": nsqd}
     given = {"schema": "n INT NOT NULL", "archive": str(directory / "archive"), **fields}
     return Pipeline(location=str(directory / "out"), source=source, **given)
 

@@ -45,8 +45,8 @@ def at(nsqd: Running, pipeline: Pipeline) -> Pipeline:
     source = {
         "topic": "clicks",
         "channel": "c",
-        "nsqdTcpAddresses": nsqd.tcp_address,
-        "nsqdHttpAddresses": nsqd.http_address,
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
     }
     return replace(pipeline, source=source, watch={"lag": "20s", "nothing_for": "1h"})
 
@@ -145,7 +145,12 @@ def test_a_run_that_failed_or_was_killed_is_a_problem_until_the_next(nsqd: Runni
 
 
 def test_without_a_run_and_without_an_nsqd_it_is_shown_too(tmp_path: Path) -> None:
-    source = {"topic": "clicks", "channel": "c", "nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": "127.0.0.1:1"}
+    source = {
+        "topic": "clicks",
+        "channel": "c",
+        "nsqd_tcp_addresses": "127.0.0.1:1",
+        "nsqd_http_addresses": "127.0.0.1:1",
+    }
     pipeline = Pipeline(location=str(tmp_path / "out"), source=source)
     looking = Looking(pipeline, NOW)
     for _ in range(2):
@@ -196,7 +201,7 @@ def test_a_run_that_cannot_note_its_state_runs(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     config = tmp_path / "pipeline.toml"
     config.write_text(
-        'location = "out"\n[source]\ntopic = "clicks"\nchannel = "c"\nlookupdHttpAddresses = "127.0.0.1:1"\n'
+        'location = "out"\n[source]\ntopic = "clicks"\nchannel = "c"\nlookupd_http_addresses = "127.0.0.1:1"\n'
     )
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "serve", "--config", str(config), "--http-address"]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

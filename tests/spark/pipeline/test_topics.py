@@ -32,7 +32,7 @@ def nsqd() -> Iterator[Running]:
 
 
 def pipeline_for(nsqd: Running, directory: Path, source: dict[str, str], **fields: Any) -> Pipeline:
-    nsqds = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address, "channel": "table"}
+    nsqds = {"nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address, "channel": "table"}
     return Pipeline(location=str(directory / "out"), source={**nsqds, **PATIENT, **source}, **fields)
 
 
@@ -47,9 +47,9 @@ def numbers(name: str, found: range) -> list[bytes]:
     return [json.dumps({name: number}).encode() for number in found]
 
 
-@pytest.mark.parametrize(("source", "known"), [({"topics": "a,b"}, ["a", "b"]), ({"topicsPattern": "x.*"}, [])])
+@pytest.mark.parametrize(("source", "known"), [({"topics": "a,b"}, ["a", "b"]), ({"topics_pattern": "x.*"}, [])])
 def test_a_table_for_each_topic_needs_no_settings_of_topics(source: dict[str, str], known: list[str]) -> None:
-    given = {"channel": "table", "lookupdHttpAddresses": "127.0.0.1:1", **source}
+    given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", **source}
     pipeline = Pipeline(location="/out", source=given, table_by_topic=True)
     assert [each.topic for each in Targets(pipeline).known()] == known
 
@@ -65,7 +65,7 @@ def test_each_topic_has_its_schema_and_its_table(spark: SparkSession, nsqd: Runn
     pipeline = pipeline_for(
         nsqd,
         tmp_path,
-        {"topicsPattern": r"each\..*", "maxMessagesPerTrigger": "70"},
+        {"topics_pattern": r"each\..*", "max_messages": "70"},
         topics={"each.a": {"schema": "n INT NOT NULL"}, "each.b": {"schema": "m BIGINT NOT NULL", "channel": "other"}},
     )
     last = run_pipeline(pipeline, spark=spark, available_now=True)

@@ -171,8 +171,8 @@ def pipeline_for(nsqd: Running, directory: Path, topic: str, bodies: list[bytes]
     source = {
         "topic": topic,
         "channel": "table",
-        "nsqdTcpAddresses": nsqd.tcp_address,
-        "nsqdHttpAddresses": nsqd.http_address,
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
     }
     return Pipeline(**{"location": str(directory / "out"), "source": source, "schema": SCHEMA, **fields})
 

@@ -36,8 +36,8 @@ def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **watch: s
     source = {
         "topic": "clicks",
         "channel": "table",
-        "nsqdTcpAddresses": f"{nsqd.tcp_address},{AWAY}",
-        "nsqdHttpAddresses": f"{nsqd.http_address},{AWAY}",
+        "nsqd_tcp_addresses": f"{nsqd.tcp_address},{AWAY}",
+        "nsqd_http_addresses": f"{nsqd.http_address},{AWAY}",
         **PATIENT,
     }
     return Pipeline(location=str(directory / "out"), source=source, schema="number INT", watch=watch)

@@ -25,8 +25,6 @@ from tests.spark.pipeline.killing import (
     running_pipeline,
     write_config,
 )
-from tests.support.committed_tables import KINDS
-from tests.support.committed_tables import Kind as CommittedKind
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.files import files_below
 from tests.support.processes import java_of, paths_of_pythons, threads_of
@@ -44,27 +42,26 @@ def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subpr
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def test_killed_three_times_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "format", "kills"),
+    [
+        ("process", "parquet", 2),
+        pytest.param("real", "parquet", 2, marks=pytest.mark.real_nsqd),
+        ("process", "delta", 2),
+        ("process", "iceberg", 1),
+    ],
+)
+def test_killed_beside_compaction_and_a_reader_everything_is_there_once(
+    tmp_path: Path, kind: Kind, format: str, kills: int
+) -> None:
+    """No reader sees a part of a batch. ``trial`` kills more often, and more kinds of processes."""
     with running_nsqd(kind) as nsqd:
-        fill([nsqd], 40_000)
-        config = write_config([nsqd], tmp_path, 4_000)
-        said = run_killed(config, 3, random.Random(), 300)
-        outcome = read([nsqd], tmp_path)
-    assert len(said) == 4
-    check(outcome, 40_000)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_beside_compaction_and_a_reader_no_batch_is_seen_in_part(tmp_path: Path, kind: CommittedKind) -> None:
-    pytest.importorskip("deltalake")
-    pytest.importorskip("pyiceberg")
-    with running_nsqd("process") as nsqd:
         fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 2_000, kind)
-        with Beside(config, kind) as beside:
-            run_killed(config, 2, random.Random(), 300)
-        check(read([nsqd], tmp_path, kind), 20_000)
+        config = write_config([nsqd], tmp_path, 2_000, format)
+        with Beside(config, format) as beside:
+            said = run_killed(config, kills, random.Random(), 300)
+        assert len(said) == kills + 1
+        check(read([nsqd], tmp_path, format), 20_000)
     assert beside.errors == []
     assert beside.reads
 
@@ -76,18 +73,17 @@ main()
 """
 
 
-def test_spark_submit_on_two_executors(tmp_path: Path) -> None:
-    """``test_deployments`` has the command itself on a cluster."""
+def test_spark_submit(tmp_path: Path) -> None:
+    """``test_deployments`` has the command on a cluster."""
     import pyspark
 
     with running_nsqd("process") as nsqd:
         fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 5_000)
+        config = write_config([nsqd], tmp_path, 10_000)
         job = tmp_path / "job.py"
         job.write_text(SUBMIT)
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        command = [str(submit), "--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
-        command += ["--conf", "spark.sql.shuffle.partitions=3"]
+        command = [str(submit), "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=3"]
         arguments = ["pipeline", "run", "--config", str(config), "--available-now"]
         done = run(*command, str(job), *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -101,33 +97,34 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
-@pytest.mark.parametrize("what", ["data", "rejected", "metrics", "checkpoint", "stage"])
-def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(("what", "format", "size"), [("data", "delta", "64k"), ("stage", "parquet", "256k")])
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
+    tmp_path: Path, what: str, format: str, size: str
+) -> None:
+    """What Java says of it is in ``test_faults``; these two are written by Python."""
     # The first run has a namespace of its own with a small file system here, which ends with it; the second has none.
     small = tmp_path / "out" / what
     small.mkdir(parents=True)
     with running_nsqd("process") as nsqd:
         fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 20_000)
+        config = write_config([nsqd], tmp_path, 20_000, format)
         arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
-        size = {"data": "64k", "stage": "256k"}.get(what, "4k")
         mounted = f'mount -t tmpfs -o size={size} none "{small}" && exec "$0" -m gnsq_like "$@"'
         done = run("unshare", "-rm", "sh", "-c", mounted, sys.executable, *arguments, cwd=tmp_path)
         assert done.returncode == 1, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
-        assert re.search(r"Error: .*(a disk is full|No space left on device).*Nothing is lost", done.stderr), (
+        assert re.search(r"Error: a disk is full: make room where the pipeline writes.*Nothing is lost", done.stderr), (
             done.stderr
         )
-        if what in {"checkpoint", "stage"}:
-            # The two belong together, and the content of the small file system is gone.
+        if what == "stage":
+            # It belongs to the checkpoint, and the content of the small file system is gone.
             return
         done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-        check(read([nsqd], tmp_path), 20_000)
+        check(read([nsqd], tmp_path, format), 20_000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         fill([nsqd], 5_000)
         config = write_config([nsqd], tmp_path, 1_000)
@@ -135,17 +132,17 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) 
             metrics = tmp_path / "out" / "metrics"
             wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 400)
             paths = paths_of_pythons(java_of(process.pid))
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
             output, _ = process.communicate()
         assert process.returncode == 130
-        assert f"Ended by {number.name}." in output and "Traceback" not in output
+        assert "Ended by SIGTERM." in output and "Traceback" not in output
         # Spark's Pythons import pyspark from its package, where it is compiled.
         assert paths and not [each for each in paths if each.endswith("pyspark.zip") and os.path.exists(each)]
         assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
         check(read([nsqd], tmp_path), 5_000)
 
 
-@pytest.mark.parametrize("threads", [0, 1, 30, 60])
+@pytest.mark.parametrize("threads", [1, 30])
 def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: int) -> None:
     with running_nsqd("process") as nsqd:
         fill([nsqd], 1_000)
@@ -177,7 +174,7 @@ def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Pa
             output, _ = process.communicate()
         assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
         assert process.returncode == 1, output
-        assert "Error: Spark's Java ended in the middle of the run" in output
+        assert "Error: Spark's Java ended in the middle of the run" in output and "Traceback" not in output
         assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
         check(read([nsqd], tmp_path), 5_000)
 
@@ -200,6 +197,17 @@ def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_p
             assert (done.returncode, done.stderr.startswith(f"Error: {said}")) == (2, True), done.stderr
 
 
+def test_check_has_spark_look_at_the_sql(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        config = write_config([nsqd], tmp_path, 1_000)
+        config.write_text(config.read_text() + '[transform]\nsql = "SELECT max(number) AS n FROM messages"\n')
+        done = run(sys.executable, "-m", "gnsq_like", "pipeline", "check", str(config), cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(r"^Spark .* transform\.sql=.* it aggregates", done.stdout, re.MULTILINE)
+    assert re.search(r"^daemons .* 1 nsqds, 0 messages wait$", done.stdout, re.MULTILINE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_demo_and_its_report(tmp_path: Path) -> None:
     where = tmp_path / "demo"
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "demo", "--messages", "20000", "--seconds", "6"]
@@ -207,7 +215,7 @@ def test_the_demo_and_its_report(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 lost, 0 there twice." in done.stdout
     report = (where / "report.html").read_text()
-    assert "20,000" in report and report.count("<svg") == 4
+    assert "20,000" in report and report.count("<svg") == 3
     attempts: Counter[int] = Counter()
     from pyarrow import dataset
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: No nsqd listens there; errors that come before anything runs need none.
-NOWHERE = {"nsqdtcpaddresses": "127.0.0.1:1"}
+NOWHERE = {"nsqd_tcp_addresses": "127.0.0.1:1"}
 
 
 def publish(address: str, *batches: dict[str, list[Any]], **options: str) -> int:
     arrow = [pa.RecordBatch.from_pydict(batch) for batch in batches]
-    return publish_batches(iter(arrow), sink_options({"nsqdtcpaddresses": address, **options}))
+    return publish_batches(iter(arrow), sink_options({"nsqd_tcp_addresses": address, **options}))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -62,14 +62,14 @@ def message_counts(nsqd: Running) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "give either it or lookupdHttpAddresses"),
-        ({**NOWHERE, "lookupdhttpaddresses": "127.0.0.1:4161"}, "give either it or lookupdHttpAddresses"),
-        ({"nsqdtcpaddresses": "nowhere"}, "the host or the port is missing"),
+        ({}, "give either it or lookupd_http_addresses"),
+        ({**NOWHERE, "lookupd_http_addresses": "127.0.0.1:4161"}, "give either it or lookupd_http_addresses"),
+        ({"nsqd_tcp_addresses": "nowhere"}, "the host or the port is missing"),
         ({**NOWHERE, "topic": "no spaces"}, "invalid topic name 'no spaces'"),
-        ({**NOWHERE, "nsqdtcpadresses": "x"}, "there is no such option; did you mean nsqdTcpAddresses?"),
+        ({**NOWHERE, "nsqd_tcp_adresses": "x"}, "there is no such option; did you mean nsqd_tcp_addresses?"),
         ({**NOWHERE, "retries": "-1"}, "it must be at least 0"),
-        ({**NOWHERE, "publishtimeoutms": "soon"}, "it must be a whole number"),
-        ({**NOWHERE, "maxbatchbytes": "1"}, "it must be at least 64 bytes"),
+        ({**NOWHERE, "publish_timeout": "soon"}, "it must be a duration such as"),
+        ({**NOWHERE, "max_batch_bytes": "1"}, "it must be at least 64 bytes"),
         ({**NOWHERE, "nsq.heartbeat": "1"}, "heartbeat_interval"),
         ({**NOWHERE, "nsq.heartbeat_interval": "0.5"}, "it must be at least 1"),
     ],
@@ -130,11 +130,16 @@ def test_nothing_is_overwritten(writer: Any) -> None:
         ({"body": ["a", "", ""]}, {}, InvalidBody, "body is empty in 2 of 3 rows"),
         (
             {"body": [b"x" * 9, b"x" * 10]},
-            {"maxmessagebytes": "9"},
+            {"max_message_bytes": "9"},
             InvalidBody,
             "a body of 10 bytes is too big: the most is 9",
         ),
-        ({"body": [b"x" * 57]}, {"maxbatchbytes": "64"}, InvalidBody, "a body of 57 bytes is too big: the most is 56"),
+        (
+            {"body": [b"x" * 57]},
+            {"max_batch_bytes": "64"},
+            InvalidBody,
+            "a body of 57 bytes is too big: the most is 56",
+        ),
         ({"body": ["a", "b"], "topic": ["wrong", "a b"]}, {}, InvalidName, "invalid topic name 'a b'"),
         ({"body": ["a", "b"], "topic": ["wrong", None]}, {"topic": ""}, UsageError, "topic is null in 1 of 2 rows"),
         ({"body": ["a", "b"], "defer_ms": [0, -1]}, {}, UsageError, "defer_ms is -1 in a row"),
@@ -155,7 +160,7 @@ def test_every_size_and_topic_arrives_once(nsqd: Running) -> None:
     sizes = [1, 2, 500, 1000, 1016, 3, 1016, 1016, 1, 7] * 30
     topics = [f"cut{number % 3}" for number in range(len(sizes))]
     batch: dict[str, list[Any]] = {"body": [b"x" * size for size in sizes], "topic": topics}
-    assert publish(nsqd.tcp_address, batch, batch, maxbatchbytes="1k", maxbatchmessages="7") == 2 * len(sizes)
+    assert publish(nsqd.tcp_address, batch, batch, max_batch_bytes="1k", max_batch_messages="7") == 2 * len(sizes)
     counts = message_counts(nsqd)
     assert {topic: counts[topic] for topic in set(topics)} == {
         topic: 2 * count for topic, count in Counter(topics).items()
@@ -169,12 +174,12 @@ def test_the_largest_body_fits(nsqd: Running) -> None:
 
 def test_batches_without_rows(nsqd: Running) -> None:
     empty = pa.RecordBatch.from_pydict({"body": pa.array([], pa.string()), "topic": pa.array([], pa.string())})
-    assert publish_batches(iter([empty, empty]), sink_options({"nsqdtcpaddresses": nsqd.tcp_address})) == 0
+    assert publish_batches(iter([empty, empty]), sink_options({"nsqd_tcp_addresses": nsqd.tcp_address})) == 0
 
 
 def test_large_arrow_types_are_taken_too(nsqd: Running) -> None:
     batch = pa.RecordBatch.from_pydict({"body": pa.array(["a"], pa.large_string())})
-    assert publish_batches(iter([batch]), sink_options({"nsqdtcpaddresses": nsqd.tcp_address, "topic": "large"})) == 1
+    assert publish_batches(iter([batch]), sink_options({"nsqd_tcp_addresses": nsqd.tcp_address, "topic": "large"})) == 1
     assert message_counts(nsqd)["large"] == 1
 
 
@@ -185,7 +190,7 @@ def test_a_mute_nsqd_is_passed_over(nsqd: Running) -> None:
     with scripted_nsqd() as mute:  # takes the connection, and not even IDENTIFY is answered
         addresses = f"{mute.address},{nsqd.tcp_address}"
         batch = {"body": [b"%d" % number for number in range(100)]}
-        assert publish(addresses, batch, topic="passed", maxbatchmessages="10") == 100
+        assert publish(addresses, batch, topic="passed", max_batch_messages="10") == 100
     assert message_counts(nsqd)["passed"] == 100
 
 
@@ -195,7 +200,7 @@ def test_what_is_not_answered_is_published_to_another(nsqd: Running) -> None:
         addresses = f"{mute.address},{nsqd.tcp_address}"
         batch = {"body": [b"%d" % number for number in range(10)]}
         published = publish(
-            addresses, batch, batch, topic="around", maxbatchmessages="1", publishtimeoutms="3000", retries="3"
+            addresses, batch, batch, topic="around", max_batch_messages="1", publish_timeout="3000ms", retries="3"
         )
         script.get(timeout=PATIENCE)
     assert published == 20
@@ -206,7 +211,7 @@ def test_without_retries_it_is_an_error() -> None:
     with scripted_nsqd() as mute:
         script = gevent.spawn(lambda: mute.accept().identify())
         with pytest.raises(NotPublished, match=r"1 messages for topic t were not published: .*not confirmed"):
-            publish(mute.address, {"body": ["a"]}, topic="t", publishtimeoutms="3000", retries="0")
+            publish(mute.address, {"body": ["a"]}, topic="t", publish_timeout="3000ms", retries="0")
         script.get(timeout=PATIENCE)
 
 
@@ -218,7 +223,7 @@ def test_giving_up_says_how_far_it_came(nsqd: Running) -> None:
             other.stop()
             yield pa.RecordBatch.from_pydict({"body": ["c", "d", "e"]})
 
-        options = {"nsqdtcpaddresses": other.tcp_address, "topic": "t", "publishtimeoutms": "2000", "retries": "1"}
+        options = {"nsqd_tcp_addresses": other.tcp_address, "topic": "t", "publish_timeout": "2000ms", "retries": "1"}
         with pytest.raises(NotPublished, match=r"3 messages for topic t .*published 2 others before"):
             publish_batches(batches(), sink_options(options))
 
@@ -232,7 +237,7 @@ def test_an_nsqd_that_comes_back_is_published_to_again() -> None:
             nsqd.start()
             yield pa.RecordBatch.from_pydict({"body": ["c", "d", "e"]})
 
-        assert publish_batches(batches(), sink_options({"nsqdtcpaddresses": nsqd.tcp_address, "topic": "back"})) == 5
+        assert publish_batches(batches(), sink_options({"nsqd_tcp_addresses": nsqd.tcp_address, "topic": "back"})) == 5
         assert message_counts(nsqd)["back"] == 3
 
 
@@ -270,6 +275,6 @@ def test_rows_that_come_after_a_long_time_are_published_once(kind: Kind) -> None
             wait_for_no_producer(nsqd, "late")
             yield pa.RecordBatch.from_pydict({"body": ["c", "d", "e"]})
 
-        options = {"nsqdtcpaddresses": nsqd.tcp_address, "topic": "late", "nsq.heartbeat_interval": "1"}
+        options = {"nsqd_tcp_addresses": nsqd.tcp_address, "topic": "late", "nsq.heartbeat_interval": "1"}
         assert publish_batches(batches(), sink_options(options)) == 5
         assert message_counts(nsqd)["late"] == 5

@@ -55,12 +55,12 @@ def consumed(nsqd: Running, topic: str, count: int) -> list[bytes]:
 
 
 def write(frame: DataFrame, nsqd: Running, mode: str = "append", **options: Any) -> None:
-    given = {"nsqdTcpAddresses": nsqd.tcp_address, **options}
+    given = {"nsqd_tcp_addresses": nsqd.tcp_address, **options}
     frame.write.format("nsq").options(**given).mode(mode).save()
 
 
 def test_rows_become_messages(spark: SparkSession, nsqd: Running) -> None:
-    write(spark.range(3000).selectExpr("cast(id AS string) AS body"), nsqd, topic="numbers", maxBatchMessages=100)
+    write(spark.range(3000).selectExpr("cast(id AS string) AS body"), nsqd, topic="numbers", max_batch_messages=100)
     assert depth(nsqd, "numbers") == 3000
     assert Counter(consumed(nsqd, "numbers", 3000)) == Counter(b"%d" % number for number in range(3000))
 
@@ -91,7 +91,7 @@ def test_deferred_rows_wait(spark: SparkSession, nsqd: Running) -> None:
 
 def test_batches_are_cut_by_bytes(spark: SparkSession, nsqd: Running) -> None:
     frame = spark.range(1).selectExpr("explode(sequence(1, 40)) AS n").selectExpr("repeat('x', 1000 * n) AS body")
-    write(frame, nsqd, topic="sizes", maxBatchBytes="50k")
+    write(frame, nsqd, topic="sizes", max_batch_bytes="50k")
     assert sorted(map(len, consumed(nsqd, "sizes", 40))) == [1000 * n for n in range(1, 41)]
 
 
@@ -108,7 +108,7 @@ def test_a_stream_is_published(spark: SparkSession, nsqd: Running, tmp_path: Pat
         .load(str(source))
         .selectExpr("value AS body")
         .writeStream.format("nsq")
-        .options(nsqdTcpAddresses=nsqd.tcp_address, topic="streamed", checkpointLocation=str(tmp_path / "checkpoint"))
+        .options(nsqd_tcp_addresses=nsqd.tcp_address, topic="streamed", checkpointLocation=str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
@@ -125,7 +125,7 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
         lookup = LookupdClient(lookupd.http_address)
         wait_for(lambda: len(lookup.nodes()) == 2, "both are known")
         frame = spark.range(4000).selectExpr("cast(id AS string) AS body")
-        options = {"lookupdHttpAddresses": lookupd.http_address, "topic": "found", "maxBatchMessages": "100"}
+        options = {"lookupd_http_addresses": lookupd.http_address, "topic": "found", "max_batch_messages": "100"}
         frame.write.format("nsq").options(**options).mode("append").save()
         assert depth(one, "found") + depth(two, "found") == 4000
         # All may have been published before the second connection was made.
@@ -143,7 +143,7 @@ def test_an_nsqd_that_is_away_is_passed_over(spark: SparkSession, nsqd: Running)
     with running_nsqd("process") as away:
         away.stop()
         frame = spark.range(1000).selectExpr("cast(id AS string) AS body")
-        write(frame, nsqd, topic="failover", nsqdTcpAddresses=f"{away.tcp_address},{nsqd.tcp_address}")
+        write(frame, nsqd, topic="failover", nsqd_tcp_addresses=f"{away.tcp_address},{nsqd.tcp_address}")
     assert depth(nsqd, "failover") == 1000
 
 
@@ -154,17 +154,17 @@ def test_an_nsqd_that_is_away_is_passed_over(spark: SparkSession, nsqd: Running)
 
 def test_wrong_options_and_columns_are_said_in_plain_words(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a",)], "text STRING")
-    with pytest.raises(AnalysisException, match="did you mean nsqdTcpAddresses") as caught:
-        frame.write.format("nsq").options(nsqdTcpAdresses="127.0.0.1:4150", topic="t").mode("append").save()
+    with pytest.raises(AnalysisException, match="did you mean nsqd_tcp_addresses") as caught:
+        frame.write.format("nsq").options(nsqd_tcp_adresses="127.0.0.1:4150", topic="t").mode("append").save()
     assert "Traceback" not in str(caught.value)
     with pytest.raises(AnalysisException, match="the sink has no column text: select body"):
-        frame.write.format("nsq").options(nsqdTcpAddresses="127.0.0.1:4150", topic="t").mode("append").save()
+        frame.write.format("nsq").options(nsqd_tcp_addresses="127.0.0.1:4150", topic="t").mode("append").save()
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
     writer = spark.createDataFrame([("a",)], "body STRING").write.format("nsq")
     with pytest.raises(AnalysisException, match=r'write with mode\("append"\)'):
-        writer.options(nsqdTcpAddresses="127.0.0.1:4150", topic="t").mode("overwrite").save()
+        writer.options(nsqd_tcp_addresses="127.0.0.1:4150", topic="t").mode("overwrite").save()
 
 
 def test_a_wrong_row_is_an_error_in_plain_words(spark: SparkSession, nsqd: Running) -> None:
@@ -188,7 +188,7 @@ def test_an_nsqd_that_is_away(spark: SparkSession) -> None:
         nsqd.stop()
         frame = spark.range(0, 3, 1, 1).selectExpr("'a' AS body")
         with pytest.raises(PythonException) as caught:
-            write(frame, nsqd, topic="t", publishTimeoutMs=200, retries=1)
+            write(frame, nsqd, topic="t", publish_timeout="200ms", retries=1)
     said = f"3 messages for topic t were not published: not sent in time: no connection to {nsqd.tcp_address}"
     assert said in str(caught.value)
     assert "Traceback" not in str(caught.value)
@@ -210,7 +210,7 @@ def late_failure(number):
     return f"{{number:0500}}"  # too much to be held in a buffer
 
 frame = spark.range(0, 10_000, 1, 1).select(late_failure("id").alias("body"))
-frame.write.format("nsq").options(nsqdTcpAddresses={address!r}, topic="again").mode("append").save()
+frame.write.format("nsq").options(nsqd_tcp_addresses={address!r}, topic="again").mode("append").save()
 """
 
 

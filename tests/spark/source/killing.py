@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.data_source import NsqDataSource
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.stream import NsqPartition, NsqStreamReader
+from tests.support.spark_engine import read_options
 from tests.support.spark_points import KillAt, WatchedDriver, kill_session, watched_part
 
 #: Counts the points that this process reaches; Spark's processes inherit the environment.
@@ -35,4 +35,4 @@ class KillingReader(NsqStreamReader):
 
 class KillingDataSource(NsqDataSource):
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        return KillingReader(parse_options(SourceOptions, self.options))
+        return KillingReader(read_options(self.options))

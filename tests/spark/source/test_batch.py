@@ -40,8 +40,8 @@ def read(spark: SparkSession, topic: str, *nsqds: Running, **options: Any) -> Da
     given = {
         "topic": topic,
         "channel": "c",
-        "nsqdTcpAddresses": ",".join(each.tcp_address for each in nsqds),
-        "nsqdHttpAddresses": ",".join(each.http_address for each in nsqds),
+        "nsqd_tcp_addresses": ",".join(each.tcp_address for each in nsqds),
+        "nsqd_http_addresses": ",".join(each.http_address for each in nsqds),
         **PATIENT,
     }
     return spark.read.format("nsq").options(**given, **options).load()
@@ -78,8 +78,8 @@ def test_peek_leaves_everything(spark: SparkSession, nsqd: Running) -> None:
 
 def test_peek_shows_the_first_2500_and_fewer_on_request(spark: SparkSession, nsqd: Running) -> None:
     client = fill(nsqd, "many", 3000)
-    assert read(spark, "many", nsqd, minPartitions=4).count() == 2500
-    assert read(spark, "many", nsqd, maxMessagesPerTrigger=10).count() == 10
+    assert read(spark, "many", nsqd, min_partitions=4).count() == 2500
+    assert read(spark, "many", nsqd, max_messages=10).count() == 10
     assert left(client, "many") == [3000, 0]
 
 
@@ -87,18 +87,18 @@ def test_peek_shows_the_first_2500_and_fewer_on_request(spark: SparkSession, nsq
 def test_drain_takes_everything_once(spark: SparkSession, nsqd: Running, splits: int) -> None:
     topic = f"drained{splits}"
     client = fill(nsqd, topic, 6000)
-    frame = read(spark, topic, nsqd, batchMode="drain", minPartitions=splits, segmentMessages=700)
+    frame = read(spark, topic, nsqd, batch_mode="drain", min_partitions=splits)
     assert frame.rdd.getNumPartitions() == splits
     assert numbers(frame) == list(range(6000))
     assert left(client, topic) == [0, 0]
-    assert numbers(read(spark, topic, nsqd, batchMode="drain")) == []
+    assert numbers(read(spark, topic, nsqd, batch_mode="drain")) == []
 
 
 def test_several_nsqds_and_chosen_columns(spark: SparkSession, nsqd: Running) -> None:
     with running_nsqd("process") as other:
         fill(nsqd, "several", 30)
         fill(other, "several", 20, first=30)
-        frame = read(spark, "several", nsqd, other, includeColumns="nsqd_address, body, timestamp_ns")
+        frame = read(spark, "several", nsqd, other, columns="nsqd_address, body, timestamp_ns")
         assert frame.columns == ["nsqd_address", "body", "timestamp_ns"]
         rows = frame.collect()
     assert sorted((row.nsqd_address, int(row.body)) for row in rows) == sorted(
@@ -115,7 +115,7 @@ def test_nsqds_are_found_by_nsqlookupd(spark: SparkSession) -> None:
         fill(one, "found", 10)
         lookup = LookupdClient(lookupd.http_address)
         wait_for(lambda: lookup.lookup("found", missing_ok=True).producers, "nsqlookupd lists the topic")
-        options = {"topic": "found", "channel": "c", "lookupdHttpAddresses": lookupd.http_address, **PATIENT}
+        options = {"topic": "found", "channel": "c", "lookupd_http_addresses": lookupd.http_address, **PATIENT}
         assert numbers(spark.read.format("nsq").options(**options).load()) == list(range(10))
 
 
@@ -124,7 +124,7 @@ def test_sql(spark: SparkSession, nsqd: Running) -> None:
     patient = ", ".join(f"{name} '{value}'" for name, value in PATIENT.items())
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW nsq_sql USING nsq OPTIONS (topic 'sql', channel 'c', {patient}, "
-        f"nsqdTcpAddresses '{nsqd.tcp_address}', nsqdHttpAddresses '{nsqd.http_address}')"
+        f"nsqd_tcp_addresses '{nsqd.tcp_address}', nsqd_http_addresses '{nsqd.http_address}')"
     )
     [row] = spark.sql("SELECT count(*) AS n, min(attempts) AS least FROM nsq_sql").collect()
     assert (row.n, row.least) == (10, 1)
@@ -136,7 +136,7 @@ def test_sql(spark: SparkSession, nsqd: Running) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batchMode": "take"}, "it must be one of peek, drain"),
+        ({"batch_mode": "take"}, "it must be one of peek, drain"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
     ],
 )
@@ -147,9 +147,9 @@ def test_wrong_options_are_said_at_load(spark: SparkSession, nsqd: Running, opti
 
 
 def test_a_schema_that_is_not_the_source_s(spark: SparkSession, nsqd: Running) -> None:
-    options = {"nsqdTcpAddresses": nsqd.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+    options = {"nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address}
     frame = spark.read.format("nsq").options(topic="t", channel="c", **options).schema("id STRING, body STRING").load()
-    with pytest.raises(AnalysisException, match="choose columns with includeColumns") as caught:
+    with pytest.raises(AnalysisException, match="choose columns with columns") as caught:
         frame.collect()
     assert "Traceback" not in str(caught.value)
 
@@ -166,7 +166,7 @@ def test_a_tcp_port_without_an_nsqd(spark: SparkSession, nsqd: Running) -> None:
     fill(nsqd, "tcp", 10)
     with running_nsqd("process") as other:
         other.stop()
-        options = {"nsqdTcpAddresses": other.tcp_address, "nsqdHttpAddresses": nsqd.http_address}
+        options = {"nsqd_tcp_addresses": other.tcp_address, "nsqd_http_addresses": nsqd.http_address}
         frame = spark.read.format("nsq").options(topic="tcp", channel="c", **options).load()
         with pytest.raises(PythonException, match=f"no connection to {other.tcp_address}") as caught:
             frame.collect()

@@ -11,10 +11,11 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import ConnectionFailed
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
+from tests.support.spark_engine import PATIENT, read_options
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.batch_receiver import BatchReceiver
 from gnsq_like.wire.frames import encode_message
 
@@ -31,13 +32,13 @@ def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
         yield running
 
 
-def options_of(address: str, topic: str, **options: str) -> SourceOptions:
-    given = {"nsqdTcpAddresses": address, "nsqdHttpAddresses": address, "topic": topic, "channel": "c", **options}
-    return parse_options(SourceOptions, given)
+def options_of(address: str, topic: str, **options: object) -> SourceOptions:
+    given = {"nsqd_tcp_addresses": address, "nsqd_http_addresses": address, "topic": topic, "channel": "c", **options}
+    return read_options({"segment_messages": 1250, **given})
 
 
 #: Nsqd may pause for less.
-PAUSE = {"fetchIdleMs": "2500", "fetchMaxWaitMs": "14000", "msgTimeoutMs": "60000"}
+PAUSE = {"msg_timeout": "250s"}
 
 
 def receiver(address: str, options: SourceOptions, wanted: int, *, keep: bool) -> BatchReceiver:
@@ -86,7 +87,7 @@ def test_looked_at_and_given_back(nsqd: Running) -> None:
 def test_bytes_are_enough(nsqd: Running) -> None:
     client = fill(nsqd, "bytes", 0)
     client.multi_publish("bytes", [b"x" * 100_000] * 40)
-    options = options_of(nsqd.tcp_address, "bytes", segmentBytes="300k", **PAUSE)
+    options = options_of(nsqd.tcp_address, "bytes", segment_bytes=300_000, **PAUSE)
     messages = receiver(nsqd.tcp_address, options, 40, keep=False).run()
     assert 3 < len(messages) <= 40
     assert left(client, "bytes") == [40 - len(messages), 0, 0]
@@ -94,7 +95,7 @@ def test_bytes_are_enough(nsqd: Running) -> None:
 
 def test_nothing_there(nsqd: Running) -> None:
     client = fill(nsqd, "empty", 0)
-    options = options_of(nsqd.tcp_address, "empty", fetchMaxWaitMs="20")
+    options = options_of(nsqd.tcp_address, "empty", msg_timeout="1s")
     assert receiver(nsqd.tcp_address, options, 10, keep=False).run() == []
     assert left(client, "empty") == [0, 0, 0]
 
@@ -121,7 +122,7 @@ def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) 
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        receiving = receiver(nsqd.address, options_of(nsqd.address, "t", fetchIdleMs="5000"), 10, keep=keep)
+        receiving = receiver(nsqd.address, options_of(nsqd.address, "t", **PATIENT), 10, keep=keep)
         assert [message[3] for message in receiving.run()] == returned
         scripted.get(timeout=PATIENCE)
 

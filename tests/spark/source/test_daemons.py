@@ -21,7 +21,7 @@ AWAY = "127.0.0.1:1"
 
 
 def daemons(tcp: str, http: str) -> Daemons:
-    given = {"topic": "t", "channel": "c", "nsqdTcpAddresses": tcp, "nsqdHttpAddresses": http}
+    given = {"topic": "t", "channel": "c", "nsqd_tcp_addresses": tcp, "nsqd_http_addresses": http}
     return Daemons(parse_options(SourceOptions, given))
 
 
@@ -52,7 +52,7 @@ def test_who_was_away_is_known() -> None:
     assert some.away == {AWAY}
 
 
-@pytest.mark.parametrize("topics", [{"topic": "t"}, {"topics": "t,u"}, {"topicsPattern": "t.*"}])
+@pytest.mark.parametrize("topics", [{"topic": "t"}, {"topics": "t,u"}, {"topics_pattern": "t.*"}])
 def test_an_nsqlookupd_that_answers_is_enough_to_begin(
     caplog: pytest.LogCaptureFixture, topics: dict[str, str]
 ) -> None:
@@ -63,7 +63,7 @@ def test_an_nsqlookupd_that_answers_is_enough_to_begin(
             NsqdHTTPClient(nsqd.http_address).create_topic("t")
             lookup = LookupdClient(lookupd.http_address)
             wait_for(lambda: lookup.lookup("t", missing_ok=True).producers, "nsqd is known")
-            given = {"channel": "c", "lookupdHttpAddresses": lookupd.http_address, **topics}
+            given = {"channel": "c", "lookupd_http_addresses": lookupd.http_address, **topics}
             Daemons(parse_options(SourceOptions, given)).prepare()
     [message] = caplog.messages
     assert "127.0.0.2" in message and "left out" in message

@@ -19,6 +19,7 @@ pytest.importorskip("pyarrow")
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
+from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
@@ -62,13 +63,12 @@ def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_pat
     driver.latest(driver.initial())
     stats = NsqdHTTPClient(nsqd.http_address).stats("made")
     assert [channel["channel_name"] for channel in stats["topics"][0]["channels"]] == ["spark"]
-    absent = engine_of(nsqd, tmp_path, "unmade", createTopicAndChannel="false").driver
-    absent.latest(absent.initial())
+    Daemons(engine_of(nsqd, tmp_path, "unmade").options, creates=False).prepare()
     assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
 
 
 def test_the_lag_is_what_the_last_poll_found_and_the_batch_does_not_take(nsqd: Running, tmp_path: Path) -> None:
-    driver = engine_of(nsqd, tmp_path, "lag", maxMessagesPerTrigger=5).driver
+    driver = engine_of(nsqd, tmp_path, "lag", max_messages=5).driver
     assert driver.lag() is None
     publish(nsqd, "lag", range(7))
     planned = driver.latest(driver.initial())
@@ -77,7 +77,7 @@ def test_the_lag_is_what_the_last_poll_found_and_the_batch_does_not_take(nsqd: R
     driver.latest(planned)
     assert driver.lag() == {"lag": {nsqd.tcp_address: {"messages": 2, "in_flight": 0}}}
     publish(nsqd, "lag", range(3))
-    waiting = engine_of(nsqd, tmp_path / "waiting", "lag", minMessagesPerTrigger=100).driver
+    waiting = engine_of(nsqd, tmp_path / "waiting", "lag", min_messages=100).driver
     start = waiting.initial()
     assert waiting.latest(start) == start
     assert waiting.lag() == {"lag": {nsqd.tcp_address: {"messages": 10, "in_flight": 0}}}
@@ -101,8 +101,8 @@ def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
 def test_what_the_store_is_not_good_for_is_refused(nsqd: Running, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for location in (str(tmp_path / "file" / "stage"), "relative/path", "nosuch://bucket"):
-        engine = engine_of(nsqd, tmp_path, "refused", stagingLocation=location)
-        with pytest.raises(StagingError, match="stagingLocation"):
+        engine = engine_of(nsqd, tmp_path, "refused", staging_location=location)
+        with pytest.raises(StagingError, match="staging_location"):
             engine.driver.latest(engine.driver.initial())
 
 
@@ -111,7 +111,7 @@ def test_what_the_store_is_not_good_for_is_refused(nsqd: Running, tmp_path: Path
 
 def test_batches_are_bounded(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "bounded", range(1000))
-    engine = engine_of(nsqd, tmp_path, "bounded", maxMessagesPerTrigger=300, **PATIENT)
+    engine = engine_of(nsqd, tmp_path, "bounded", max_messages=300, **PATIENT)
     assert engine.run() == 4
     assert [len(engine.batch_rows(batch)) for batch in range(4)] == [300, 300, 300, 100]
     assert engine.bodies() == once(1000)
@@ -119,21 +119,21 @@ def test_batches_are_bounded(nsqd: Running, tmp_path: Path) -> None:
 
 def test_all_available_means_all(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "unbounded", range(500))
-    driver = engine_of(nsqd, tmp_path, "unbounded", maxMessagesPerTrigger=10).driver
+    driver = engine_of(nsqd, tmp_path, "unbounded", max_messages=10).driver
     end = driver.latest(driver.initial(), limited=False)
     assert sum(share["messages"] for share in end["plan"].values()) == 500
 
 
 def test_a_batch_waits_for_its_least_messages_or_its_time(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "patient", range(50))
-    driver = engine_of(nsqd, tmp_path, "patient", minMessagesPerTrigger=100, maxTriggerDelay="1h").driver
+    driver = engine_of(nsqd, tmp_path, "patient", min_messages=100, max_trigger_delay=3600.0).driver
     assert driver.latest(driver.initial()) == driver.initial()
     publish(nsqd, "patient", range(50, 100))
     assert driver.latest(driver.initial()) != driver.initial()
     began = time.monotonic()
     publish(nsqd, "hasty", range(50))
-    other = engine_of(nsqd, tmp_path, "hasty", minMessagesPerTrigger=100, maxTriggerDelay="500ms").driver
-    wait_for(lambda: other.latest(other.initial()) != other.initial(), "maxTriggerDelay")
+    other = engine_of(nsqd, tmp_path, "hasty", min_messages=100, max_trigger_delay=0.5).driver
+    wait_for(lambda: other.latest(other.initial()) != other.initial(), "max_trigger_delay")
     assert time.monotonic() - began >= 0.5
 
 
@@ -149,9 +149,9 @@ def test_what_is_paused_is_not_planned(nsqd: Running, tmp_path: Path) -> None:
 
 def test_a_skipped_commit_is_made_up_for(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "skipped", range(600))
-    engine = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100, **PATIENT)
+    engine = engine_of(nsqd, tmp_path, "skipped", max_messages=100, **PATIENT)
     engine.run(4, commit=False)
-    again = engine_of(nsqd, tmp_path, "skipped", maxMessagesPerTrigger=100, **PATIENT)
+    again = engine_of(nsqd, tmp_path, "skipped", max_messages=100, **PATIENT)
     again.run()
     assert again.bodies() == once(600)
     staged = {path.parts[-1] for path in (tmp_path / "stage").glob("*/*/log-*/batch-*")}
@@ -184,7 +184,7 @@ def test_commit_raises_nothing(nsqd: Running, tmp_path: Path) -> None:
 
 def test_available_now_after_a_crash_gets_what_was_in_flight(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "crash", range(400))
-    options = source_options([nsqd], tmp_path, "crash", msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    options = source_options([nsqd], tmp_path, "crash", msg_timeout=1)
     assert run_killed(tmp_path, options, "before-publish:2") == -9
     publish(nsqd, "crash", range(400, 500))
     engine = Engine(tmp_path, options)
@@ -219,7 +219,7 @@ def test_an_available_now_run_waits_for_what_its_own_tasks_requeued(
     """nsqd may execute a task's last commands after the driver's next question; with the option, also time-outs."""
     topic = f"requeued-{wait}"
     publish(nsqd, topic, range(10))
-    driver = engine_of(nsqd, tmp_path, topic, availableNowWaitInFlight=wait).driver
+    driver = engine_of(nsqd, tmp_path, topic, wait_in_flight=wait).driver
     driver.prepare_available_now()
     held: list[Any] = []
     task = Connection(nsqd.tcp_address, on_messages=lambda connection, messages: held.extend(messages))
@@ -243,7 +243,7 @@ def test_an_available_now_run_ends_while_others_keep_its_messages_in_flight(
     nsqd: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(nsqd, "kept", range(10))
-    driver = engine_of(nsqd, tmp_path, "kept", availableNowWaitInFlight="false").driver
+    driver = engine_of(nsqd, tmp_path, "kept", wait_in_flight="false").driver
     driver.prepare_available_now()
     held: list[Any] = []
     other = Connection(nsqd.tcp_address, on_messages=lambda connection, messages: held.extend(messages))
@@ -279,7 +279,7 @@ def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: 
         return stats
 
     with scripted(always(answer)) as nsqd:
-        given = {"nsqdTcpAddresses": "127.0.0.1:1", "nsqdHttpAddresses": nsqd.address}
+        given = {"nsqd_tcp_addresses": "127.0.0.1:1", "nsqd_http_addresses": nsqd.address}
         driver = Engine(tmp_path, {**source_options([], tmp_path, "busy"), **given}).driver
         driver.prepare_available_now()
         planned = driver.latest(driver.initial())
@@ -292,36 +292,32 @@ def test_an_available_now_run_asks_an_nsqd_that_does_not_answer_again(tmp_path: 
 def test_another_query_is_refused_what_was_not_finished_unless_told_otherwise(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "left", range(300))
     stage = tmp_path / "stage"
-    first = engine_of(nsqd, tmp_path / "first", "left", stagingLocation=stage, maxMessagesPerTrigger=200, **PATIENT)
+    first = engine_of(nsqd, tmp_path / "first", "left", staging_location=stage, max_messages=200, **PATIENT)
     first.run()
     publish(nsqd, "left", range(300, 400))
 
     def second(policy: str) -> Engine:
-        options = {"stagingLocation": stage, "unfinishedLog": policy}
+        options = {"staging_location": stage, "unfinished_log": policy}
         return engine_of(nsqd, tmp_path / policy, "left", **options)
 
-    with pytest.raises(StagingError, match="unfinishedLog=adopt"):
+    with pytest.raises(StagingError, match="unfinished_log=adopt"):
         second("refuse").run()
     adopting = second("adopt")
     adopting.run()
     # Spark had not confirmed the last batch of the first query: it comes again, as the first one.
     assert adopting.batch_rows(0) == first.batch_rows(1)
     assert adopting.bodies() == once(200, 200)
-    publish(nsqd, "left", range(400, 500))
-    ignoring = second("ignore")
-    ignoring.run()
-    assert ignoring.bodies() == once(100, 400)
 
 
 def test_a_checkpoint_without_its_stage_is_data_loss(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "gone", range(200))
     options = source_options([nsqd], tmp_path, "gone", **PATIENT)
-    Engine(tmp_path, {**options, "maxMessagesPerTrigger": 100}).run(1)
+    Engine(tmp_path, {**options, "max_messages": 100}).run(1)
     run_killed(tmp_path, options, "after-END")
     shutil.rmtree(tmp_path / "stage")
-    with pytest.raises(DataLost, match="failOnDataLoss=false"):
+    with pytest.raises(DataLost, match="fail_on_data_loss=false"):
         Engine(tmp_path, options).run()
-    going_on = Engine(tmp_path, {**options, "failOnDataLoss": "false"})
+    going_on = Engine(tmp_path, {**options, "fail_on_data_loss": "false"})
     publish(nsqd, "gone", range(1000, 1100))
     going_on.run()
     assert going_on.bodies() == once(100) + once(100, 1000)
@@ -352,7 +348,7 @@ def planned(end: Mapping[str, Any]) -> dict[str, int]:
 def test_several_topics_share_the_batches(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "share.a", range(300))
     publish(nsqd, "share.b", range(1000, 1100))
-    engine = several(nsqd, tmp_path, topics="share.a,share.b", maxMessagesPerTrigger=200, **PATIENT)
+    engine = several(nsqd, tmp_path, topics="share.a,share.b", max_messages=200, **PATIENT)
     start = engine.driver.initial()
     assert (start, engine.driver.initial()) == ({"v": 2, "logs": {}}, start)
     end = engine.driver.latest(start)
@@ -370,7 +366,7 @@ def test_several_topics_share_the_batches(nsqd: Running, tmp_path: Path) -> None
 def test_all_of_several_topics_once_over_restarts(nsqd: Running, tmp_path: Path) -> None:
     for number, topic in enumerate(("over.a", "over.b", "over.c")):
         publish(nsqd, topic, range(number * 1000, number * 1000 + 300))
-    given = source_options([nsqd], tmp_path, "unused", topics="over.a,over.b,over.c", maxMessagesPerTrigger=400)
+    given = source_options([nsqd], tmp_path, "unused", topics="over.a,over.b,over.c", max_messages=400)
     del given["topic"]
     for point in ("partitions", "after-publish:2", "after-FIN:3", "commit-middle", "commit-end"):
         run_killed(tmp_path, given, point)
@@ -408,7 +404,7 @@ def test_an_idle_topic_keeps_its_place(nsqd: Running, tmp_path: Path) -> None:
 def test_a_pattern_finds_topics_while_the_query_runs(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "found.a", range(100))
     publish(nsqd, "other.a", range(100))
-    engine = several(nsqd, tmp_path, topicsPattern=r"found\..*", **PATIENT)
+    engine = several(nsqd, tmp_path, topics_pattern=r"found\..*", **PATIENT)
     engine.run(1, available_now=False)
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_topic("found.b")
@@ -426,7 +422,7 @@ def test_a_pattern_finds_topics_while_the_query_runs(nsqd: Running, tmp_path: Pa
 
 def test_a_checkpoint_of_one_topic_goes_on_with_several(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "grown.a", range(300))
-    options = source_options([nsqd], tmp_path, "grown.a", maxMessagesPerTrigger=100)
+    options = source_options([nsqd], tmp_path, "grown.a", max_messages=100)
     Engine(tmp_path, options).run(1)
     # A batch that is written down, and staged in part, when the process ends.
     assert run_killed(tmp_path, options, "after-FIN:1") == -9
@@ -440,16 +436,16 @@ def test_a_checkpoint_of_one_topic_goes_on_with_several(nsqd: Running, tmp_path:
     publish(nsqd, "grown.a", range(300, 400))
     Engine(tmp_path, options).run()
     publish(nsqd, "grown.b", range(1050, 1100))
-    pattern = several(nsqd, tmp_path, topicsPattern="grown.*")
+    pattern = several(nsqd, tmp_path, topics_pattern="grown.*")
     pattern.run()
     assert pattern.bodies() == once(400) + once(100, 1000)
 
 
 def test_a_checkpoint_of_one_topic_without_its_stage_is_data_loss_for_several(nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "ungrown", range(100))
-    engine_of(nsqd, tmp_path, "ungrown", maxMessagesPerTrigger=50).run(1)
+    engine_of(nsqd, tmp_path, "ungrown", max_messages=50).run(1)
     shutil.rmtree(tmp_path / "stage")
-    with pytest.raises(DataLost, match="not at stagingLocation"):
+    with pytest.raises(DataLost, match="not at staging_location"):
         several(nsqd, tmp_path, topics="ungrown,more").run()
 
 
@@ -470,9 +466,9 @@ def test_a_pattern_finds_topics_by_lookup(kind: Any, tmp_path: Path) -> None:
                 "all topics are known",
             )
             given = source_options(
-                [], tmp_path, "", topicsPattern="looked.*", lookupdHttpAddresses=lookupd.http_address
+                [], tmp_path, "", topics_pattern="looked.*", lookupd_http_addresses=lookupd.http_address
             )
-            for name in ("topic", "nsqdTcpAddresses", "nsqdHttpAddresses"):
+            for name in ("topic", "nsqd_tcp_addresses", "nsqd_http_addresses"):
                 del given[name]
             engine = Engine(tmp_path, given)
             engine.run()
@@ -492,7 +488,7 @@ def test_several_nsqds_and_a_changed_topology(kind: Any, tmp_path: Path) -> None
         for number, each in enumerate((one, two, three)):
             publish(each, "many", range(number * 100, number * 100 + 100))
         options = source_options([one, two], tmp_path, "many")
-        first = Engine(tmp_path, {**options, **PATIENT, "maxMessagesPerTrigger": 150})
+        first = Engine(tmp_path, {**options, **PATIENT, "max_messages": 150})
         first.run(1)
         assert Counter(row[3] for row in first.rows()) == {one.tcp_address: 75, two.tcp_address: 75}
         # Of these nsqds, one is gone and one is new.
@@ -511,8 +507,8 @@ def test_nsqds_are_found_by_lookup(kind: Any, tmp_path: Path) -> None:
         with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
             for number, each in enumerate((one, two)):
                 publish(each, "found", range(number * 100, number * 100 + 100))
-            given = source_options([], tmp_path, "found", lookupdHttpAddresses=lookupd.http_address)
-            del given["nsqdTcpAddresses"], given["nsqdHttpAddresses"]
+            given = source_options([], tmp_path, "found", lookupd_http_addresses=lookupd.http_address)
+            del given["nsqd_tcp_addresses"], given["nsqd_http_addresses"]
             lookup = LookupdClient(lookupd.http_address)
             wait_for(lambda: len(lookup.lookup("found", missing_ok=True).producers) == 2, "both nsqds are known")
             engine = Engine(tmp_path, given)
@@ -524,7 +520,7 @@ def test_nsqds_are_found_by_lookup(kind: Any, tmp_path: Path) -> None:
 def test_a_restarted_nsqd_gives_what_it_kept(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         publish(nsqd, "restart", range(100))
-        options = source_options([nsqd], tmp_path, "restart", availableNowWaitInFlight="false", **PATIENT)
+        options = source_options([nsqd], tmp_path, "restart", wait_in_flight="false", **PATIENT)
         engine = Engine(tmp_path, options)
         engine.run(available_now=False, batches=1)
         nsqd.kill()
@@ -540,7 +536,7 @@ def test_a_restarted_nsqd_gives_what_it_kept(tmp_path: Path) -> None:
 def test_a_killed_nsqd_with_its_queue_on_disk_doubles_nothing_within_the_window(tmp_path: Path) -> None:
     with running_nsqd("real", mem_queue_size=0) as nsqd:
         publish(nsqd, "disk", range(4000))
-        options = source_options([nsqd], tmp_path, "disk", dedupe="window", segmentMessages=500)
+        options = source_options([nsqd], tmp_path, "disk", dedupe="window", segment_messages=500)
         engine = Engine(tmp_path, options)
         engine.run(1)
         nsqd.kill()

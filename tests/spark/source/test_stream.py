@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyarrow import dataset
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
 from tests.support.files import wait_for_changes
 from tests.support.spark_engine import PATIENT, once, publish, source_options
 from tests.support.spark_points import kill_session
-from tests.support.spark_sessions import ROOT, environment, run_program
+from tests.support.spark_sessions import CONF, ROOT, environment, run_program
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +61,7 @@ def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Pat
     publish(nsqd, "rows", range(250))
     published = time.time_ns()
     batches: dict[int, list[Any]] = {}
-    frame = stream(spark, nsqd, tmp_path, "rows", maxMessagesPerTrigger=100, includeColumns="all")
+    frame = stream(spark, nsqd, tmp_path, "rows", max_messages=100, columns="all")
     run(frame, tmp_path, lambda number, batch: batches.update({number: batch.collect()}))
     assert [len(rows) for rows in batches.values()] == [100, 100, 50]
     rows = [row for batch in batches.values() for row in batch]
@@ -77,7 +80,7 @@ def test_rows_are_the_messages(spark: SparkSession, nsqd: Running, tmp_path: Pat
 
 def test_progress_shows_the_lag_by_nsqd_which_ends_at_0(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "lag", range(30))
-    frame = stream(spark, nsqd, tmp_path, "lag", maxMessagesPerTrigger=20)
+    frame = stream(spark, nsqd, tmp_path, "lag", max_messages=20)
     # A sink that reads: a foreachBatch without an action would leave the messages in nsqd, and never end.
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
 
@@ -96,7 +99,7 @@ def test_progress_shows_the_lag_by_nsqd_which_ends_at_0(spark: SparkSession, nsq
 def test_two_actions_see_the_same_rows(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "twice", range(200))
     seen: list[tuple[list[Any], list[Any]]] = []
-    frame = stream(spark, nsqd, tmp_path, "twice", minPartitions=2).select("id", "body", "attempts")
+    frame = stream(spark, nsqd, tmp_path, "twice", min_partitions=2).select("id", "body", "attempts")
     run(frame, tmp_path, lambda number, batch: seen.append((batch.collect(), batch.collect())))
     assert [len(first) for first, _ in seen] == [200]
     assert all(first == second for first, second in seen)
@@ -107,22 +110,22 @@ def test_an_action_that_takes_only_some_rows_loses_the_others_of_its_batch_alone
 ) -> None:
     publish(nsqd, "some", range(300))
     seen: list[list[Any]] = []
-    frame = stream(spark, nsqd, tmp_path, "some", maxMessagesPerTrigger=200)
+    frame = stream(spark, nsqd, tmp_path, "some", max_messages=200)
     run(frame, tmp_path, lambda number, batch: seen.append([len(batch.take(5)), batch.count()]))
     assert seen == [[5, 200], [5, 100]]
 
 
 def test_what_is_wrong_is_said_plainly(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisException, match="did you mean stagingLocation") as raised:
-        stream(spark, nsqd, tmp_path, "wrong", stagingLocatoin="/tmp")
+    with pytest.raises(AnalysisException, match="did you mean staging_location") as raised:
+        stream(spark, nsqd, tmp_path, "wrong", staging_locatoin="/tmp")
     assert "Traceback" not in str(raised.value)
-    frame = stream(spark, nsqd, tmp_path, "wrong", stagingLocation="relative")
+    frame = stream(spark, nsqd, tmp_path, "wrong", staging_location="relative")
     with pytest.raises(StreamingQueryException, match="absolute path") as failed:
         run(frame, tmp_path, print)
     assert "Traceback" not in str(failed.value)
     given = source_options([nsqd], tmp_path, "wrong")
     frame = spark.readStream.format("nsq").schema("key STRING").options(**given).load()
-    with pytest.raises(StreamingQueryException, match="choose columns with includeColumns"):
+    with pytest.raises(StreamingQueryException, match="choose columns with columns"):
         run(frame, tmp_path, print)
 
 
@@ -154,18 +157,26 @@ with session("local[2]") as spark:
 """
 
 
-def run_query(directory: Path, options: dict[str, Any], kill_at: str = "", kill_after: int | None = None) -> int:
+def run_query(directory: Path, options: dict[str, Any], kill_at: str = "") -> int:
     """Run the query above in a session of processes that can be killed as one; returns its exit status.
 
     :param kill_at: a point of ``spark_points`` where it kills itself
-    :param kill_after: how many files it may make or remove until it is killed
     """
     program = directory / "query.py"
     program.write_text(_QUERY)
     given = {name: str(value) for name, value in options.items()}
+    return run_python([str(program), str(directory), json.dumps(given)], directory, KILL_AT=kill_at)
+
+
+def run_python(command: list[str], directory: Path, kill_after: int | None = None, **environ: str) -> int:
+    """Run a program in a session of processes that can be killed as one; returns its exit status.
+
+    :param directory: where it works
+    :param kill_after: how many files it may make or remove there until it is killed
+    """
     process = subprocess.Popen(
-        [sys.executable, str(program), str(directory), json.dumps(given)],
-        env={**os.environ, **environment(), "KILL_AT": kill_at},
+        [sys.executable, *command],
+        env={**os.environ, **environment(), **environ},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -183,38 +194,58 @@ def run_query(directory: Path, options: dict[str, Any], kill_at: str = "", kill_
 
 #: A point for each state in which Spark can be; ``test_kill_points`` has all of them, on an engine without Spark.
 #: latestOffset: a batch is planned, and Spark has not written that down. partitions: it has, and nothing is read.
-#: before-publish, after-FIN:3, after-END:2: its task runs, and Spark has none, some or all of the rows, the last one
-#: after a batch that is complete. commit-start and the others: the batch is in the sink, and Spark is about to tell the
-#: source so, does it, and has done it.
-SPARKS_POINTS = ["latestOffset", "partitions", "before-publish", "after-FIN:3", "after-END:2"]
-SPARKS_POINTS += ["commit-start", "commit-middle", "commit-end"]
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("point", SPARKS_POINTS)
-def test_killing_everything_at_a_point_loses_and_doubles_nothing(
-    java: None, nsqd: Running, tmp_path: Path, point: str
-) -> None:
-    topic = "kill-" + point.replace(":", "-")
-    publish(nsqd, topic, range(900))
-    options = source_options([nsqd], tmp_path, topic, maxMessagesPerTrigger=400)
-    assert run_query(tmp_path, options, point) == -signal.SIGKILL
-    assert run_query(tmp_path, options) == 0
-    assert Counter(json.loads((tmp_path / "rows.json").read_text())) == once(900)
+#: after-FIN:3, after-END:2: its task runs, and Spark has some or all of the rows, the last ones after a batch that is
+#: complete. commit-middle: the batch is in the sink, and Spark tells the source so.
+SPARKS_POINTS = ["latestOffset", "partitions", "after-FIN:3", "after-END:2", "commit-middle"]
 
 
 @pytest.mark.spark_long
 @pytest.mark.timeout(600)
-def test_killing_everything_at_any_time_loses_and_doubles_nothing(java: None, nsqd: Running, tmp_path: Path) -> None:
-    options = source_options([nsqd], tmp_path, "any-time", maxMessagesPerTrigger=200, minPartitions=2)
-    draw = random.Random(5)
-    for number in range(3):
-        publish(nsqd, "any-time", range(1500 * number, 1500 * number + 1500))
-        # In each third of a run, which changes about 500 files.
-        run_query(tmp_path, options, kill_after=draw.randrange(1 + 160 * number, 161 + 160 * number))
+def test_killing_everything_at_a_point_loses_and_doubles_nothing(java: None, nsqd: Running, tmp_path: Path) -> None:
+    """One query, killed at each point in turn: what a run leaves, the next one takes up."""
+    options = source_options([nsqd], tmp_path, "kill", max_messages=400)
+    for turn, point in enumerate(SPARKS_POINTS):
+        publish(nsqd, "kill", range(900 * turn, 900 * turn + 900))
+        assert run_query(tmp_path, options, point) == -signal.SIGKILL, point
     assert run_query(tmp_path, options) == 0
-    assert Counter(json.loads((tmp_path / "rows.json").read_text())) == once(4500)
+    assert Counter(json.loads((tmp_path / "rows.json").read_text())) == once(900 * len(SPARKS_POINTS))
+
+
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+def test_sums_by_window_count_each_message_once_whatever_is_killed(java: None, nsqd: Running, tmp_path: Path) -> None:
+    """The example, killed at any time."""
+    http = NsqdHTTPClient(nsqd.http_address)
+    http.create_topic("clicks")
+    http.create_channel("clicks", "windows")
+    options = {
+        "nsqd_tcp_addresses": nsqd.tcp_address,
+        "nsqd_http_addresses": nsqd.http_address,
+        "max_messages": "200",
+        "min_partitions": "2",
+        "msg_timeout": "3s",
+        "wait_in_flight": "true",
+    }
+    command = [str(ROOT / "examples" / "spark_windows" / "windows.py"), str(tmp_path)]
+    command += [f"{name}={value}" for name, value in options.items()]
+    conf = " ".join(f"--conf {name}={value}" for name, value in CONF.items())
+    submit = f"{conf} pyspark-shell"
+    draw = random.Random(5)
+    for turn in range(2):
+        numbers = range(1500 * turn, 1500 * turn + 1500)
+        http.multi_publish(
+            "clicks", [json.dumps({"page": f"/{each % 7}", "seconds": each}).encode() for each in numbers]
+        )
+        # In each half of a run, which changes about 500 files.
+        run_python(command, tmp_path, draw.randrange(1 + 240 * turn, 241 + 240 * turn), PYSPARK_SUBMIT_ARGS=submit)
+    assert run_python(command, tmp_path, PYSPARK_SUBMIT_ARGS=submit) == 0
+    found = dataset.dataset(tmp_path / "sums", format="parquet", exclude_invalid_files=False).to_table().to_pylist()
+    by_page: Counter[str] = Counter()
+    for row in found:
+        by_page[row["page"]] += row["clicks"]
+    assert by_page == Counter(f"/{number % 7}" for number in range(3000))
+    assert sum(row["seconds"] for row in found) == sum(range(3000))
+    assert {row["window"]["end"] - row["window"]["start"] for row in found} == {timedelta(minutes=5)}
 
 
 @pytest.mark.spark_long

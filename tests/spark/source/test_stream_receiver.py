@@ -46,7 +46,7 @@ class Query:
     def __init__(self, nsqd: Running, directory: Path, topic: str, count: int, **options: Any) -> None:
         if options.pop("store", "posix") == "memory":
             pytest.importorskip("fsspec")
-            options["stagingLocation"] = f"memory://{uuid.uuid4().hex}"
+            options["staging_location"] = f"memory://{uuid.uuid4().hex}"
         self.topic = topic
         self.engine = Engine(directory, source_options([nsqd], directory, topic, **options))
         self.driver = self.engine.driver
@@ -131,7 +131,7 @@ def test_two_attempts_at_once_give_one_sequence(nsqd: Running, tmp_path: Path, s
 def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
     nsqd: Running, tmp_path: Path, store: str
 ) -> None:
-    query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msgTimeoutMs=30_000, fetchMaxWaitMs=7000)
+    query = Query(nsqd, tmp_path, f"late-{store}", 500, store=store, msg_timeout="60s")
     end, [part] = query.plan()
     held = Held("before-publish")
     late = gevent.spawn(query.receiver(part, held).run)
@@ -147,7 +147,7 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
 
 
 def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_path: Path) -> None:
-    options = {"minPartitions": 2, "msgTimeoutMs": 1000, "fetchMaxWaitMs": 250, "dedupe": "window"}
+    options = {"min_partitions": 2, "msg_timeout": 1, "dedupe": "window"}
     query = Query(nsqd, tmp_path, "stall", 300, **options)
     end, parts = query.plan()
     assert len(parts) == 2
@@ -164,7 +164,7 @@ def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_pa
 
 
 def test_a_stall_between_publishing_and_fin_makes_no_copies(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "stall-fin", 300, minPartitions=2, msgTimeoutMs=1000, fetchMaxWaitMs=250)
+    query = Query(nsqd, tmp_path, "stall-fin", 300, min_partitions=2, msg_timeout=1)
     end, parts = query.plan()
     held = Held("after-publish")
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
@@ -222,7 +222,7 @@ class Broken(PosixStore):
 )
 def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: Path, failing: str) -> None:
     topic = "broken-" + failing.replace(" ", "-").replace("/", "")
-    query = Query(nsqd, tmp_path, topic, 300, msgTimeoutMs=30_000)
+    query = Query(nsqd, tmp_path, topic, 300, msg_timeout=30)
     end, [part] = query.plan()
     with pytest.raises(OSError, match=r"no space left|input/output error"):
         query.receiver(part, store=Broken(tmp_path / "stage", failing)).run()
@@ -241,7 +241,7 @@ def test_a_part_that_is_complete_needs_no_confirmation(nsqd: Running, tmp_path: 
 
 
 def test_the_first_message_may_take_longer_than_a_pause(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "slow-start", 100, fetchIdleMs=1, fetchMaxWaitMs=7000, msgTimeoutMs=30_000)
+    query = Query(nsqd, tmp_path, "slow-start", 100, msg_timeout=60)
     end, [part] = query.plan()
     query.http.pause_channel(query.topic, "spark")
     receiving = gevent.spawn(query.receiver(part).run)
@@ -280,14 +280,14 @@ def test_an_nsqd_that_is_away_costs_a_batch_nothing_but_its_share(tmp_path: Path
 def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
     # This nsqd does not accept such a long timeout.
     with running_nsqd("process", max_msg_timeout=5.0) as nsqd:
-        query = Query(nsqd, tmp_path, "refused", 10, msgTimeoutMs=60_000)
+        query = Query(nsqd, tmp_path, "refused", 10, msg_timeout=60)
         _, [part] = query.plan()
         with pytest.raises(ConnectionFailed, match="timeout"):
             query.receiver(part).run()
 
 
 def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "bytes", 400, maxBytesPerTrigger=250, **PATIENT)
+    query = Query(nsqd, tmp_path, "bytes", 400, max_bytes=250, **PATIENT)
     end, [part] = query.plan()
     assert part.messages < 200
     assert 1 <= len(query.rows_of(part)) <= part.messages
@@ -296,7 +296,7 @@ def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
 
 
 def test_the_engine_takes_it_all(nsqd: Running, tmp_path: Path) -> None:
-    query = Query(nsqd, tmp_path, "all", 1000, maxMessagesPerTrigger=300, minPartitions=2)
+    query = Query(nsqd, tmp_path, "all", 1000, max_messages=300, min_partitions=2)
     query.finish()
     assert query.engine.bodies() == once(1000)
     assert query.count("depth") == 0

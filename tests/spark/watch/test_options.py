@@ -17,7 +17,7 @@ location = "out"
 [source]
 topic = "clicks"
 channel = "table"
-lookupdHttpAddresses = ["127.0.0.1:4161"]
+lookupd_http_addresses = ["127.0.0.1:4161"]
 [watch]
 """
 
@@ -49,7 +49,7 @@ def test_all_of_it(tmp_path: Path) -> None:
         rejected=0.05,
         nothing_for=3600.0,
         window=600.0,
-        webhooks=("http://a/hook", "https://b"),
+        webhook=("http://a/hook", "https://b"),
     )
 
 

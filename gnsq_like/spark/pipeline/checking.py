@@ -1,0 +1,141 @@
+"""Whether a pipeline could begin: all that a run checks at its start, in one list, and nothing is written.
+
+A run stops at the first thing that is wrong; this goes on. What needs a daemon is left out ``offline``, and what needs
+Spark where there is no Java.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gnsq_like.errors import NSQError
+from gnsq_like.spark.java import JavaNotFound
+from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
+from gnsq_like.spark.pipeline.ddl import schema_of
+from gnsq_like.spark.pipeline.destinations import check_table
+from gnsq_like.spark.pipeline.faults import NotBegun
+from gnsq_like.spark.pipeline.reachable import check_sink
+from gnsq_like.spark.pipeline.transform import load_function
+from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.source.daemons import Daemons
+
+#: Bytes that must be free where the pipeline writes.
+_LEAST_FREE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One thing that was checked."""
+
+    what: str
+    #: A file, a topic, a place, or addresses.
+    which: str
+    found: str
+    #: What is wrong, as a sentence; "" for nothing.
+    problem: str = ""
+
+
+def check_pipeline(path: str | Path, *, offline: bool = False) -> Iterator[Checked]:
+    """Check the pipeline of a file, one thing after the other. May switch.
+
+    :param offline: leave out what needs a daemon
+    """
+    try:
+        pipeline = load_pipeline(path)
+    except NSQError as exc:
+        yield Checked("configuration", str(path), "", str(exc))
+        return
+    yield Checked("configuration", str(path), "ok")
+    is_wrong = False
+    for what, which, check in _checks(pipeline, offline):
+        if what == "Spark" and is_wrong:
+            yield Checked(what, which, "not checked: something else is wrong")
+            continue
+        try:
+            yield Checked(what, which, check())
+        except NSQError as exc:
+            is_wrong = True
+            yield Checked(what, which, "", str(exc))
+
+
+def _checks(pipeline: Pipeline, offline: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    """What is checked, which one, and how: the result, or an error."""
+    options, sink = pipeline.source_options, pipeline.sink_options
+    for topic, own in [(topic, pipeline.for_topic(topic)) for topic in pipeline.topics] or [(pipeline.title, pipeline)]:
+        yield "schema", topic, partial(_schema, own)
+        if "function" in own.transform:
+            yield "function", own.transform["function"], partial(_function, own)
+        # The schema that a transformation makes is only known to Spark.
+        if not own.transform and not own.is_by_topic:
+            yield "table", own.place("data"), partial(_table, own)
+    if not offline:
+        asked = [*options.lookupd_http_addresses, *options.nsqd_http_addresses]
+        yield "daemons", ", ".join(asked), partial(_daemons, pipeline)
+        if sink is not None:
+            yield "dead letters", str(sink.topic), partial(_dead_letters, sink)
+    places = [pipeline.place(name) for name in ("data", "rejected", "metrics", "checkpoint")]
+    for place in dict.fromkeys([*places, *([pipeline.archive] * bool(pipeline.archive)), options.staging_location]):
+        yield "disk", place, partial(_disk, place)
+    yield "Spark", "SQL, and the tables as they are", partial(_spark, pipeline)
+
+
+def _schema(pipeline: Pipeline) -> str:
+    return f"{len(schema_of(pipeline.schema).fields)} fields" if pipeline.schema else "bodies as they are"
+
+
+def _function(pipeline: Pipeline) -> str:
+    load_function(pipeline.transform, "transform")
+    return "ok"
+
+
+def _table(pipeline: Pipeline) -> str:
+    check_table(pipeline, schema_of(pipeline.schema) if pipeline.schema else None)
+    return pipeline.format
+
+
+def _daemons(pipeline: Pipeline) -> str:
+    daemons = Daemons(pipeline.source_options, creates=False)
+    daemons.prepare()
+    depths = daemons.depths()
+    if daemons.away:
+        raise NotBegun(f"no answer from {', '.join(sorted(daemons.away))}")
+    waiting = sum(depth.messages for depth in depths.values())
+    return f"{len({queue.address for queue in depths})} nsqds, {waiting:,} messages wait"
+
+
+def _dead_letters(options: SinkOptions) -> str:
+    check_sink(options)
+    return "an nsqd takes them"
+
+
+def _disk(place: str) -> str:
+    if place.startswith("file://"):
+        place = place.removeprefix("file://")
+    if "://" in place:
+        return "not checked: no directory"
+    directory = next(each for each in (Path(place), *Path(place).parents) if each.exists())
+    if not directory.is_dir() or not os.access(directory, os.W_OK):
+        raise NotBegun(f"{directory} is no directory that can be written")
+    free = shutil.disk_usage(directory).free
+    if free < _LEAST_FREE:
+        raise NotBegun(f"a disk is full: {directory} has {free >> 20} MiB left")
+    return f"{free >> 30:,} GiB free"
+
+
+def _spark(pipeline: Pipeline) -> str:
+    from gnsq_like.spark.pipeline.batches import BatchWriter
+    from gnsq_like.spark.pipeline.owners import Owner
+    from gnsq_like.spark.pipeline.run import session_for
+
+    try:
+        with session_for(pipeline, None, "local[1]", "OFF") as session:
+            owner = Owner(pipeline.place("checkpoint"))
+            BatchWriter(pipeline, lambda: None, lambda _: None, owner=owner).check(session)
+    except JavaNotFound as exc:
+        return f"not checked: {exc}"
+    return "ok"
