@@ -17,8 +17,7 @@ from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.soon import Soon
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.wire.names import encode_topic
 
 #: A batch of this size leaves at once if nothing is unanswered, so that nsqd works on it while more publishes are added

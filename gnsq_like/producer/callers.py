@@ -20,7 +20,7 @@ from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.result import GRACE, withdraw
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
-from gnsq_like.runtime.soon import Soon
+from gnsq_like.runtime.timer import Soon
 
 
 class Callers:

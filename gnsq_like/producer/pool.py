@@ -34,8 +34,7 @@ from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.soon import Soon
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
@@ -60,6 +59,7 @@ class Pool:
     :param addresses: the fixed nsqds
     :param lookupds: nsqlookupds to poll for further nsqds
     :param hub_handle: the hub in which all of this runs; a Pool may be made in another thread
+    :param counts: of the Producer's messages
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Pool:
         options: ProducerOptions,
         hooks: HookRunner,
         hub_handle: HubHandle,
+        counts: PublishCounts,
     ) -> None:
         self.options = options
         self.hub = hub_handle.hub
@@ -92,7 +93,7 @@ class Pool:
         #: Fires at the next time to connect.
         self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self.changed)
-        self.counts = PublishCounts()
+        self.counts = counts
         self.waker = Waker(self._loop)
         #: Settled when the queue has room, and when nothing is pending.
         self._room: deque[PendingReply] = deque()

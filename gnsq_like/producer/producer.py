@@ -10,11 +10,8 @@ starts afresh at its next publish.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -37,11 +34,10 @@ from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.result import GRACE, PublishResult, withdraw
 from gnsq_like.producer.running import Running
-from gnsq_like.runtime import at_fork, hub_thread, native
+from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
-from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -49,14 +45,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
-#: Seconds for all Producers together at the interpreter's exit.
-_EXIT_TIMEOUT = 1.0
-
-_getpid = os.getpid
-
-# The patched one belongs to greenlets.
-#: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
-_starting: Any = native.RLock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
@@ -123,9 +111,9 @@ class Producer(KnownAttributes):
         self._batches = self.options.batching
         self._timeout = self.options.timeout
         self._closed = False
+        #: Over all starts of this Producer.
+        self._counts = PublishCounts()
         self._running: Running | None = None
-        #: The pool of ``_running``; kept after close() for its counts.
-        self._pool: Pool | None = None
         self._seal(Producer, option_names(ProducerOptions))
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -265,9 +253,7 @@ class Producer(KnownAttributes):
             encoder.head(topic)
         else:
             command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
-        running = self._running
-        if running is None or running.pid != _getpid():  # _started() checks this too, but a call costs time here
-            running = self._started()
+        running = self._started()
         if not batched:
             return Publish(running.pool, topic, command, deadline)
         member = Member(running.pool, topic, command, deadline)
@@ -332,26 +318,23 @@ class Producer(KnownAttributes):
     def _started(self) -> Running:
         """The running parts; made by the first call in this process. May block briefly."""
         running = self._running
-        if running is not None and running.pid == _getpid():
+        if running is not None and running.hub_handle.lives:
             return running
         if self._closed:
             raise NotRunning("the Producer is closed")
-        if _starting._is_owned():
+        if owner.starting._is_owned():
             raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
         moved = False
-        with _starting:
+        with owner.starting:
             running = self._running
-            if running is None or running.pid != _getpid():
+            if running is None or not running.hub_handle.lives:
                 hub_handle = _choose_hub(self.options.own_thread)
-                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 if running is not None:
                     self._abandon(running)
-                    pool.counts = running.pool.counts
                     moved = True
-                self._pool = pool
+                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle, self._counts)
                 self._running = running = Running(hub_handle, pool, self._encoder)
-                at_fork.register(self, Producer._forked_child, hub_handle.thread)
-                _at_exit.add(self)
+                owner.register(self, Producer._forked_child, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
         return running
@@ -372,7 +355,7 @@ class Producer(KnownAttributes):
         running, self._running = self._running, None
         if running is None:
             return True
-        if running.pid != _getpid():
+        if not running.hub_handle.lives:
             self._abandon(running)
             return not running.pool.pending_count
         try:
@@ -390,14 +373,11 @@ class Producer(KnownAttributes):
         self.close()
 
     def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: in the child, start afresh at the next publish. Never switches."""
+        """For ``owner``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
-        self._pool = None
-        hub_thread.forget_background()
-        global _starting
-        _starting = native.RLock()  # its holder is the parent's
+        self._counts = PublishCounts()
         if running is not None:
-            at_fork.keep(running)
+            owner.keep(running)
             self._hooks.abandon()
             running.pool.forked_child(loop_lives)
             if running.batching is not None and loop_lives:
@@ -406,10 +386,11 @@ class Producer(KnownAttributes):
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""
         running = self._running
-        if running is None or running.pid != _getpid():
+        if running is None or not running.hub_handle.lives or timeout <= 0:
             return
-        if running.hub_handle.run(running.pool.settle_down, timeout=1):
-            running.hub_handle.run(running.drain, timeout, timeout=timeout)
+        with suppress(TimeoutError, NSQError):
+            if running.hub_handle.run(running.pool.settle_down, timeout=1):
+                running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
     # -- inspection ---------------------------------------------------------------------------------
 
@@ -419,29 +400,14 @@ class Producer(KnownAttributes):
 
     def stats(self) -> dict[str, Any]:
         """Counts of messages since the first publish, kept after close(), and the connections. From any thread."""
-        pool = self._pool
+        running = self._running
+        pool = None if running is None else running.pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
-            **asdict(PublishCounts() if pool is None else pool.counts),
+            **asdict(self._counts),
             "waiting": 0 if pool is None else pool.waiting_count,
-            "away": None if pool is None or self._closed else pool.circuit.reason,
+            "away": None if pool is None else pool.circuit.reason,
             "connections": {}
             if pool is None
             else {destination.name: destination.stats() for destination in list(pool.destinations)},
         }
-
-
-#: Producers that were started in this process; publishes may be pending at exit.
-_at_exit: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-@atexit.register
-def _flush_at_exit() -> None:
-    deadline = time.monotonic() + _EXIT_TIMEOUT
-    for producer in list(_at_exit):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        with suppress(TimeoutError, NSQError):
-            producer._flush(left)
-    hub_thread.end_background(_EXIT_TIMEOUT)

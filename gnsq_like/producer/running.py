@@ -6,7 +6,6 @@ Rules for editors: all is of the pool's thread, but for ``callers_of``.
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from gnsq_like.producer.batching import Batching, Member
@@ -15,13 +14,10 @@ from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.producer.replicas import Replicas
-from gnsq_like.runtime import at_fork, native
-from gnsq_like.runtime.hub_calls import HubHandle
-from gnsq_like.runtime.inner_greenlet import may_wait_here
+from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.hub_calls import HubHandle, may_wait_here
 
 logger = logging.getLogger(__name__)
-
-_getpid = os.getpid
 
 
 class _Here(native.local):
@@ -33,15 +29,12 @@ class _Here(native.local):
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("__weakref__", "_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pool", "submit", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
         options = pool.options
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
-        #: The process that may use this; 0 after the end of its thread, as a later thread may have the same id.
-        self.pid = _getpid()
-        hub_handle.end_listeners.add(self)
         self.pool = pool
         self.submit = pool.submit
         if options.replicas > 1:
@@ -93,13 +86,9 @@ class Running:
             callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
         return callers
 
-    def thread_ended(self) -> None:
-        """Called by the HubHandle when its thread ends: nothing here may be used after that. Never switches."""
-        self.pid = self.thread = 0
-
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
-        at_fork.keep(self)
+        owner.keep(self)
         self.pool.abandon()
 
     def drain(self, timeout: float) -> bool:

@@ -37,10 +37,10 @@ from gnsq_like.reader.subscriptions import Subscriptions
 from gnsq_like.reader.topic_flow import ReaderCounts
 from gnsq_like.reader.topics import Topics
 from gnsq_like.reader.until_signal import run_until_signal
-from gnsq_like.runtime import at_exit, at_fork
+from gnsq_like.runtime import owner
 from gnsq_like.runtime.callables import check_callable
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import forget_here, handle_here
+from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
@@ -225,9 +225,13 @@ class Reader(Steering, KnownAttributes):
         self._state = "running"
         self._fatal = None
         self._subscriptions.begin(self._running)
-        at_fork.register(self, Reader._forked_child)
-        at_fork.register_busy(self, _busy)
-        at_exit.register(self, Reader._begin_to_stop_at_exit, Reader._wait_at_exit)
+        owner.register(
+            self,
+            Reader._forked_child,
+            busy=_busy,
+            begin_to_end=Reader._begin_to_stop_at_exit,
+            wait=Reader._wait_at_exit,
+        )
         watchdog.start()
         redialer.start()
         if poller is not None:
@@ -313,7 +317,7 @@ class Reader(Steering, KnownAttributes):
             if running.stopped.done:
                 return
             self._state = "stopped"
-            at_fork.keep((running, list(self._subscriptions)))
+            owner.keep((running, list(self._subscriptions)))
             for subscription in self._subscriptions:
                 subscription.connection.abandon()
             running.watchdog.abandon()
@@ -378,14 +382,13 @@ class Reader(Steering, KnownAttributes):
             running.stopped.settle()
 
     def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: in the child, this Reader is stopped until started. Never switches."""
+        """For ``owner``: in the child, this Reader is stopped until started. Never switches."""
         if self._state not in ("running", "stopping"):
             return
         self._state = "stopped"
         running, self._running = self._running, None
         assert running is not None
-        at_fork.keep((running, list(self._subscriptions)))
-        forget_here()
+        owner.keep((running, list(self._subscriptions)))
         if loop_lives:
             running.flow.stop()
             if running.poller is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import gevent
 
-from gnsq_like.runtime import at_fork
+from gnsq_like.runtime import owner
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.raised import FailureLog
@@ -51,7 +51,7 @@ class HookRunner:
 
     def abandon(self) -> None:
         """In a forked child, or after the end of this thread: drop the scheduled calls. Never switches."""
-        at_fork.keep(self._greenlet)
+        owner.keep(self._greenlet)
         self._calls, self._greenlet = deque(), None
 
     def join(self, timeout: float | None = None) -> None:
