@@ -18,8 +18,8 @@ from gevent import monkey
 
 from gnsq_like.errors import InvalidOption, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader
-from gnsq_like.reader.topic_flow import MessageCounts
-from gnsq_like.reader.until_signal import run_until_signal
+from gnsq_like.reader.stopping import run_until_signal
+from gnsq_like.reader.topics import MessageCounts
 from gnsq_like.runtime.hub_thread import HubThread
 
 logger = logging.getLogger(__name__)
