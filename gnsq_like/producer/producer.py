@@ -1,8 +1,8 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
-A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for.
-The rest is elsewhere: ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit
-between Producer and pool, ``runtime.hub_calls`` does calls between threads.
+A call is checked and encoded, becomes a ``Publish``, and is passed to the thread of the connections and waited for by
+``waiting``. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit between
+Producer and pool.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from gevent import monkey
-from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
@@ -28,15 +27,14 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.from_asyncio import publish_from_loop
 from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.result import GRACE, PublishResult, withdraw
 from gnsq_like.producer.running import Running
+from gnsq_like.producer.waiting import PublishResult, publish_and_wait, publish_from_loop
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, own_hub
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
@@ -139,8 +137,8 @@ class Producer(KnownAttributes):
         :raises OutcomeUnknown: sent, but not confirmed: nsqd may or may not have it
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        self._send(publish, now)
+        running, publish = self._make(topic, body, defer, now, timeout)
+        publish_and_wait(running, publish, now)
 
     def publish_async(
         self,
@@ -159,8 +157,7 @@ class Producer(KnownAttributes):
         :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        running = self._started()
+        running, publish = self._make(topic, body, defer, now, timeout)
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
         here = native.thread_id() == running.thread
@@ -198,10 +195,8 @@ class Producer(KnownAttributes):
             loop in a thread, so that concurrent ones fail
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        running = self._started()
-        running.pool.lone_caller.disturbed()
-        await publish_from_loop(running.begin, publish, now, running.hub_handle)
+        running, publish = self._make(topic, body, defer, now, timeout)
+        await publish_from_loop(running, publish, now)
 
     def multi_publish(
         self,
@@ -224,7 +219,8 @@ class Producer(KnownAttributes):
             now = time.monotonic()
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
-            self._send(Publish(self._started().pool, topic, command, deadline, len(chunk)), now)
+            running = self._started()
+            publish_and_wait(running, Publish(running.pool, topic, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
@@ -242,7 +238,9 @@ class Producer(KnownAttributes):
             encoder.dpub(topic, defer, body)
         return body
 
-    def _make(self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None) -> Publish:
+    def _make(
+        self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None
+    ) -> tuple[Running, Publish]:
         """Check and encode; every local error is raised here."""
         encoder = self._encoder
         body = encoder.body(body)
@@ -255,10 +253,10 @@ class Producer(KnownAttributes):
             command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
         running = self._started()
         if not batched:
-            return Publish(running.pool, topic, command, deadline)
+            return running, Publish(running.pool, topic, command, deadline)
         member = Member(running.pool, topic, command, deadline)
         member.body = body
-        return member
+        return running, member
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -266,52 +264,6 @@ class Producer(KnownAttributes):
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
             raise InvalidOption("timeout", timeout, "it must be seconds, above 0")
         return timeout
-
-    def _send(self, publish: Publish, now: float) -> None:
-        running = self._running
-        if running is None:  # closed meanwhile by another thread
-            raise NotRunning("the Producer is closed")
-        if native.thread_id() == running.thread:
-            if not running.may_begin():
-                raise NotSent(
-                    "publish() cannot wait in the hub or in a signal handler that interrupts it; "
-                    "use publish_async() there, or gevent.signal_handler()"
-                )
-            try:
-                running.begin(publish, now)
-                publish.wait_here()
-            except BaseException:
-                publish.abandon()
-                raise
-        else:
-            self._send_from_other_thread(running, publish, now)
-        if publish.error is not None:
-            # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
-            raise publish.error.with_traceback(None)
-
-    @staticmethod
-    def _send_from_other_thread(running: Running, publish: Publish, now: float) -> None:
-        """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
-        hub = get_hub_if_exists()
-        if hub is not None:
-            running.callers_of(hub).publish(publish, now)
-            return
-        hub_handle = running.hub_handle
-        limit = publish.deadline - now
-        try:
-            if running.pool.lone_caller.publish(publish, now):
-                answered = publish.done or hub_handle.wait(publish, limit) or hub_handle.wait(publish, GRACE)
-            else:
-                wait = CrossThreadWait(publish)
-                hub_handle.call(running.begin, publish, now)
-                answered = wait.wait(limit) or wait.wait(GRACE)
-                running.pool.lone_caller.ended_at = time.monotonic()
-        except BaseException:
-            publish.forget()  # now: its thread may have what it waits for before the call
-            hub_handle.call(publish.abandon)
-            raise
-        if not answered:
-            withdraw(publish, hub_handle)
 
     # -- life ---------------------------------------------------------------------------------------
 

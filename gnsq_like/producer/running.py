@@ -1,6 +1,6 @@
 """What a Producer is made of while it runs: its pool, and the ways into it.
 
-Rules for editors: all is of the pool's thread, but for ``callers_of``.
+Rules for editors: call this in the pool's thread only, except ``abandon``. ``waiting`` does that for the callers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import logging
 from typing import Any
 
 from gnsq_like.producer.batching import Batching, Member
-from gnsq_like.producer.callers import Callers
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
@@ -20,16 +19,10 @@ from gnsq_like.runtime.hub_calls import HubHandle, may_wait_here
 logger = logging.getLogger(__name__)
 
 
-class _Here(native.local):
-    """The greenlets of each thread that publishes; made at first use."""
-
-    callers: Callers | None = None
-
-
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("_beginning", "_here", "batching", "hub_handle", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "batching", "hub_handle", "local", "pool", "submit", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
         options = pool.options
@@ -42,7 +35,8 @@ class Running:
         self.batching = Batching(pool, encoder, self.submit) if options.batching else None
         #: Whether ``begin`` runs.
         self._beginning = False
-        self._here = _Here()
+        #: What ``waiting`` keeps for each thread that publishes.
+        self.local: Any = native.local()
 
     def may_begin(self) -> bool:
         """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
@@ -77,14 +71,6 @@ class Running:
                     logger.exception("%r could not be begun", publish)
         finally:
             self.pool.holds = False
-
-    def callers_of(self, hub: Any) -> Callers:
-        """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""
-        self.pool.lone_caller.disturbed()
-        callers = self._here.callers
-        if callers is None or callers.hub is not hub:
-            callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
-        return callers
 
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
