@@ -284,8 +284,16 @@ class Producer(KnownAttributes):
                 if running is not None:
                     self._abandon(running)
                     moved = True
-                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle, self._counts)
-                self._running = running = Running(hub_handle, pool, self._encoder)
+                pool = Pool(
+                    self._addresses,
+                    self._lookupds,
+                    self.options,
+                    self._hooks,
+                    hub_handle,
+                    self._counts,
+                    self._encoder,
+                )
+                self._running = running = Running(hub_handle, pool)
                 owner.register(self, Producer._forked_child, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
@@ -332,8 +340,6 @@ class Producer(KnownAttributes):
             owner.keep(running)
             self._hooks.abandon()
             running.pool.forked_child(loop_lives)
-            if running.batching is not None and loop_lives:
-                running.batching.forked_child()
 
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""
@@ -341,7 +347,7 @@ class Producer(KnownAttributes):
         if running is None or not running.hub_handle.lives or timeout <= 0:
             return
         with suppress(TimeoutError, NSQError):
-            if running.hub_handle.run(running.pool.settle_down, timeout=1):
+            if running.hub_handle.run(running.pool.nsqds.settle_down, timeout=1):
                 running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
     # -- inspection ---------------------------------------------------------------------------------
@@ -358,8 +364,8 @@ class Producer(KnownAttributes):
             "state": "closed" if self._closed else "new" if pool is None else "running",
             **asdict(self._counts),
             "waiting": 0 if pool is None else pool.waiting_count,
-            "away": None if pool is None else pool.circuit.reason,
+            "away": None if pool is None else pool.nsqds.circuit.reason,
             "connections": {}
             if pool is None
-            else {destination.name: destination.stats() for destination in list(pool.destinations)},
+            else {destination.name: destination.stats() for destination in list(pool.nsqds.destinations)},
         }

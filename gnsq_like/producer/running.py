@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gnsq_like.producer.batching import Batching, Member
-from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.batching import Member
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.hub_calls import HubHandle, may_wait_here
 
@@ -22,17 +20,12 @@ logger = logging.getLogger(__name__)
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("_beginning", "batching", "hub_handle", "local", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "hub_handle", "local", "pool", "thread")
 
-    def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
-        options = pool.options
+    def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
         self.pool = pool
-        self.submit = pool.submit
-        if options.replicas > 1:
-            self.submit = Replicas(pool, options.replicas, options.quorum).submit
-        self.batching = Batching(pool, encoder, self.submit) if options.batching else None
         #: Whether ``begin`` runs.
         self._beginning = False
         #: What ``waiting`` keeps for each thread that publishes.
@@ -51,12 +44,13 @@ class Running:
             return
         try:
             self._beginning = True
-            self.pool.begin_to_look()
-            if type(publish) is Member and self.pool.circuit.reason is None:
-                self.batching.add(publish)  # type: ignore[union-attr]
+            pool = self.pool
+            pool.begin_to_look()
+            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
+                pool.batching.add(publish)
             else:
-                self.pool.deadlines.add(publish)
-                self.submit(publish, now)
+                pool.deadlines.add(publish)
+                pool.send(publish, now)
         finally:
             self._beginning = False
 
@@ -80,8 +74,8 @@ class Running:
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
         self.pool.lone_caller.close()
-        if self.batching is not None:
-            self.batching.flush()
+        if self.pool.batching is not None:
+            self.pool.batching.flush()
         return not self.pool.pending_count or self.pool.drained().wait(timeout)
 
     def end(self, timeout: float) -> bool:

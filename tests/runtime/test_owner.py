@@ -356,7 +356,7 @@ from gnsq_like import Producer
 with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x", timeout=60)
     pool = producer._running.pool
-    [connection] = [each.connection for each in pool.destinations]
+    [connection] = [each.connection for each in pool.nsqds.destinations]
     timers = [pool.deadlines._timer._timer, connection._liveness._timer]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]
