@@ -251,7 +251,9 @@ class Producer(KnownAttributes):
             encoder.head(topic)
         else:
             command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
-        running = self._started()
+        running = self._running
+        if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
+            running = self._started()
         if not batched:
             return running, Publish(running.pool, topic, command, deadline)
         member = Member(running.pool, topic, command, deadline)
