@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from gnsq_like.http.nsqd import NsqdHTTPClient
     from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
     from gnsq_like.producer.producer import Producer
-    from gnsq_like.reader.arguments import ReaderArguments
     from gnsq_like.reader.batch import Batch
     from gnsq_like.reader.group import ReaderGroup
     from gnsq_like.reader.message import Message
-    from gnsq_like.reader.reader import Reader
+    from gnsq_like.reader.reader import Reader, ReaderArguments
     from gnsq_like.wire.negotiated import Authorized
 
 __all__ = [
@@ -67,7 +66,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "NsqdNode": "gnsq_like.http.nsqlookupd",
             "Producer": "gnsq_like.producer.producer",
             "Reader": "gnsq_like.reader.reader",
-            "ReaderArguments": "gnsq_like.reader.arguments",
+            "ReaderArguments": "gnsq_like.reader.reader",
             "ReaderGroup": "gnsq_like.reader.group",
             "Requeue": "gnsq_like.errors",
             "deadletter": "gnsq_like.deadletter",

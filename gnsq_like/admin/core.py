@@ -114,8 +114,7 @@ class Core:
             if self._is_stopped:
                 raise NotRunning("it has been stopped")
             if self._pid != os.getpid():
-                if self._pid:  # a forked child has neither the thread nor its connections
-                    self._thread.forget()
+                if self._pid:  # a forked child has none of its connections
                     self._make_clusters()
                     self._pool = None
                 self._pid = os.getpid()

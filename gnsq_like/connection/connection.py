@@ -41,9 +41,9 @@ from gnsq_like.errors import (
     UsageError,
 )
 from gnsq_like.options import ConnectionOptions
-from gnsq_like.runtime import at_fork
+from gnsq_like.runtime import owner
 from gnsq_like.runtime.callables import check_callables
-from gnsq_like.runtime.inner_greenlet import InnerGreenlet
+from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
@@ -196,7 +196,7 @@ class Connection:
         transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, loop, self._write_failed)
         self.alive = True
-        at_fork.register(self, Connection._forked_child)
+        owner.register(self, Connection._forked_child)
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
@@ -241,7 +241,7 @@ class Connection:
             self._outbox.flush()
 
     def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: let go of the socket, which is the parent's. Never switches."""
+        """For ``owner``: let go of the socket, which is the parent's. Never switches."""
         self._let_go(loop_lives, "it belongs to the parent process")
 
     def abandon(self) -> None:

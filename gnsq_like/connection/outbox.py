@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from gnsq_like.errors import ProtocolError
-from gnsq_like.runtime.soon import Soon
+from gnsq_like.runtime.timer import Soon
 
 #: Bytes joined into one write; beyond that, joining costs more than a second write.
 _JOIN_BYTES = 1024 * 1024

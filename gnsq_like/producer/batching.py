@@ -13,12 +13,11 @@ from collections.abc import Callable
 from functools import partial
 
 from gnsq_like.errors import NotSent, PublishRefused
+from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.encoder import COUNT_BYTES, SIZE_BYTES, Encoder
-from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.publish import Publish, PublishOwner
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.soon import Soon
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.wire.names import encode_topic
 
 #: A batch of this size leaves at once if nothing is unanswered, so that nsqd works on it while more publishes are added
@@ -42,7 +41,7 @@ class PublishBatch(Publish):
 
     __slots__ = ("_batching", "bytes", "linger", "members")
 
-    def __init__(self, pool: Pool, topic: str, batching: Batching) -> None:
+    def __init__(self, pool: PublishOwner, topic: str, batching: Batching) -> None:
         # The deadline becomes the nearest of its members. Count 0, because each member counts itself.
         super().__init__(pool, topic, b"", float("inf"), count=0)
         self._batching = batching
@@ -104,8 +103,7 @@ class Batching:
     :param submit: sends a batch, or a member that is alone
     """
 
-    def __init__(self, pool: Pool, encoder: Encoder, submit: Submit) -> None:
-        options = pool.options
+    def __init__(self, pool: PublishOwner, options: ProducerOptions, encoder: Encoder, submit: Submit) -> None:
         self.encoder = encoder
         self._pool = pool
         self._submit = submit
@@ -114,9 +112,11 @@ class Batching:
         self._most_bytes = min(options.max_batch_bytes, options.max_body_bytes)
         self._linger = options.linger
         self._open: dict[str, PublishBatch] = {}
-        pool.held = lambda: sum(len(batch.members) for batch in self._open.values())
-        pool.flush = self.flush
-        pool.look_at_batches = self.look
+
+    @property
+    def held(self) -> int:
+        """The number of publishes in open batches."""
+        return sum(len(batch.members) for batch in self._open.values())
 
     def add(self, member: Member) -> None:
         """Add a message to its topic's batch. Never switches."""

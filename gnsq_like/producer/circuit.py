@@ -30,7 +30,7 @@ _INTERVAL = 0.5
 
 
 class CircuitOwner(Protocol):
-    """The pool. Nothing here switches."""
+    """``Nsqds``. Nothing here switches."""
 
     options: ProducerOptions
     destinations: list[Destination]
@@ -44,9 +44,9 @@ class CircuitOwner(Protocol):
 class Circuit:
     """Open or closed, for one pool; to be used in the pool's thread, except for reading ``reason``."""
 
-    def __init__(self, pool: CircuitOwner) -> None:
-        options = pool.options
-        self._pool = pool
+    def __init__(self, nsqds: CircuitOwner) -> None:
+        options = nsqds.options
+        self._nsqds = nsqds
         self._enabled = options.fail_fast
         #: How many nsqds a publish needs.
         self._needed = options.replicas if options.quorum is None else options.quorum
@@ -54,36 +54,36 @@ class Circuit:
         self.reason: str | None = None
         #: Monotonic time since which it is open; None while it is closed.
         self.since: float | None = None
-        self._timer = Timer(pool.changed)
+        self._timer = Timer(nsqds.changed)
 
     def check(self) -> bool:
         """Open or close as the destinations require, and redial them while open. Returns whether it is open."""
         if not self._enabled:
             return False
         now = time.monotonic()
-        destinations = self._pool.destinations
+        destinations = self._nsqds.destinations
         too_few_usable = sum(destination.usable for destination in destinations) < self._needed
         left = [destination.name for destination in destinations if not destination.away]
         is_open = self.reason is not None
         if is_open and not too_few_usable:
             self._close(now)
             return False
-        if not is_open and (len(left) >= self._needed or not self._pool.surveyed):
+        if not is_open and (len(left) >= self._needed or not self._nsqds.surveyed):
             if too_few_usable:
                 for destination in destinations:
                     destination.reconnect(now)
             return False
         away = "every nsqd is unreachable" if self._needed == 1 else f"fewer than {self._needed} nsqds are left"
-        self.reason = f"{away}: {self._pool.why(but=left)}"
+        self.reason = f"{away}: {self._nsqds.why(but=left)}"
         if not is_open:
             self.since = now
-            self._pool.look_again()
+            self._nsqds.look_again()
             logger.warning("publishes fail at once from now on: %s", self.reason)
         self._redial(now)
         return True
 
     def _redial(self, now: float) -> None:
-        due = [destination.redial(now) for destination in self._pool.destinations if not destination.usable]
+        due = [destination.redial(now) for destination in self._nsqds.destinations if not destination.usable]
         self._timer.set_at(min([now + _INTERVAL, *due]))
 
     def _close(self, now: float) -> None:

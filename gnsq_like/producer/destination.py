@@ -23,7 +23,7 @@ from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.draws import draw
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.inner_greenlet import InnerGreenlet
+from gnsq_like.runtime.hub_calls import InnerGreenlet
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class DestinationOwner(Protocol):
     def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
     def answered(self, connection: Connection) -> None: ...
+    def now(self) -> float: ...
 
 
 class Destination:
@@ -316,5 +317,5 @@ class Destination:
             self.connection.abandon()
 
     def forked_child(self) -> None:
-        """In a forked child: stop connecting. The connection is registered at ``at_fork`` itself."""
+        """In a forked child: stop connecting. The connection is registered at ``owner`` itself."""
         gevent.killall(list(self._dialling), block=False)

@@ -15,7 +15,7 @@ from gnsq_like.connection.connection import Connection
 from gnsq_like.connection.lease import PATIENCE, Lease, lend
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
-from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.nsqds import Nsqds
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -32,7 +32,7 @@ class LoneCallerOwner(Protocol):
 
     options: ProducerOptions
     deadlines: Deadlines
-    destinations: list[Destination]
+    nsqds: Nsqds
 
     def changed(self) -> None: ...
 
@@ -100,7 +100,7 @@ class LoneCaller:
             connection.lend = self._lend
 
     def _lend(self, connection: Connection) -> None:
-        if self._hub_handle.backlog or len(self._pool.destinations) > 1 or not self._allowed:
+        if self._hub_handle.backlog or len(self._pool.nsqds.destinations) > 1 or not self._allowed:
             return
         lease = lend(connection, self._thread, self._hub_handle, self._pool.options.heartbeat_interval)
         if lease is not None:
@@ -119,5 +119,5 @@ class LoneCaller:
     def close(self) -> None:
         """Lend nothing more, and take back what is lent. Never switches."""
         self._allowed = False
-        for destination in self._pool.destinations:
+        for destination in self._pool.nsqds.destinations:
             destination.recall()

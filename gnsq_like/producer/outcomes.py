@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gnsq_like.errors import OutcomeUnknown, PublishRefused
-from gnsq_like.runtime.soon import Soon
+from gnsq_like.runtime.timer import Soon
 
 #: Greenlets woken per iteration of the hub, which then polls its sockets.
 _WAKE_COUNT = 500

@@ -1,8 +1,8 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
-A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for.
-The rest is elsewhere: ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit
-between Producer and pool, ``runtime.hub_calls`` does calls between threads.
+A call is checked and encoded, becomes a ``Publish``, and is passed to the thread of the connections and waited for by
+``waiting``. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit between
+Producer and pool.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -10,11 +10,8 @@ starts afresh at its next publish.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from gevent import monkey
-from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
@@ -31,17 +27,15 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.from_asyncio import publish_from_loop
 from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.result import GRACE, PublishResult, withdraw
 from gnsq_like.producer.running import Running
-from gnsq_like.runtime import at_fork, hub_thread, native
+from gnsq_like.producer.waiting import PublishResult, publish_and_wait, publish_from_loop
+from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
-from gnsq_like.runtime.own_hub import own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -49,14 +43,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
-#: Seconds for all Producers together at the interpreter's exit.
-_EXIT_TIMEOUT = 1.0
-
-_getpid = os.getpid
-
-# The patched one belongs to greenlets.
-#: Held while a Producer starts, which two threads may do at once; nothing inside may switch.
-_starting: Any = native.RLock()
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
@@ -123,9 +109,9 @@ class Producer(KnownAttributes):
         self._batches = self.options.batching
         self._timeout = self.options.timeout
         self._closed = False
+        #: Over all starts of this Producer.
+        self._counts = PublishCounts()
         self._running: Running | None = None
-        #: The pool of ``_running``; kept after close() for its counts.
-        self._pool: Pool | None = None
         self._seal(Producer, option_names(ProducerOptions))
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -151,8 +137,8 @@ class Producer(KnownAttributes):
         :raises OutcomeUnknown: sent, but not confirmed: nsqd may or may not have it
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        self._send(publish, now)
+        running, publish = self._make(topic, body, defer, now, timeout)
+        publish_and_wait(running, publish, now)
 
     def publish_async(
         self,
@@ -171,8 +157,7 @@ class Producer(KnownAttributes):
         :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        running = self._started()
+        running, publish = self._make(topic, body, defer, now, timeout)
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
         here = native.thread_id() == running.thread
@@ -210,10 +195,8 @@ class Producer(KnownAttributes):
             loop in a thread, so that concurrent ones fail
         """
         now = time.monotonic()
-        publish = self._make(topic, body, defer, now, timeout)
-        running = self._started()
-        running.pool.lone_caller.disturbed()
-        await publish_from_loop(running.begin, publish, now, running.hub_handle)
+        running, publish = self._make(topic, body, defer, now, timeout)
+        await publish_from_loop(running, publish, now)
 
     def multi_publish(
         self,
@@ -236,7 +219,8 @@ class Producer(KnownAttributes):
             now = time.monotonic()
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
-            self._send(Publish(self._started().pool, topic, command, deadline, len(chunk)), now)
+            running = self._started()
+            publish_and_wait(running, Publish(running.pool, topic, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
@@ -254,7 +238,9 @@ class Producer(KnownAttributes):
             encoder.dpub(topic, defer, body)
         return body
 
-    def _make(self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None) -> Publish:
+    def _make(
+        self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None
+    ) -> tuple[Running, Publish]:
         """Check and encode; every local error is raised here."""
         encoder = self._encoder
         body = encoder.body(body)
@@ -266,13 +252,13 @@ class Producer(KnownAttributes):
         else:
             command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
         running = self._running
-        if running is None or running.pid != _getpid():  # _started() checks this too, but a call costs time here
+        if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
             running = self._started()
         if not batched:
-            return Publish(running.pool, topic, command, deadline)
+            return running, Publish(running.pool, topic, command, deadline)
         member = Member(running.pool, topic, command, deadline)
         member.body = body
-        return member
+        return running, member
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -281,77 +267,36 @@ class Producer(KnownAttributes):
             raise InvalidOption("timeout", timeout, "it must be seconds, above 0")
         return timeout
 
-    def _send(self, publish: Publish, now: float) -> None:
-        running = self._running
-        if running is None:  # closed meanwhile by another thread
-            raise NotRunning("the Producer is closed")
-        if native.thread_id() == running.thread:
-            if not running.may_begin():
-                raise NotSent(
-                    "publish() cannot wait in the hub or in a signal handler that interrupts it; "
-                    "use publish_async() there, or gevent.signal_handler()"
-                )
-            try:
-                running.begin(publish, now)
-                publish.wait_here()
-            except BaseException:
-                publish.abandon()
-                raise
-        else:
-            self._send_from_other_thread(running, publish, now)
-        if publish.error is not None:
-            # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
-            raise publish.error.with_traceback(None)
-
-    @staticmethod
-    def _send_from_other_thread(running: Running, publish: Publish, now: float) -> None:
-        """Pass the publish to the connections' thread, and wait in this one. May switch, or block."""
-        hub = get_hub_if_exists()
-        if hub is not None:
-            running.callers_of(hub).publish(publish, now)
-            return
-        hub_handle = running.hub_handle
-        limit = publish.deadline - now
-        try:
-            if running.pool.lone_caller.publish(publish, now):
-                answered = publish.done or hub_handle.wait(publish, limit) or hub_handle.wait(publish, GRACE)
-            else:
-                wait = CrossThreadWait(publish)
-                hub_handle.call(running.begin, publish, now)
-                answered = wait.wait(limit) or wait.wait(GRACE)
-                running.pool.lone_caller.ended_at = time.monotonic()
-        except BaseException:
-            publish.forget()  # now: its thread may have what it waits for before the call
-            hub_handle.call(publish.abandon)
-            raise
-        if not answered:
-            withdraw(publish, hub_handle)
-
     # -- life ---------------------------------------------------------------------------------------
 
     def _started(self) -> Running:
         """The running parts; made by the first call in this process. May block briefly."""
         running = self._running
-        if running is not None and running.pid == _getpid():
+        if running is not None and running.hub_handle.lives:
             return running
         if self._closed:
             raise NotRunning("the Producer is closed")
-        if _starting._is_owned():
+        if owner.starting._is_owned():
             raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
         moved = False
-        with _starting:
+        with owner.starting:
             running = self._running
-            if running is None or running.pid != _getpid():
+            if running is None or not running.hub_handle.lives:
                 hub_handle = _choose_hub(self.options.own_thread)
-                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle)
                 if running is not None:
                     self._abandon(running)
-                    pool.counts = running.pool.counts
                     moved = True
-                self._pool = pool
-                self._running = running = Running(hub_handle, pool, self._encoder)
-                at_fork.register(self, Producer._forked_child, hub_handle.thread)
-                _at_exit.add(self)
+                pool = Pool(
+                    self._addresses,
+                    self._lookupds,
+                    self.options,
+                    self._hooks,
+                    hub_handle,
+                    self._counts,
+                    self._encoder,
+                )
+                self._running = running = Running(hub_handle, pool)
+                owner.register(self, Producer._forked_child, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
         return running
@@ -372,7 +317,7 @@ class Producer(KnownAttributes):
         running, self._running = self._running, None
         if running is None:
             return True
-        if running.pid != _getpid():
+        if not running.hub_handle.lives:
             self._abandon(running)
             return not running.pool.pending_count
         try:
@@ -390,26 +335,22 @@ class Producer(KnownAttributes):
         self.close()
 
     def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: in the child, start afresh at the next publish. Never switches."""
+        """For ``owner``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
-        self._pool = None
-        hub_thread.forget_background()
-        global _starting
-        _starting = native.RLock()  # its holder is the parent's
+        self._counts = PublishCounts()
         if running is not None:
-            at_fork.keep(running)
+            owner.keep(running)
             self._hooks.abandon()
             running.pool.forked_child(loop_lives)
-            if running.batching is not None and loop_lives:
-                running.batching.forked_child()
 
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""
         running = self._running
-        if running is None or running.pid != _getpid():
+        if running is None or not running.hub_handle.lives or timeout <= 0:
             return
-        if running.hub_handle.run(running.pool.settle_down, timeout=1):
-            running.hub_handle.run(running.drain, timeout, timeout=timeout)
+        with suppress(TimeoutError, NSQError):
+            if running.hub_handle.run(running.pool.nsqds.settle_down, timeout=1):
+                running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
     # -- inspection ---------------------------------------------------------------------------------
 
@@ -419,29 +360,14 @@ class Producer(KnownAttributes):
 
     def stats(self) -> dict[str, Any]:
         """Counts of messages since the first publish, kept after close(), and the connections. From any thread."""
-        pool = self._pool
+        running = self._running
+        pool = None if running is None else running.pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
-            **asdict(PublishCounts() if pool is None else pool.counts),
+            **asdict(self._counts),
             "waiting": 0 if pool is None else pool.waiting_count,
-            "away": None if pool is None or self._closed else pool.circuit.reason,
+            "away": None if pool is None else pool.nsqds.circuit.reason,
             "connections": {}
             if pool is None
-            else {destination.name: destination.stats() for destination in list(pool.destinations)},
+            else {destination.name: destination.stats() for destination in list(pool.nsqds.destinations)},
         }
-
-
-#: Producers that were started in this process; publishes may be pending at exit.
-_at_exit: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-@atexit.register
-def _flush_at_exit() -> None:
-    deadline = time.monotonic() + _EXIT_TIMEOUT
-    for producer in list(_at_exit):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            break
-        with suppress(TimeoutError, NSQError):
-            producer._flush(left)
-    hub_thread.end_background(_EXIT_TIMEOUT)

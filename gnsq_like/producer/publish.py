@@ -10,6 +10,7 @@ Rules for editors: a Publish belongs to its pool's thread, except for ``link`` b
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import gevent
 from gevent import getcurrent
 
 from gnsq_like.errors import NotSent, OutcomeUnknown
+from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.runtime.pending_reply import PendingReply
 
@@ -24,16 +26,20 @@ _NO_RESPONSE = "the thread of the connections does not respond"
 
 
 class PublishOwner(Protocol):
-    """The part of the pool that a publish uses."""
+    """The part of the pool that a publish uses, or a batch, or the group of its copies."""
 
     hub: Any
     counts: PublishCounts
     waker: Waker
+    deadlines: Deadlines
 
+    @property
+    def unanswered_count(self) -> int: ...
+    def submit(self, publish: Publish, now: float) -> None: ...
     def failed(self, publish: Publish, error: Exception) -> None: ...
     def expired(self, address: str) -> None: ...
     def abandoned(self) -> None: ...
-    def why(self) -> str: ...
+    def why(self, but: Collection[str] = ()) -> str: ...
 
 
 class Carrier(Protocol):

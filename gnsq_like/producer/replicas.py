@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.publish import Publish, PublishOwner
 
 
 class Copy(Publish):
@@ -22,7 +21,7 @@ class Copy(Publish):
 
     is_copy = True
 
-    def __init__(self, pool: Pool, group: Group) -> None:
+    def __init__(self, pool: PublishOwner, group: Group) -> None:
         super().__init__(pool, group.publish.topic, b"", group.publish.last_deadline, count=0)
         self.group = group
 
@@ -47,7 +46,7 @@ class Group:
 
     __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
 
-    def __init__(self, pool: Pool, publish: Publish, replicas: int, quorum: int) -> None:
+    def __init__(self, pool: PublishOwner, publish: Publish, replicas: int, quorum: int) -> None:
         self._pool = pool
         self.publish = publish
         self._quorum = quorum
@@ -113,7 +112,7 @@ class Group:
 class Replicas:
     """Sends every publish as a group; one per pool."""
 
-    def __init__(self, pool: Pool, replicas: int, quorum: int | None) -> None:
+    def __init__(self, pool: PublishOwner, replicas: int, quorum: int | None) -> None:
         self._pool = pool
         self._replicas = replicas
         self._quorum = replicas if quorum is None else quorum

@@ -1,55 +1,35 @@
 """What a Producer is made of while it runs: its pool, and the ways into it.
 
-Rules for editors: all is of the pool's thread, but for ``callers_of``.
+Rules for editors: call this in the pool's thread only, except ``abandon``. ``waiting`` does that for the callers.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
-from gnsq_like.producer.batching import Batching, Member
-from gnsq_like.producer.callers import Callers
-from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.batching import Member
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.replicas import Replicas
-from gnsq_like.runtime import at_fork, native
-from gnsq_like.runtime.hub_calls import HubHandle
-from gnsq_like.runtime.inner_greenlet import may_wait_here
+from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.hub_calls import HubHandle, may_wait_here
 
 logger = logging.getLogger(__name__)
-
-_getpid = os.getpid
-
-
-class _Here(native.local):
-    """The greenlets of each thread that publishes; made at first use."""
-
-    callers: Callers | None = None
 
 
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("__weakref__", "_beginning", "_here", "batching", "hub_handle", "pid", "pool", "submit", "thread")
+    __slots__ = ("_beginning", "hub_handle", "local", "pool", "thread")
 
-    def __init__(self, hub_handle: HubHandle, pool: Pool, encoder: Encoder) -> None:
-        options = pool.options
+    def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
-        #: The process that may use this; 0 after the end of its thread, as a later thread may have the same id.
-        self.pid = _getpid()
-        hub_handle.end_listeners.add(self)
         self.pool = pool
-        self.submit = pool.submit
-        if options.replicas > 1:
-            self.submit = Replicas(pool, options.replicas, options.quorum).submit
-        self.batching = Batching(pool, encoder, self.submit) if options.batching else None
         #: Whether ``begin`` runs.
         self._beginning = False
-        self._here = _Here()
+        #: What ``waiting`` keeps for each thread that publishes.
+        self.local: Any = native.local()
 
     def may_begin(self) -> bool:
         """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
@@ -64,12 +44,13 @@ class Running:
             return
         try:
             self._beginning = True
-            self.pool.begin_to_look()
-            if type(publish) is Member and self.pool.circuit.reason is None:
-                self.batching.add(publish)  # type: ignore[union-attr]
+            pool = self.pool
+            pool.begin_to_look()
+            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
+                pool.batching.add(publish)
             else:
-                self.pool.deadlines.add(publish)
-                self.submit(publish, now)
+                pool.deadlines.add(publish)
+                pool.send(publish, now)
         finally:
             self._beginning = False
 
@@ -85,28 +66,16 @@ class Running:
         finally:
             self.pool.holds = False
 
-    def callers_of(self, hub: Any) -> Callers:
-        """The greenlets of this thread, which has this hub and is not the pool's. Never switches."""
-        self.pool.lone_caller.disturbed()
-        callers = self._here.callers
-        if callers is None or callers.hub is not hub:
-            callers = self._here.callers = Callers(self.hub_handle, self.begin_all)
-        return callers
-
-    def thread_ended(self) -> None:
-        """Called by the HubHandle when its thread ends: nothing here may be used after that. Never switches."""
-        self.pid = self.thread = 0
-
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
-        at_fork.keep(self)
+        owner.keep(self)
         self.pool.abandon()
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
         self.pool.lone_caller.close()
-        if self.batching is not None:
-            self.batching.flush()
+        if self.pool.batching is not None:
+            self.pool.batching.flush()
         return not self.pool.pending_count or self.pool.drained().wait(timeout)
 
     def end(self, timeout: float) -> bool:

@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -22,11 +23,11 @@ from gnsq_like.policy import delays
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
-from gnsq_like.reader.hooks import Overdue
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Outcome, Subscription
-from gnsq_like.reader.topic_flow import ReaderCounts, TopicFlow
+from gnsq_like.reader.topics import ReaderCounts, TopicFlow
 from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.timer import Timer
 
@@ -48,12 +49,21 @@ _STILL = 0.005
 _STARVED_SHARE = 0.85
 
 
+@dataclass(slots=True)
+class Steering:
+    """The settings of a Reader that may be changed while it runs; next: :meth:`FlowControl.steered`."""
+
+    max_in_flight: int
+    rate_limit: float | None
+    paused: bool = False
+
+
 class FlowControl:
     """RDY of all subscriptions of one Reader, by one plan, and backoff of its topics.
 
     :param hub_handle: the hub in which all of this runs
+    :param hooks: of which on_timeout is called
     :param on_backoff: called with (topic, level, seconds) when a block begins, and (topic, 0, 0.0) when backoff ends
-    :param overdue: gets the messages that are not answered in time
     """
 
     def __init__(
@@ -61,9 +71,10 @@ class FlowControl:
         options: ReaderOptions,
         hub_handle: HubHandle,
         counts: ReaderCounts,
+        steering: Steering,
+        hooks: HookRunner,
         *,
         on_backoff: Callable[[str, int, float], object],
-        overdue: Overdue | None = None,
         draw: Callable[[], float] = draw,
     ) -> None:
         self._options = options
@@ -76,12 +87,12 @@ class FlowControl:
         self.counts = counts
         self.loop: Any = hub_handle.hub.loop
         self._on_backoff = on_backoff
-        self._overdue = overdue
+        self._overdue = Overdue(hooks) if hooks.wants("on_timeout") else None
         self._draw = draw
-        self.max_in_flight = options.max_in_flight
-        self.paused = False
+        self._steering = steering
+        rate = steering.rate_limit
         #: None without a rate limit.
-        self._limit: RateLimit | None = None
+        self._limit = None if rate is None else RateLimit(rate, time.monotonic())
         #: The topics that are consumed, and those that are gone while their last connections are.
         self.topics: dict[str, TopicFlow] = {}
         #: The earliest end of a backoff block, at the last plan.
@@ -273,7 +284,7 @@ class FlowControl:
         Not while shares are about to grow, for instance because a silent connection delivered its first message.
         """
         if self._limit is not None:  # whose tokens come with time, without answers
-            return self.in_flight >= max(1, int(_STARVED_SHARE * self.max_in_flight))
+            return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
         return not (self._plan_due or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
@@ -327,7 +338,7 @@ class FlowControl:
 
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
-        most = 0 if self.paused else self.max_in_flight
+        most = 0 if self._steering.paused else self._steering.max_in_flight
         mode, settings, draw, limit = self._modes(), self.settings, self._draw, self._limit
         if limit is None:
             return plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw)
@@ -335,23 +346,18 @@ class FlowControl:
         made = plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw, tokens=tokens)
         return within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
 
-    @property
-    def rate_limit(self) -> float | None:
-        """Messages a second, or None."""
-        return None if self._limit is None else self._limit.rate
-
-    def set_rate_limit(self, rate: float | None) -> None:
-        """Messages a second from now on, or None. Never switches."""
-        if rate == self.rate_limit:
-            return
-        now = time.monotonic()
-        if rate is not None and self._limit is not None:
-            self._limit.change(rate, now)
-        else:
-            self._limit = None if rate is None else RateLimit(rate, now)
-            for subscription in self.subscriptions:
-                subscription.follow_traffic(rate is None)
-                self._adjust_soon(subscription)
+    def steered(self) -> None:
+        """The settings have changed. Never switches."""
+        rate = self._steering.rate_limit
+        if rate != (None if self._limit is None else self._limit.rate):
+            now = time.monotonic()
+            if rate is not None and self._limit is not None:
+                self._limit.change(rate, now)
+            else:
+                self._limit = None if rate is None else RateLimit(rate, now)
+                for subscription in self.subscriptions:
+                    subscription.follow_traffic(rate is None)
+                    self._adjust_soon(subscription)
         self.plan_soon()
 
     def _modes(self) -> Mode | Mapping[Hashable, Mode]:
@@ -497,3 +503,36 @@ class FlowControl:
     @property
     def _slow_after(self) -> float:
         return _SLOW if len(self.subscriptions) > 1 else math.inf
+
+
+class Overdue:
+    """Calls ``on_timeout`` with overdue messages when their time at nsqd is really over.
+
+    A message counts as overdue shortly before that, and may still be answered or touched.
+    """
+
+    def __init__(self, hooks: HookRunner) -> None:
+        self._hooks = hooks
+        self._messages: list[Message] = []
+        self._timer = Timer(self._check)
+
+    def add(self, messages: list[Message]) -> None:
+        """Watch these messages. Never switches."""
+        self._messages += messages
+        self._timer.set_by(min(message.timeout_at for message in messages))
+
+    def stop(self) -> None:
+        """Report no more; twice is fine."""
+        self._messages.clear()
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        # One that was touched is no longer overdue, and is added again when it is.
+        left = [each for each in self._messages if each.answer is None and each._is_overdue]
+        now = time.monotonic()
+        self._messages = [message for message in left if message.timeout_at > now]
+        for message in left:
+            if message.timeout_at <= now:
+                self._hooks.call("on_timeout", message)
+        if self._messages:
+            self._timer.set_by(min(message.timeout_at for message in self._messages))

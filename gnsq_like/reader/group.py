@@ -18,9 +18,8 @@ from gevent import monkey
 
 from gnsq_like.errors import InvalidOption, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader
-from gnsq_like.reader.topic_flow import MessageCounts
-from gnsq_like.reader.until_signal import run_until_signal
-from gnsq_like.runtime import at_fork
+from gnsq_like.reader.stopping import run_until_signal
+from gnsq_like.reader.topics import MessageCounts
 from gnsq_like.runtime.hub_thread import HubThread
 
 logger = logging.getLogger(__name__)
@@ -98,7 +97,6 @@ class ReaderGroup:
             return
         thread = HubThread("gnsq_like readers")
         self._thread = thread
-        at_fork.register(self, ReaderGroup._forked_child)
         try:
             thread.start().run(self._start_here, timeout=_START_TIMEOUT)
         except BaseException:
@@ -190,12 +188,6 @@ class ReaderGroup:
     def left(self) -> int:
         """The messages unanswered at the end of the last stop."""
         return sum(reader._left for reader in self.readers)
-
-    def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: the thread is the parent's."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.forget()
 
     def __enter__(self) -> ReaderGroup:
         self.start()

@@ -1,59 +1,54 @@
-"""``Reader`` wires connections, discovery, handlers and flow control together.
-
-``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, ``Subscriptions`` is the table of connections,
-each of them a ``Subscription`` with its messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone
-decides RDY, ``Stop`` is the order of a stop. Messages do not pass through the Reader.
+"""The public ``Reader``: its arguments, and what may be asked of it, and when. What runs is a ``Running``.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
 import gevent
 
 from gnsq_like.addresses import parse_addresses
-from gnsq_like.discovery.redial import Redialer, Target
-from gnsq_like.errors import InvalidOption, NotRunning, NsqdError, NSQError, check_seconds
+from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
 from gnsq_like.reader.decoder import make_decoder
-from gnsq_like.reader.flow_control import FlowControl
-from gnsq_like.reader.handlers import Handler, Handlers, check_handler
-from gnsq_like.reader.hooks import ARGUMENTS, MessageHooks
+from gnsq_like.reader.flow_control import Steering
+from gnsq_like.reader.handlers import Handler, check_handler
 from gnsq_like.reader.message import Message
-from gnsq_like.reader.running import NOT_STARTED, Running
-from gnsq_like.reader.steering import Steering
-from gnsq_like.reader.stopping import Stop
-from gnsq_like.reader.subscriptions import Subscriptions
-from gnsq_like.reader.topic_flow import ReaderCounts
-from gnsq_like.reader.topics import Topics
-from gnsq_like.reader.until_signal import run_until_signal
-from gnsq_like.runtime import at_exit, at_fork
+from gnsq_like.reader.running import NOT_STARTED, Running, Setup
+from gnsq_like.reader.stopping import run_until_signal
+from gnsq_like.reader.topics import ReaderCounts, Topics
+from gnsq_like.runtime import owner
 from gnsq_like.runtime.callables import check_callable
 from gnsq_like.runtime.hook_runner import HookRunner
-from gnsq_like.runtime.hub_calls import forget_here, handle_here
 from gnsq_like.runtime.known_attributes import KnownAttributes
-from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.watchdog import Watchdog
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
-
-logger = logging.getLogger(__name__)
 
 #: Seconds that the thread of a Reader gets to end after it, when the program ends.
 _THREAD_ENDS = 0.5
 
+#: With how many arguments each hook is called.
+_HOOKS = {
+    "on_connect": 1,
+    "on_disconnect": 2,
+    "on_error": 2,
+    "on_auth": 2,
+    "on_backoff": 2,
+    "on_finish": 1,
+    "on_requeue": 2,
+    "on_failure": 2,
+    "on_timeout": 1,
+}
 
-class Reader(Steering, KnownAttributes):
+
+class Reader(KnownAttributes):
     """Consumes a topic, or several, through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
@@ -111,22 +106,21 @@ class Reader(Steering, KnownAttributes):
         **options: Unpack[ReaderOptionsDict],
     ) -> None:
         encode_channel(channel)
-        super().__init__(make_options(ReaderOptions, options))
-        self._topics = Topics(topic)
+        self.options: ReaderOptions = make_options(ReaderOptions, options)
+        topics = Topics(topic)
         #: The topic; several are joined by commas; the text of a pattern.
-        self.topic: str = self._topics.text
+        self.topic: str = topics.text
         self.channel = channel
-        self._name = f"{self.topic}/{channel}"
-        self.handler = handler
+        check_handler(handler)
         make_decoder(self.options.decoder)  # checks it
-        self._fixed = parse_addresses(nsqd_tcp_addresses)
-        self._lookupds = check_addresses(lookupd_http_addresses)
-        if not self._fixed and not self._lookupds:
+        nsqds = parse_addresses(nsqd_tcp_addresses)
+        lookupds = check_addresses(lookupd_http_addresses)
+        if not nsqds and not lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
-        if self._topics.pattern is not None and self._fixed:
-            raise InvalidOption("nsqd_tcp_addresses", self._fixed, "a pattern of topics needs lookupd_http_addresses")
-        self._hooks = HookRunner(
-            {**ARGUMENTS, "on_backoff": 3} if self._topics.are_several else ARGUMENTS,
+        if topics.pattern is not None and nsqds:
+            raise InvalidOption("nsqd_tcp_addresses", nsqds, "a pattern of topics needs lookupd_http_addresses")
+        hooks = HookRunner(
+            {**_HOOKS, "on_backoff": 3} if topics.are_several else _HOOKS,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
             on_error=on_error,
@@ -140,32 +134,73 @@ class Reader(Steering, KnownAttributes):
         for name, function in (("on_giving_up", on_giving_up), ("on_expired", on_expired)):
             if function is not None:
                 check_callable(name, function, 1)
-        self._on_giving_up = on_giving_up
-        self._on_expired = on_expired
-        #: See ``error``.
-        self._fatal: NSQError | None = None
-        self._subscriptions = Subscriptions(channel, self.options, self._hooks, self._report)
+        self._steering = Steering(self.options.max_in_flight, self.options.rate_limit)
+        self._setup = Setup(
+            topics, channel, self.options, handler, nsqds, lookupds, hooks, on_giving_up, on_expired, self._steering
+        )
         #: Over all starts of this Reader.
         self._counts = ReaderCounts()
+        #: Of the last start; None before the first.
+        self._running: Running | None = None
         self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
-        return (
-            f"<Reader {self._name} {self._state} connections={len(self._subscriptions)} "
-            f"max_in_flight={self._max_in_flight}>"
-        )
+        connections = 0 if self._running is None else self._running.connection_count
+        return f"<Reader {self._setup.name} {self._state} connections={connections} max_in_flight={self.max_in_flight}>"
+
+    # -- settings that may be changed while it runs ---------------------------------------------------
 
     @property
     def handler(self) -> Handler:
         """The handler; may be replaced while it is not running, for instance by a function that calls it."""
-        return self._handler
+        return self._setup.handler
 
     @handler.setter
     def handler(self, handler: Handler) -> None:
         check_handler(handler)
-        self._handler = handler
+        self._setup.handler = handler
+
+    @property
+    def max_in_flight(self) -> int:
+        """The limit of messages in flight on all connections; may be changed at any time, from any thread."""
+        return self._steering.max_in_flight
+
+    @max_in_flight.setter
+    def max_in_flight(self, value: int) -> None:
+        make_options(ReaderOptions, {"max_in_flight": value})
+        self._steering.max_in_flight = value
+        self._steer()
+
+    @property
+    def rate_limit(self) -> float | None:
+        """Messages a second, or None for no limit; may be changed at any time, from any thread."""
+        return self._steering.rate_limit
+
+    @rate_limit.setter
+    def rate_limit(self, value: float | None) -> None:
+        make_options(ReaderOptions, {"rate_limit": value})
+        self._steering.rate_limit = value
+        self._steer()
+
+    def pause(self) -> None:
+        """Receive no new messages until :meth:`resume`; those in flight are still handled. From any thread."""
+        self._steering.paused = True
+        self._steer()
+
+    def resume(self) -> None:
+        """End a :meth:`pause`. From any thread."""
+        self._steering.paused = False
+        self._steer()
+
+    def _steer(self) -> None:
+        if self._running is not None:
+            self._running.steer()
 
     # -- life ---------------------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> str:
+        return "new" if self._running is None else self._running.state
 
     def start(self) -> None:
         """Start connecting and consuming, and return. Never switches. Next: :meth:`stop`, :meth:`wait`.
@@ -176,75 +211,15 @@ class Reader(Steering, KnownAttributes):
         """
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
-        options = self.options
-        hub_handle = handle_here()
-        # Steps that can fail come first, so that a failed start leaves nothing behind.
-        poller = None
-        if self._lookupds:
-            # Imported at first use: an application may have to patch before the HTTP client is loaded.
-            from gnsq_like.discovery.topics import make_topics_poller
-
-            poller = make_topics_poller(
-                self._lookupds,
-                self._topics.pattern or self._topics.names,
-                options,
-                self._found,
-                self._report,
-                on_gone=self._gone,
-                connected=lambda: self._subscriptions.targets,
-                is_lost=lambda target: redialer.is_lost(target),
-            )
-        hooks = MessageHooks(self._hooks)
-        flow = FlowControl(options, hub_handle, self._counts, on_backoff=self._backoff_changed, overdue=hooks.overdue)
-        flow.max_in_flight = self._max_in_flight
-        flow.paused = self._paused
-        flow.set_rate_limit(self._rate_limit)
-        handlers = Handlers(
-            self.handler,
-            self._name,
-            self._concurrency(),
-            options,
-            on_giving_up=self._on_giving_up,
-            on_expired=self._on_expired,
-            on_error=partial(self._hooks.call, "on_error"),
-            is_starved=lambda: flow.is_starved,
+        self._running = Running(self._setup, self._counts)
+        owner.register(
+            self,
+            Reader._forked,
+            busy=Reader._count_busy,
+            begin_to_end=Reader._begin_to_stop_at_exit,
+            wait=Reader._wait_at_exit,
         )
-        for topic in self._topics.names:
-            flow.follow(topic)
-        redialer = Redialer(
-            [Target(address, topic) for address in self._fixed for topic in self._topics.names],
-            connect=self._subscriptions.connect,
-            is_connected=self._subscriptions.__contains__,
-            on_failure=self._report,
-            on_hopeless=self._all_refused,
-            max_redial_delay=options.max_redial_delay,
-            surveyed=poller is None,
-        )
-        watchdog = Watchdog(self._name)
-        self._running = Running(hub_handle, flow, handlers, hooks, redialer, watchdog, poller, PendingReply())
-        self._state = "running"
-        self._fatal = None
-        self._subscriptions.begin(self._running)
-        at_fork.register(self, Reader._forked_child)
-        at_fork.register_busy(self, _busy)
-        at_exit.register(self, Reader._begin_to_stop_at_exit, Reader._wait_at_exit)
-        watchdog.start()
-        redialer.start()
-        if poller is not None:
-            poller.start()
-
-    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
-        running = self._running
-        if running is None or self._state != "running":
-            return None
-        if self._topics.pattern is not None:
-            self._subscriptions.follow(targets, complete)
-        return running.redialer.found(targets, complete, began)
-
-    def _gone(self, targets: list[Target]) -> None:
-        if self._running is not None and self._state == "running":
-            self._running.redialer.forget(targets)
-            self._subscriptions.release(targets)
+        self._running.start()
 
     def run(self, *, stop_timeout: float = 30.0) -> None:
         """Start, and block until stopped by :meth:`stop`, SIGTERM or SIGINT. May switch.
@@ -266,12 +241,7 @@ class Reader(Steering, KnownAttributes):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
         check_seconds("timeout", timeout, or_none=True)
-        running = self._running
-        if running is None or running.hub_handle.wait(running.stopped, timeout):
-            return True
-        if not running.hub_handle.lives:
-            self._abandon(running)
-        return running.stopped.done
+        return self._running is None or self._running.wait(timeout)
 
     def stop(self, timeout: float = 30.0) -> int:
         """Stop in order; twice is fine. May switch.
@@ -287,40 +257,18 @@ class Reader(Steering, KnownAttributes):
         :param timeout: seconds for running handlers
         :returns: the number of messages unanswered after that time
         """
-        running = self._running
         self._stop_soon(timeout)
+        running = self._running
         if running is None or not running.hub_handle.here or self._is_handling(gevent.getcurrent()):
             return 0
-        self.wait()
-        return self._left
+        running.wait(None)
+        return running.left
 
     def _stop_soon(self, timeout: float) -> None:
         """Begin to stop, from any thread. Never switches."""
         check_seconds("timeout", timeout)
-        running = self._running
-        if running is None:
-            return
-        if running.hub_handle.here:
-            self._begin_to_stop(timeout)
-        elif running.hub_handle.lives:
-            running.hub_handle.call(self._begin_to_stop, timeout)
-        else:
-            self._abandon(running)
-
-    def _abandon(self, running: Running) -> None:
-        """Stop without the thread that started this, which has ended; twice is fine. Never switches."""
-        with running.abandoning:
-            if running.stopped.done:
-                return
-            self._state = "stopped"
-            at_fork.keep((running, list(self._subscriptions)))
-            for subscription in self._subscriptions:
-                subscription.connection.abandon()
-            running.watchdog.abandon()
-            self._hooks.abandon()
-            self._subscriptions.clear()
-            running.stopped.settle()
-        logger.warning("the thread that started %r has ended; nsqd delivers its messages again", self)
+        if self._running is not None:
+            self._running.stop_soon(timeout)
 
     def _is_handling(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop over this Reader, runs in this greenlet."""
@@ -329,31 +277,23 @@ class Reader(Steering, KnownAttributes):
     @property
     def _left(self) -> int:
         """The messages unanswered at the end of the last stop."""
-        return 0 if self._running is None or self._running.stop is None else self._running.stop.left
+        return 0 if self._running is None else self._running.left
 
     def _on_stopped(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` when it has stopped, in its hub; it must not switch. Never switches."""
         if self._running is not None:
             self._running.stopped.link(callback)
 
-    def _begin_to_stop(self, timeout: float) -> None:
-        running = self._running
-        assert running is not None
-        deadline = time.monotonic() + timeout
-        if running.stop is not None:
-            running.stop.hasten(deadline)
-        elif self._state == "running":
-            self._state = "stopping"
-            running.stop = Stop(self._name, running.flow, running.handlers, deadline)
-            running.stop.begin(list(self._subscriptions))
-            # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
-            gevent.spawn(self._end, running, running.stop)
+    # -- for ``owner``
+
+    def _count_busy(self) -> int:
+        return 0 if self._running is None else self._running.handlers.busy
 
     def _begin_to_stop_at_exit(self, timeout: float) -> bool:
         running = self._running
-        if running is None or self._state == "stopped" or not running.hub_handle.lives:
+        if running is None or running.state == "stopped" or not running.hub_handle.lives:
             return False
-        running.hub_handle.call(self._begin_to_stop, timeout)
+        running.stop_soon(timeout)
         return True
 
     def _wait_at_exit(self, timeout: float) -> None:
@@ -361,42 +301,12 @@ class Reader(Steering, KnownAttributes):
         if self.wait(timeout) and running is not None:
             running.hub_handle.join_thread(min(timeout, _THREAD_ENDS))
 
-    def _end(self, running: Running, stop: Stop) -> None:
-        try:
-            stop.end_delivery()
-            if running.poller is not None:
-                running.poller.stop()
-            running.redialer.stop()
-            stop.finish()
-            for subscription in self._subscriptions:
-                subscription.connection.close()
-            self._hooks.join(1.0)
-        finally:
-            running.watchdog.stop()
-            self._subscriptions.clear()
-            self._state = "stopped"
-            running.stopped.settle()
-
-    def _forked_child(self, loop_lives: bool) -> None:
-        """For ``at_fork``: in the child, this Reader is stopped until started. Never switches."""
-        if self._state not in ("running", "stopping"):
-            return
-        self._state = "stopped"
-        running, self._running = self._running, None
-        assert running is not None
-        at_fork.keep((running, list(self._subscriptions)))
-        forget_here()
-        if loop_lives:
-            running.flow.stop()
-            if running.poller is not None:
-                running.poller.forked_child()
-            running.redialer.forked_child()
-            running.handlers.forked_child()
-            running.watchdog.stop()
-        self._counts = ReaderCounts()
-        self._subscriptions.reconnect_count = 0
-        self._subscriptions.clear()
-        self._hooks.abandon()
+    def _forked(self, loop_lives: bool) -> None:
+        """In the child, this Reader is stopped until started. Never switches."""
+        if self._state in ("running", "stopping"):
+            self._counts = ReaderCounts()
+        if self._running is not None:
+            self._running.forked(loop_lives)
 
     def __enter__(self) -> Reader:
         self.start()
@@ -410,28 +320,7 @@ class Reader(Steering, KnownAttributes):
     @property
     def error(self) -> NSQError | None:
         """Why it stopped by itself: all nsqds refused in a way that a retry cannot cure. Otherwise None."""
-        return self._fatal
-
-    # -- connections --------------------------------------------------------------------------------
-
-    def _all_refused(self, error: NSQError) -> bool:
-        """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this Reader gives up."""
-        if self._subscriptions:
-            return False
-        if (
-            self._subscriptions.were_any
-            and isinstance(error.__cause__, NsqdError)
-            and error.__cause__.code == "E_AUTH_FAILED"
-        ):
-            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
-            return False
-        self._fatal = error
-        self._begin_to_stop(0.0)
-        return True
-
-    def _report(self, address: str, error: NSQError) -> None:
-        logger.warning("%s", error)
-        self._hooks.call("on_error", address, error)
+        return None if self._running is None else self._running.error
 
     # -- iteration ----------------------------------------------------------------------------------
 
@@ -462,26 +351,41 @@ class Reader(Steering, KnownAttributes):
     def stats(self) -> dict[str, Any]:
         """Counts since this Reader was made, in this process, and the state of each connection. From any thread."""
         running = self._running
+        by_topic: dict[str, dict[str, Any]] = {
+            topic: {**asdict(counts), "in_flight": 0, "backoff_level": 0, "connections": 0}
+            for topic, counts in list(self._counts.by_topic.items())
+        }
+        if running is not None:
+            running.count_topics(by_topic)
         return {
             "state": self._state,
             **asdict(self._counts.total),
-            "max_in_flight": self._max_in_flight,
-            "paused": self._paused,
-            "reconnects": self._subscriptions.reconnect_count,
+            "max_in_flight": self.max_in_flight,
+            "paused": self._steering.paused,
+            "reconnects": self._counts.reconnects,
             **(NOT_STARTED if running is None else running.stats()),
-            "connections": self._subscriptions.stats(with_topic=self._topics.are_several),
-            "topics": self._subscriptions.stats_by_topic(self._counts),
+            "topics": by_topic,
         }
 
-    def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
-        name = f"{topic}/{self.channel}"
-        if level:
-            logger.warning("backoff of %s: level %d, for %.1f s", name, level, seconds)
-        else:
-            logger.info("backoff of %s has ended", name)
-        self._hooks.call("on_backoff", level, seconds, *([topic] if self._topics.are_several else []))
+    @property
+    def is_starved(self) -> bool:
+        """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
+        return self._running is not None and self._running.flow.is_starved
 
 
-def _busy(reader: Reader) -> int:
-    """The number of running handlers."""
-    return 0 if reader._running is None else reader._running.handlers.busy
+class ReaderArguments(ReaderOptionsDict, total=False):
+    """Addresses, hooks and options of a :class:`Reader`: ``def reading(**arguments: Unpack[ReaderArguments])``."""
+
+    nsqd_tcp_addresses: str | Iterable[str]
+    lookupd_http_addresses: str | Iterable[str]
+    on_connect: Callable[[str], object] | None
+    on_disconnect: Callable[[str, NSQError | None], object] | None
+    on_error: Callable[[str, NSQError], object] | None
+    on_auth: Callable[[str, Authorized], object] | None
+    on_backoff: Callable[[int, float], object] | Callable[[int, float, str], object] | None
+    on_finish: Callable[[Message], object] | None
+    on_requeue: Callable[[Message, float], object] | None
+    on_failure: Callable[[Message, BaseException], object] | None
+    on_timeout: Callable[[Message], object] | None
+    on_giving_up: Callable[[Message], object] | None
+    on_expired: Callable[[Message], object] | None

@@ -1,55 +1,407 @@
-"""The parts of a started Reader."""
+"""A started Reader: its connections, one for each topic of each nsqd, and the parts that make, use and end them.
+
+``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, each connection is a ``Subscription`` with its
+messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides RDY, ``Stop`` is the order of a
+stop. Messages do not pass through here.
+
+Its state follows from what is there: it is running until there is a Stop, and stopping until ``stopped`` is settled.
+
+Rules for editors: everything runs in the hub of the thread that started it, except ``stop_soon``, ``wait``, ``state``
+and the statistics.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import gevent
+
+from gnsq_like.addresses import Address
 from gnsq_like.discovery.redial import Redialer, Target
-from gnsq_like.reader.flow_control import FlowControl
-from gnsq_like.reader.handlers import Handlers
-from gnsq_like.reader.hooks import MessageHooks
+from gnsq_like.errors import NsqdError, NSQError, check_seconds
+from gnsq_like.options import ReaderOptions
+from gnsq_like.reader.flow_control import FlowControl, Steering
+from gnsq_like.reader.handlers import Handler, Handlers
+from gnsq_like.reader.message import Message
 from gnsq_like.reader.stopping import Stop
-from gnsq_like.runtime import native
-from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.reader.subscription import Subscription
+from gnsq_like.reader.topics import ReaderCounts, Topics
+from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.hook_runner import HookRunner
+from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from gnsq_like.discovery.lookupd_poller import LookupdPoller
+    from gnsq_like.discovery.topics import TopicsPoller
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Running:
-    """Made by ``Reader.start``, and kept after the stop for its statistics."""
+class Setup:
+    """What a Reader was given, checked; the same for all its starts."""
 
-    hub_handle: HubHandle
-    flow: FlowControl
-    handlers: Handlers
-    hooks: MessageHooks
-    redialer: Redialer[Target]
-    watchdog: Watchdog
-    poller: LookupdPoller | None
-    #: Settled when the Reader has stopped.
-    stopped: PendingReply
-    #: Set when the stop begins.
-    stop: Stop | None = None
-    #: A native lock: threads that find this one ended may come together.
-    abandoning: Any = field(default_factory=native.allocate_lock)
+    topics: Topics
+    channel: str
+    options: ReaderOptions
+    handler: Handler
+    nsqds: tuple[Address, ...]
+    lookupds: list[str]
+    hooks: HookRunner
+    on_giving_up: Callable[[Message], object] | None
+    on_expired: Callable[[Message], object] | None
+    steering: Steering
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.topics.text}/{self.channel}"
+
+    @property
+    def concurrency(self) -> int:
+        """How many handlers may run at once."""
+        return self.options.concurrency or max(1, self.steering.max_in_flight)
+
+
+class Running:
+    """One start of a Reader, until its end; kept after that for its statistics. Next: :meth:`start`.
+
+    :param counts: of the Reader's messages, over all its starts
+    :raises OSError: if there are not enough file descriptors for a hub
+    """
+
+    def __init__(self, setup: Setup, counts: ReaderCounts) -> None:
+        self._setup = setup
+        self._hooks = setup.hooks
+        self._counts = counts
+        self.hub_handle = handle_here()
+        #: What is connected, and what was since the start.
+        self._table: dict[Target, Subscription] = {}
+        self._were_connected: set[Target] = set()
+        # The steps that can fail come first, so that a failed start leaves nothing behind.
+        self._poller = self._make_poller() if setup.lookupds else None
+        self.flow = FlowControl(
+            setup.options, self.hub_handle, counts, setup.steering, setup.hooks, on_backoff=self._backoff_changed
+        )
+        for topic in setup.topics.names:
+            self.flow.follow(topic)
+        self.handlers = Handlers(
+            setup.handler,
+            setup.name,
+            setup.concurrency,
+            setup.options,
+            on_giving_up=setup.on_giving_up,
+            on_expired=setup.on_expired,
+            on_error=partial(self._hooks.call, "on_error"),
+            is_starved=lambda: self.flow.is_starved,
+        )
+        self._redialer: Redialer[Target] = Redialer(
+            [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
+            connect=self._connect,
+            is_connected=self._table.__contains__,
+            on_failure=self._report,
+            on_hopeless=self._all_refused,
+            max_redial_delay=setup.options.max_redial_delay,
+            surveyed=self._poller is None,
+        )
+        self._watchdog = Watchdog(setup.name)
+        #: Settled when it has stopped.
+        self.stopped = PendingReply()
+        self._stop: Stop | None = None
+        #: Why it stopped by itself.
+        self.error: NSQError | None = None
+        #: A native lock: threads that find this one ended may come together.
+        self._abandoning: Any = native.allocate_lock()
+
+    def _make_poller(self) -> TopicsPoller:
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
+        from gnsq_like.discovery.topics import make_topics_poller
+
+        setup = self._setup
+        return make_topics_poller(
+            setup.lookupds,
+            setup.topics.pattern or setup.topics.names,
+            setup.options,
+            self._found,
+            self._report,
+            on_gone=self._gone,
+            connected=lambda: list(self._table),
+            is_lost=lambda target: self._redialer.is_lost(target),
+        )
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """ "running", "stopping" or "stopped". From any thread."""
+        return "stopped" if self.stopped.done else "running" if self._stop is None else "stopping"
+
+    @property
+    def left(self) -> int:
+        """The messages unanswered at the end of the stop."""
+        return 0 if self._stop is None else self._stop.left
+
+    def start(self) -> None:
+        """Start connecting. Never switches. Next: :meth:`stop_soon`."""
+        self._watchdog.start()
+        self._redialer.start()
+        if self._poller is not None:
+            self._poller.start()
+
+    def steer(self) -> None:
+        """Apply the settings that were changed. From any thread; never switches."""
+        if not self.hub_handle.here:
+            self.hub_handle.call(self._steer)
+        else:
+            self._steer()
+
+    def _steer(self) -> None:
+        if self.state == "running":
+            self.flow.steered()
+            self.handlers.set_concurrency(self._setup.concurrency)
+
+    def stop_soon(self, timeout: float) -> None:
+        """Begin to stop. From any thread; never switches.
+
+        :param timeout: seconds for running handlers; a further call can only shorten them
+        """
+        check_seconds("timeout", timeout)
+        if self.hub_handle.here:
+            self._begin_to_stop(timeout)
+        elif self.hub_handle.lives:
+            self.hub_handle.call(self._begin_to_stop, timeout)
+        else:
+            self._abandon()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it has stopped; False after ``timeout`` seconds. From any thread; may switch, or block."""
+        if not self.hub_handle.wait(self.stopped, timeout) and not self.hub_handle.lives:
+            self._abandon()
+        return self.stopped.done
+
+    def _begin_to_stop(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        if self._stop is not None:
+            self._stop.hasten(deadline)
+        elif not self.stopped.done:
+            self._stop = Stop(self._setup.name, self.flow, self.handlers, deadline)
+            self._stop.begin(list(self._table.values()))
+            # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
+            gevent.spawn(self._end, self._stop)
+
+    def _end(self, stop: Stop) -> None:
+        try:
+            stop.end_delivery()
+            if self._poller is not None:
+                self._poller.stop()
+            self._redialer.stop()
+            stop.finish()
+            for subscription in list(self._table.values()):
+                subscription.connection.close()
+            self._hooks.join(1.0)
+        finally:
+            self._watchdog.stop()
+            self._table.clear()
+            self.stopped.settle()
+
+    def _abandon(self) -> None:
+        """Stop without the thread that started this, which has ended; twice is fine. Never switches."""
+        with self._abandoning:
+            if self.stopped.done:
+                return
+            self._keep()
+            for subscription in list(self._table.values()):
+                subscription.connection.abandon()
+            self._watchdog.abandon()
+            self._table.clear()
+            self.stopped.settle()
+        logger.warning(
+            "the thread that started the Reader of %s has ended; nsqd delivers its messages again", self._setup.name
+        )
+
+    def forked(self, loop_lives: bool) -> None:
+        """For ``owner``: in the child, this has stopped. Never switches."""
+        if self.stopped.done:
+            return
+        self._keep()
+        if loop_lives:
+            self.flow.stop()
+            if self._poller is not None:
+                self._poller.forked_child()
+            self._redialer.forked_child()
+            self.handlers.forked_child()
+            self._watchdog.stop()
+        self.flow.subscriptions = {}
+        self._table.clear()
+        self.stopped.forget()  # who waits for it does so in the parent
+
+    def _keep(self) -> None:
+        owner.keep((self, list(self._table.values()), self.flow.subscriptions))
+        self._hooks.abandon()
+
+    # -- nsqds --------------------------------------------------------------------------------------
+
+    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
+        if self.state != "running":
+            return None
+        if self._setup.topics.pattern is not None:
+            self._follow(targets, complete)
+        return self._redialer.found(targets, complete, began)
+
+    def _follow(self, targets: Iterable[Target], complete: bool) -> None:
+        """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
+        listed = {target.topic for target in targets}
+        for topic in listed:
+            self.flow.follow(topic)
+        if not complete:
+            return
+        connected = {target.topic for target in self._table}
+        for topic in [topic for topic in self.flow.topics if topic not in listed and topic not in connected]:
+            self.flow.release(topic)
+            self._were_connected -= {target for target in self._were_connected if target.topic == topic}
+
+    def _gone(self, targets: list[Target]) -> None:
+        """End the connections to these, which are gone, in order. Never switches."""
+        if self.state != "running":
+            return
+        self._redialer.forget(targets)
+        for target in targets:
+            subscription = self._table.get(target)
+            if subscription is not None and subscription.drained is None:
+                gevent.spawn(self._release, subscription)
+
+    def _release(self, subscription: Subscription) -> None:
+        logger.info("%r is gone, and its connection is closed", subscription)
+        drained = subscription.begin_to_end()
+        self.flow.close(subscription)
+        try:
+            subscription.connection.close_subscription()
+        except NSQError as exc:
+            logger.info("%s", exc)
+        for message in self.handlers.take_from(subscription):
+            message.requeue(0, backoff=False)
+        if subscription.in_flight:
+            drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
+        subscription.connection.close()
+
+    def _all_refused(self, error: NSQError) -> bool:
+        """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this gives up."""
+        if self._table:
+            return False
+        answer = error.__cause__
+        if self._were_connected and isinstance(answer, NsqdError) and answer.code == "E_AUTH_FAILED":
+            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
+            return False
+        self.error = error
+        self._begin_to_stop(0.0)
+        return True
+
+    # -- connections --------------------------------------------------------------------------------
+
+    def _connect(self, target: Target) -> NSQError | None:
+        """Connect and subscribe once; returns the error, or None. May switch."""
+        setup, flow = self._setup, self.flow
+        topic_flow = flow.topics.get(target.topic)
+        if topic_flow is None:
+            return None  # the topic is gone
+        subscription = Subscription(
+            target.address,
+            topic_flow,
+            setup.channel,
+            flow,
+            self.handlers,
+            self._hooks,
+            adaptive=setup.options.adaptive_rdy,
+        )
+        error = subscription.connect(
+            setup.options,
+            on_error=self._report,
+            on_close=self._ended,
+            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
+        )
+        if error is not None:
+            return error
+        if flow.topics.get(target.topic) is not topic_flow:
+            subscription.connection.close()  # the topic has gone meanwhile
+            return None
+        self._table[target] = subscription
+        self._counts.reconnects += target in self._were_connected
+        self._were_connected.add(target)
+        flow.add(subscription)
+        self._hooks.call("on_connect", subscription.address)
+        logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
+        return None
+
+    def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
+        # In the connection's greenlet, at its end.
+        target = Target(subscription.target, subscription.topic)
+        if self._table.get(target) is not subscription:
+            return  # it had not subscribed
+        del self._table[target]
+        self.handlers.drop(subscription)
+        subscription.drop_left()
+        self.flow.lose(subscription)
+        self._hooks.call("on_disconnect", subscription.address, error)
+        if error is not None:
+            logger.warning("%s", error)
+        if subscription.drained is not None:
+            self._redialer.forget([target])  # it was released
+        elif self._redialer.lost(target) and self._poller is not None:
+            self._poller.hurry()
+
+    # -- hooks and statistics -----------------------------------------------------------------------
+
+    def _report(self, address: str, error: NSQError) -> None:
+        logger.warning("%s", error)
+        self._hooks.call("on_error", address, error)
+
+    def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
+        name = f"{topic}/{self._setup.channel}"
+        if level:
+            logger.warning("backoff of %s: level %d, for %.1f s", name, level, seconds)
+        else:
+            logger.info("backoff of %s has ended", name)
+        self._hooks.call("on_backoff", level, seconds, *([topic] if self._setup.topics.are_several else []))
 
     def stats(self) -> dict[str, Any]:
         """Its part of ``Reader.stats``. From any thread."""
+        with_topic = self._setup.topics.are_several
         return {
             "in_flight": self.flow.in_flight,
             "waiting": self.handlers.waiting,
             "busy": self.handlers.busy,
             "backoff_level": self.flow.backoff_level,
-            "known": sorted({str(target) for target in self.redialer.known}),
-            "surveyed": self.redialer.surveyed,
+            "known": sorted({str(target) for target in self._redialer.known}),
+            "surveyed": self._redialer.surveyed,
+            "connections": {
+                f"{target.address}/{target.topic}" if with_topic else str(target.address): each.stats()
+                for target, each in list(self._table.items())
+            },
         }
 
+    def count_topics(self, by_topic: dict[str, dict[str, Any]]) -> None:
+        """Add its part to the statistics of each topic. From any thread."""
+        for topic, flow in list(self.flow.topics.items()):
+            if topic in by_topic:
+                by_topic[topic]["backoff_level"] = flow.backoff.level
+        for subscription in list(self._table.values()):
+            if (found := by_topic.get(subscription.topic)) is not None:
+                found["in_flight"] += subscription.charge.in_flight
+                found["connections"] += 1
 
-#: The same of a Reader that was never started.
+    @property
+    def connection_count(self) -> int:
+        """The number of its connections."""
+        return len(self._table)
+
+
+#: The statistics of a Reader that was never started.
 NOT_STARTED: dict[str, Any] = {
     "in_flight": 0,
     "waiting": 0,
@@ -57,4 +409,5 @@ NOT_STARTED: dict[str, Any] = {
     "backoff_level": 0,
     "known": [],
     "surveyed": False,
+    "connections": {},
 }

@@ -7,17 +7,19 @@
 4. The remaining messages are requeued, and their handlers are killed. A message that its handler has finished is never
    requeued, and its FIN is written before the connection is closed.
 
-The Reader closes the connections afterwards.
+The Reader closes the connections afterwards. ``run_until_signal`` is for one Reader, and for several.
 """
 
 from __future__ import annotations
 
 import logging
+import signal as signals
 import time
+from typing import Any, Protocol
 
 import gevent
 
-from gnsq_like.errors import NSQError
+from gnsq_like.errors import NSQError, check_seconds
 from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message
@@ -95,3 +97,44 @@ class Stop:
         if self.left:
             logger.warning("stopping %s with %d messages unanswered", self._name, self.left)
         self._handlers.kill()
+
+
+class Runnable(Protocol):
+    """A Reader, or several as one."""
+
+    @property
+    def error(self) -> Exception | None: ...
+
+    def start(self) -> None: ...
+    def wait(self) -> bool: ...
+    def stop(self, timeout: float) -> int: ...
+
+
+def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
+    """Start, and wait until it has stopped: by a signal, by ``stop``, or by itself. May switch.
+
+    Signals are handled only in the main thread. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
+
+    :param stop_timeout: seconds for running handlers after a signal
+    :raises InvalidOption: before it starts, if stop_timeout is no number
+    :raises Exception: its ``error``, if it has one
+    """
+    check_seconds("stop_timeout", stop_timeout)
+    runnable.start()
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        runnable.stop(0.0 if len(received) > 1 and number == signals.SIGINT else stop_timeout)
+
+    handlers: list[Any] = []
+    if gevent.get_hub().main_hub:
+        handlers = [gevent.signal_handler(number, stop, number) for number in (signals.SIGTERM, signals.SIGINT)]
+    try:
+        runnable.wait()
+    finally:
+        for handler in handlers:
+            handler.cancel()
+        runnable.stop(stop_timeout)
+    if runnable.error is not None:
+        raise runnable.error

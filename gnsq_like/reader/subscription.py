@@ -26,10 +26,10 @@ from gnsq_like.options import ConnectionOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
-from gnsq_like.reader.hooks import MessageHooks
 from gnsq_like.reader.message import Message, make_messages
-from gnsq_like.reader.topic_flow import TopicFlow
+from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
+from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
@@ -87,7 +87,7 @@ class Subscription:
         channel: str,
         flow: SubscriptionFlow,
         handlers: MessageHandlers,
-        hooks: MessageHooks,
+        hooks: HookRunner,
         *,
         adaptive: bool,
     ) -> None:
@@ -366,18 +366,18 @@ class Subscription:
             delay = self._flow.requeue_delay(message.attempts)
         if not self.connection.requeue(message._id, delay):
             self._late([message])
-        elif self._hooks.requeue is not None:
-            self._hooks.requeue(message, delay)
+        else:
+            self._hooks.call("on_requeue", message, delay)
         self._flow.written()
 
     def failed(self, message: Message, exc: BaseException) -> None:
         """Its handler raised ``exc``; only for the hook. Never switches."""
-        if self._hooks.failure is None:
+        if not self._hooks.wants("on_failure"):
             return
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.failed, message, exc)
             return
-        self._hooks.failure(message, exc)
+        self._hooks.call("on_failure", message, exc)
 
     def touch(self, message: Message) -> None:
         """TOUCH. Never switches."""
@@ -437,9 +437,9 @@ class Subscription:
         self._flow.finished(self, messages, outcome)
         if not self.connection.finish_many([message._id for message in messages]):
             self._late(messages)
-        elif self._hooks.finish is not None:
+        elif self._hooks.wants("on_finish"):
             for message in messages:
-                self._hooks.finish(message)
+                self._hooks.call("on_finish", message)
         if not self.in_flight:
             self._flow.written()
 

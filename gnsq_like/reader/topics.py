@@ -1,12 +1,19 @@
-"""The argument ``topic`` of a Reader: a name, several, or a pattern."""
+"""The topics of a Reader: the argument ``topic``, and what is kept for each topic: its backoff and its counts."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.options import ReaderOptions
+from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
+from gnsq_like.runtime.draws import draw
 from gnsq_like.wire.names import encode_topic
+
+logger = logging.getLogger(__name__)
 
 
 class Topics:
@@ -42,3 +49,82 @@ class Topics:
     def text(self) -> str:
         """For people, and for labels."""
         return ",".join(self.names) if self.pattern is None else self.pattern.pattern
+
+
+@dataclass(slots=True)
+class MessageCounts:
+    """Messages and their answers; flow control sees every answer once."""
+
+    received: int = 0
+    finished: int = 0
+    #: Of the finished ones.
+    given_up: int = 0
+    #: Likewise.
+    expired: int = 0
+    requeued: int = 0
+    #: Of the requeued ones: with backoff.
+    failed: int = 0
+    #: Not answered: their connection was lost, or their time was over before a handler began.
+    lost: int = 0
+
+    def add(self, other: MessageCounts) -> None:
+        """Add the counts of ``other``."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class ReaderCounts:
+    """The counts of a Reader, over all its starts."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, MessageCounts] = {}
+        #: Of topics that are gone.
+        self._gone = MessageCounts()
+        #: Connections made again.
+        self.reconnects = 0
+
+    def of(self, topic: str) -> MessageCounts:
+        """The counts of a topic."""
+        return self.by_topic.setdefault(topic, MessageCounts())
+
+    def drop(self, topic: str) -> None:
+        """The topic is gone; its counts stay in the total."""
+        self._gone.add(self.by_topic.pop(topic))
+
+    @property
+    def total(self) -> MessageCounts:
+        """The counts of all topics. From any thread."""
+        total = MessageCounts()
+        for counts in [self._gone, *list(self.by_topic.values())]:
+            total.add(counts)
+        return total
+
+
+class TopicFlow:
+    """One topic of a started Reader."""
+
+    __slots__ = ("backoff", "connections", "counts", "is_released", "topic")
+
+    def __init__(self, topic: str, options: ReaderOptions, counts: MessageCounts) -> None:
+        self.topic = topic
+        self.backoff = _make_backoff(options)
+        self.counts = counts
+        #: Subscriptions that flow control knows, lost ones with running handlers included.
+        self.connections = 0
+        #: Whether the topic is gone, and kept only for these.
+        self.is_released = False
+
+
+def _make_backoff(options: ReaderOptions) -> Backoff:
+    strategy: Strategy
+    if callable(options.backoff_strategy):
+        strategy = guarded(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
+    elif options.backoff_strategy == "full_jitter":
+        strategy = full_jitter(draw, options.backoff_multiplier, options.max_backoff_duration)
+    else:
+        strategy = exponential(options.backoff_multiplier)
+    return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)
+
+
+def _strategy_failed(problem: str) -> None:
+    logger.error("backoff_strategy %s; using the exponential strategy instead", problem)

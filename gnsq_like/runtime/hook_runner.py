@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import gevent
 
-from gnsq_like.runtime import at_fork
+from gnsq_like.runtime import owner
 from gnsq_like.runtime.callables import check_callable, undone
 from gnsq_like.runtime.ends import ENDS
 from gnsq_like.runtime.raised import FailureLog
@@ -45,13 +44,13 @@ class HookRunner:
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
 
-    def caller(self, name: str) -> Callable[..., None] | None:
-        """``call`` for the hook of this name; None if there is none, so that code on a fast path can leave it out."""
-        return None if self._hooks[name] is None else partial(self.call, name)
+    def wants(self, name: str) -> bool:
+        """Whether there is a hook of this name: for many calls, one look at this costs less."""
+        return self._hooks[name] is not None
 
     def abandon(self) -> None:
         """In a forked child, or after the end of this thread: drop the scheduled calls. Never switches."""
-        at_fork.keep(self._greenlet)
+        owner.keep(self._greenlet)
         self._calls, self._greenlet = deque(), None
 
     def join(self, timeout: float | None = None) -> None:

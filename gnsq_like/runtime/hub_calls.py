@@ -1,4 +1,4 @@
-"""Calls from any thread into the hub of another.
+"""A thread's hub, and calls into it from other threads.
 
 gevent's sockets belong to the hub of one thread. Other threads pass calls to it (``HubHandle.call``) and wait for a
 PendingReply: cooperatively in a thread that has a hub, on a lock elsewhere. The locks here are native even where
@@ -13,17 +13,17 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import gevent
-from gevent import get_hub, monkey
+from gevent import Greenlet, get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
-from gevent.hub import Waiter
+from gevent.hub import Hub, Waiter
 
 from gnsq_like.errors import NotRunning
-from gnsq_like.runtime import native
-from gnsq_like.runtime.own_hub import own_hub
+from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import make_timer
 
@@ -32,6 +32,44 @@ logger = logging.getLogger(__name__)
 #: Seconds. Without a timer, the hub would raise LoopExit where nothing but a call from another thread can wake it.
 _FOR_EVER = 1e6
 _ENDED = "the thread that makes the call has ended"
+#: File descriptors of a new hub: two with libev (four where there is no eventfd), six with libuv.
+_DESCRIPTORS = 8
+
+
+def own_hub() -> Any:
+    """This thread's hub, made if there is none.
+
+    :raises OSError: if there are not enough file descriptors for a new one
+    """
+    hub = get_hub_if_exists()
+    if hub is not None:
+        return hub
+    # Tried first, because libev calls abort(), which ends the process, when they are lacking. Another thread may take
+    # them just then, but the rest of the time this is an error to handle.
+    with ExitStack() as tried:
+        for _ in range(_DESCRIPTORS // 2):
+            for end in os.pipe():
+                tried.callback(os.close, end)
+    return get_hub()
+
+
+class InnerGreenlet(Greenlet):
+    """A greenlet that others rely on, and that runs no code of the user but hooks that must not switch."""
+
+
+def may_wait_here() -> bool:
+    """Whether the current greenlet is neither a hub nor an InnerGreenlet. Never switches.
+
+    Python calls a signal handler in whatever greenlet is running, also in these. A handler that waited in the greenlet
+    that reads a connection would keep the answer it waits for from being read.
+
+    :raises NotRunning: while the interpreter is finalized, for instance in a ``__del__``
+    """
+    try:
+        current = gevent.getcurrent()
+    except RuntimeError as exc:
+        raise NotRunning("the interpreter is exiting") from exc
+    return not isinstance(current, (Hub, InnerGreenlet))
 
 
 class HubHandle:
@@ -43,8 +81,8 @@ class HubHandle:
         self.thread: int = native.thread_id()
         self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
-        #: Objects, held weakly, whose ``thread_ended()`` is called when this thread ends; it must not switch.
-        self.end_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: Functions that :meth:`end` calls at last; they may switch.
+        self.before_end: list[Callable[[], object]] = []
         #: What callers of :meth:`wait` in other threads wait for.
         self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -64,14 +102,12 @@ class HubHandle:
 
     @property
     def lives(self) -> bool:
-        """Whether its thread has not ended."""
-        return self._life() is not None
+        """Whether its thread has not ended, and this is its process."""
+        return self._life() is not None and self._pid == os.getpid()
 
     def _note_thread_end(self, life: object) -> None:
         if self._pid != os.getpid():
             return  # a forked child has none of its parent's other threads
-        for listener in list(self.end_listeners):
-            listener.thread_ended()
         for settled in list(self._outside):
             settled.settle()
 
@@ -154,11 +190,13 @@ class HubHandle:
                 thread.join(timeout)
 
     def end(self) -> None:
-        """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread."""
+        """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread; may switch."""
         self._has_ended = True
         self._take()
         while self._unfinished:
             self._unfinished.pop().settle(NotRunning(_ENDED))
+        for end in self.before_end:
+            end()
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
         """Wait in any thread for a reply that this thread settles; whether it has. May switch, or block.
@@ -248,7 +286,9 @@ def handle_here() -> HubHandle:
     """
     hub = own_hub()
     handle = _here.hub_handle
-    if handle is None or handle.hub is not hub:
+    if handle is None or handle.hub is not hub or not handle.lives:
+        if handle is not None and not handle.lives:
+            owner.keep(handle)  # the parent's, in a forked child
         handle = _here.hub_handle = HubHandle()
     return handle
 
@@ -256,11 +296,6 @@ def handle_here() -> HubHandle:
 def handle_if_hub() -> HubHandle | None:
     """The HubHandle of this thread; None if it has no hub."""
     return None if get_hub_if_exists() is None else handle_here()
-
-
-def forget_here() -> None:
-    """In a forked child: drop this thread's HubHandle, which is the parent's."""
-    _here.hub_handle = None
 
 
 def sleep(seconds: float) -> None:

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from gevent import monkey
 
 from gnsq_like.errors import NotRunning
-from gnsq_like.runtime import at_fork, native
-from gnsq_like.runtime.hub_calls import HubHandle, forget_here, handle_here
-from gnsq_like.runtime.own_hub import own_hub
+from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
 
-#: Functions that are called in such a thread before its hub is destroyed. ``thread_pool`` has one: imported here, it
-#: would take 5 ms of each process's first publish, which needs none of it.
-before_hubs_end: list[Callable[[], object]] = []
-
-#: Seconds for a thread to start.
+#: Seconds for a thread to start, and for the background thread to end at the interpreter's exit.
 _START_TIMEOUT = 10.0
+_END_TIMEOUT = 1.0
 
 
 class HubThread:
@@ -51,6 +46,7 @@ class HubThread:
         :raises OSError: if there are not enough file descriptors for its hub
         """
         if self.hub_handle is None:
+            owner.register(self, HubThread.forked)
             self._end, self._running = PendingReply(), native.allocate_lock()
             self._failure = None
             started = native.allocate_lock()
@@ -73,11 +69,11 @@ class HubThread:
         :param timeout: seconds to wait for the end
         :returns: whether the thread has ended
         """
-        hub_handle, self.hub_handle = self.hub_handle, None
-        if hub_handle is None or hub_handle.here:
-            return hub_handle is None
-        hub_handle.call(self._end.settle)
-        return bool(self._running.acquire(True, timeout))
+        if self.here:
+            return False
+        self.end_soon()
+        self.hub_handle = None
+        return self.join(timeout)
 
     @property
     def here(self) -> bool:
@@ -98,10 +94,10 @@ class HubThread:
             self._running.release()
         return ended
 
-    def forget(self) -> None:
-        """In a forked child: drop the thread, which is the parent's."""
-        at_fork.keep(self.hub_handle)
-        self.hub_handle = None
+    def forked(self, loop_lives: bool) -> None:
+        """For ``owner``: in the child, drop the thread, which is the parent's."""
+        owner.keep(self.hub_handle)
+        self.hub_handle = self._running = None
 
     def _live(self, started: Any) -> None:
         try:
@@ -122,17 +118,11 @@ class HubThread:
                     # For instance SystemExit in a hook, which must end neither this thread nor the process.
                     logger.exception("the thread %s continues after an error", self._name)
             hub_handle.end()
-            for end in before_hubs_end:
-                end()
             stay.close()
             hub.destroy(destroy_loop=True)
 
 
 _background = HubThread("gnsq_like")
-#: Held while the background thread starts.
-_starting: Any = native.allocate_lock()
-#: Whether the interpreter is exiting.
-_exiting = False
 
 
 def background() -> HubHandle:
@@ -140,25 +130,16 @@ def background() -> HubHandle:
 
     :raises NotRunning: while the interpreter exits
     """
-    with _starting:
-        if _exiting:
+    with owner.starting:
+        if owner.is_exiting:
             raise NotRunning("the interpreter is exiting")
-        return _background.start()
+        is_new = _background.hub_handle is None
+        handle = _background.start()
+        if is_new:
+            owner.register(_background, HubThread.forked, at_last=_end_background)
+        return handle
 
 
-def end_background(timeout: float) -> None:
-    """At the interpreter's exit: end the background thread. May block for ``timeout`` seconds.
-
-    A thread that still runs greenlets during finalization can crash the process.
-    """
-    global _exiting
-    _exiting = True
-    _background.end(timeout)
-
-
-def forget_background() -> None:
-    """In a forked child: drop the thread and the lock, which may be held by a thread of the parent."""
-    global _starting
-    _starting = native.allocate_lock()
-    _background.forget()
-    forget_here()
+def _end_background(thread: HubThread, timeout: float) -> None:
+    # A thread that still runs greenlets during finalization can crash the process.
+    thread.end(max(timeout, _END_TIMEOUT))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ from gevent import monkey, threadpool
 from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.runtime import native
-from gnsq_like.runtime.hub_thread import before_hubs_end
+from gnsq_like.runtime.hub_calls import handle_here
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ _BLOCKING_IDLE = 1.7
 #: Seconds between two looks at threads that are to end, or at calls that have returned.
 _LOOK = 0.01
 
-#: Each OS thread's pool for these calls, with the hub and process that own it. Native even if threading is patched.
+#: Each OS thread's pool for these calls, with the HubHandle it belongs to. Native even if threading is patched.
 _blocking: Any = native.local()
 
 
@@ -178,18 +177,9 @@ def call_blocking(job: Callable[[], _R], timeout: float) -> _R:
 
 
 def _blocking_pool() -> ThreadPool:
-    owner = (gevent.get_hub(), os.getpid())  # a forked child has none of its parent's threads
-    if getattr(_blocking, "owner", None) != owner:
-        _blocking.pool = ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
-        _blocking.owner = owner
-    return _blocking.pool
-
-
-def end_blocking_threads() -> None:
-    """End this OS thread's threads for blocking calls, before its hub is destroyed. May switch."""
-    if getattr(_blocking, "owner", None) is not None:
-        _blocking.owner = None
-        _blocking.pool.close()
-
-
-before_hubs_end.append(end_blocking_threads)
+    handle = handle_here()  # another one in a forked child, which has none of its parent's threads
+    if getattr(_blocking, "handle", None) is not handle:
+        _blocking.handle, _blocking.pool = handle, ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
+        handle.before_end.append(_blocking.pool.close)
+    pool: ThreadPool = _blocking.pool
+    return pool

@@ -1,4 +1,7 @@
-"""One-shot timers from gevent's event loop, cheaper than a greenlet that sleeps.
+"""Calls that the hub makes later: in its next iteration (:class:`Soon`), or at a time (:class:`Timer`).
+
+Both are gevent's own, cheaper than a greenlet that sleeps. Whether a call is due is gevent's state, too. A flag would
+stay set, and the call would never be made again, if a signal handler raised between setting it and scheduling the call.
 
 libev counts in fractions of a second. libuv counts whole milliseconds, and a timer may fire up to one early; gevent
 warns of a libuv timer below a millisecond.
@@ -26,6 +29,31 @@ def make_timer(loop: Any, seconds: float) -> Any:
     return loop.timer(max(0.0, seconds))
 
 
+class Soon:
+    """Call this to have ``function`` called once by the hub of ``loop``, however often it is asked for.
+
+    The function must not switch. To be used in the loop's thread.
+    """
+
+    __slots__ = ("_callback", "_function", "_run_callback")
+
+    def __init__(self, loop: Any, function: Callable[[], object]) -> None:
+        self._run_callback: Callable[[Callable[[], object]], Any] = loop.run_callback
+        self._function = function
+        #: gevent's callback of the last time it was asked for.
+        self._callback: Any = None
+
+    @property
+    def due(self) -> bool:
+        """Whether the call was asked for, and has not begun."""
+        return self._callback is not None and bool(self._callback.pending)
+
+    def __call__(self) -> None:
+        """Ask for the call. Never switches."""
+        if self._callback is None or not self._callback.pending:
+            self._callback = self._run_callback(self._function)
+
+
 class Timer:
     """Calls ``callback`` once at the time it is set to.
 
@@ -49,8 +77,8 @@ class Timer:
         timer = self._timer
         if timer is None:
             return None
-        # gevent's own state: this may have been interrupted by a signal handler that raised. A timer that has fired is
-        # no longer active, but its callback may be called only after others; on libuv it is not even pending.
+        # A timer that has fired is no longer active, but its callback may be called only after others; on libuv it is
+        # not even pending.
         is_due = timer.active or timer.pending or time.monotonic() < self._due + _CALLED_WITHIN
         return self._due if is_due else None
 

@@ -112,7 +112,7 @@ class TcpTransport:
 
         Never switches.
 
-        :param loop_lives: see ``at_fork``; if not, the socket must not be used or collected any more
+        :param loop_lives: see ``owner``; if not, the socket must not be used or collected any more
         """
         descriptor = self._sock.detach() if loop_lives else self._sock.fileno()
         if descriptor >= 0:

@@ -26,7 +26,7 @@ BEGIN = """
 
     def leased():
         count = 0
-        while producer._pool is None or not producer._pool.lone_caller.is_lent:
+        while producer._running is None or not producer._running.pool.lone_caller.is_lent:
             producer.publish("t", b"row")
             count += 1
         return count
@@ -115,7 +115,7 @@ def test_heartbeats_are_answered_while_the_borrower_sleeps_and_while_it_publishe
     producer = Producer(sys.argv[1], heartbeat_interval=1, on_disconnect=lambda *given: lost.append(str(given)))
     count = leased()
     time.sleep(3.2)  # longer than nsqd waits for an answer to its heartbeats
-    assert producer._pool.lone_caller._lease is None
+    assert producer._running.pool.lone_caller._lease is None
     count += leased()
     end = time.monotonic() + 3.2
     while time.monotonic() < end:
@@ -313,8 +313,7 @@ def test_a_thread_with_a_hub_or_replicas_or_batches_gets_none(taker: ScriptedNsq
     def publish(producer: Producer) -> None:
         for _ in range(50):
             producer.publish("t", b"x")
-        assert producer._pool is not None
-        assert producer._pool.lone_caller._lease is None
+        assert producer._started().pool.lone_caller._lease is None
 
     with Producer(taker.address, own_thread=True) as producer:
         publish(producer)  # with the test's hub

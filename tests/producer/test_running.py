@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import gevent
-from gevent.threadpool import ThreadPool
 
 from gnsq_like import Producer
-from tests.support.nsqds import answer_one, good_nsqd, identified
+from tests.support.nsqds import answer_one, identified
 from tests.support.peer import PATIENCE, ScriptedNsqd
 
 Make = Callable[..., Producer]
@@ -37,15 +36,3 @@ def test_it_drains_what_is_pending_for_so_long_and_no_longer(make: Make, nsqd: S
     answer_one(peer, b"x")
     assert draining.get(timeout=PATIENCE) is True
     waiting.get(timeout=PATIENCE)
-
-
-def test_the_greenlets_of_each_thread_have_their_own_way_in() -> None:
-    with good_nsqd() as server, Producer(server.address, own_thread=True, timeout=PATIENCE) as producer:
-        producer.publish("t", b"x")
-        running = producer._started()
-        here = running.callers_of(gevent.get_hub())
-        assert running.callers_of(gevent.get_hub()) is here
-        thread = ThreadPool(1)
-        there = thread.apply(lambda: running.callers_of(gevent.get_hub()))
-        assert there is not here
-        thread.kill()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, get_type_hints
 
 import gevent
 import pytest
 from gevent.event import Event
 from gevent.queue import Empty
 
-from gnsq_like import Connection, Producer, Reader
+from gnsq_like import Connection, Producer, Reader, ReaderArguments
 from gnsq_like.errors import (
     ConnectionFailed,
     HTTPError,
@@ -22,6 +23,7 @@ from gnsq_like.errors import (
     NotRunning,
     NSQError,
 )
+from gnsq_like.options import ReaderOptionsDict
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import identified, nowhere
@@ -339,3 +341,12 @@ def test_an_authorization_that_cannot_be_had_is_reported(nsqd):
             wait_for(lambda: errors)
     assert isinstance(errors[0], HTTPError)
     assert "the vault is closed" in str(errors[0])
+
+
+def test_the_type_of_its_keyword_arguments_has_what_it_takes() -> None:
+    parameters = signature(Reader.__init__).parameters.values()
+    taken = {each.name: each.annotation for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
+    own = set(ReaderArguments.__annotations__) - set(ReaderOptionsDict.__annotations__)
+    assert own == set(taken)
+    hints = get_type_hints(Reader.__init__)
+    assert {name: get_type_hints(ReaderArguments)[name] for name in own} == {name: hints[name] for name in own}

@@ -16,7 +16,7 @@ import pytest
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import InvalidName, InvalidOption
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import Topics
+from gnsq_like.reader.topics import MessageCounts, ReaderCounts, Topics
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST
 from tests.support.peer import Peer, scripted_nsqd
@@ -305,3 +305,15 @@ def test_a_topic_that_only_nsqlookupd_has_forgotten_is_released_after_two_rounds
             gate.open.set()
             wait_for(lambda: reader.stats()["topics"] == {})
             assert (reader.stats()["finished"], reader.stats()["connections"]) == (1, {})
+
+
+def test_the_total_keeps_the_counts_of_topics_that_are_gone() -> None:
+    counts = ReaderCounts()
+    counts.of("a").received = 3
+    counts.of("b").received = 4
+    counts.of("b").lost = 1
+    assert counts.total == MessageCounts(received=7, lost=1)
+    counts.drop("b")
+    assert list(counts.by_topic) == ["a"]
+    assert counts.total == MessageCounts(received=7, lost=1)
+    assert counts.of("b") == MessageCounts()

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
 import pytest
+from gevent.event import AsyncResult
 
-from gnsq_like.runtime.hub_calls import HubHandle, call_here, forget_here, handle_here, handle_if_hub
+from gnsq_like.runtime.hub_calls import (
+    HubHandle,
+    InnerGreenlet,
+    call_here,
+    handle_here,
+    handle_if_hub,
+    may_wait_here,
+    own_hub,
+)
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.pending_reply import PendingReply
 from tests.support.daemons import wait_for
+from tests.support.processes import no_descriptors
+from tests.support.scripts import run_script
 
 
 @pytest.fixture
@@ -68,9 +80,21 @@ def test_one_handle_for_each_hub() -> None:
     assert handle_here().here
     assert handle_here().hub is gevent.get_hub()
     assert in_a_thread(handle_if_hub) is None
-    before = handle_here()
-    forget_here()
-    assert handle_here() is not before
+
+
+def test_a_forked_child_has_a_handle_of_its_own() -> None:
+    lines = run_script(
+        """
+        import os
+        from gnsq_like.runtime.hub_calls import handle_here
+
+        before = handle_here()
+        if os.fork():
+            os.wait()
+        print(before.lives, handle_here() is before, handle_here().lives)
+        """
+    )
+    assert lines == ["False False True", "True True True"]
 
 
 def test_calls_are_made_in_their_order_in_the_other_thread(there: HubHandle) -> None:
@@ -224,3 +248,54 @@ def test_catching_up_waits_for_the_calls_scheduled_before() -> None:
     assert not made
     handle.catch_up()
     assert made == [1]
+
+
+# -- hubs ------------------------------------------------------------------------------------------
+
+
+def make_hubs(hubs: list[Any]) -> None:
+    def work() -> None:
+        try:
+            hubs.extend([own_hub(), own_hub()])
+        except OSError as exc:
+            hubs.append(exc.strerror)
+        else:
+            hubs[-1].destroy(destroy_loop=True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_a_thread_gets_one_hub_however_often_it_asks() -> None:
+    assert own_hub() is gevent.get_hub()
+    hubs: list[Any] = []
+    make_hubs(hubs)
+    assert hubs[0] is hubs[1]
+    assert hubs[0] is not own_hub()
+
+
+def test_without_descriptors_the_process_goes_on() -> None:
+    hubs: list[Any] = []
+    gevent.get_hub()
+    with no_descriptors(os.getpid()):
+        make_hubs(hubs)
+        assert own_hub() is gevent.get_hub()  # one that exists needs none
+    assert hubs == ["Too many open files"]
+
+
+def test_it_takes_no_descriptors_itself() -> None:
+    before = os.listdir("/proc/self/fd")
+    with no_descriptors(os.getpid()):
+        make_hubs([])
+    # Other tests' threads may have some open for a moment.
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= len(before))
+
+
+def test_waiting_is_for_other_greenlets() -> None:
+    assert may_wait_here()
+    assert gevent.spawn(may_wait_here).get() is True
+    assert InnerGreenlet.spawn(may_wait_here).get() is False
+    in_the_hub: AsyncResult[bool] = AsyncResult()
+    gevent.get_hub().loop.run_callback(lambda: in_the_hub.set(may_wait_here()))
+    assert in_the_hub.get() is False

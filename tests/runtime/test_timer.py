@@ -1,4 +1,4 @@
-"""One call at a later time."""
+"""One call at a later time, or in the hub's next iteration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
 from tests.support.scripts import run_script
@@ -153,3 +153,18 @@ def test_one_that_has_fired_but_is_not_called_yet_is_not_set_later(timer: Timer,
         pass
     wait_for(lambda: not any(other.is_set for other in others))
     assert len(calls) == 1
+
+
+def test_a_call_that_is_due_soon_is_made_once_however_often_it_is_asked_for() -> None:
+    made: list[bool] = []
+    soon = Soon(gevent.get_hub().loop, lambda: made.append(soon.due))
+    assert not soon.due
+    soon()
+    soon()
+    assert soon.due
+    assert not made
+    settle()
+    assert made == [False], "while it is made, it can be asked for again"
+    soon()
+    settle()
+    assert made == [False, False]

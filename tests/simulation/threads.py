@@ -16,7 +16,6 @@ import gevent.threadpool
 from gevent import monkey
 from gevent.event import AsyncResult
 
-from gnsq_like.producer import running
 from gnsq_like.runtime import hub_calls, native
 from tests.simulation.loop import Loop
 from tests.simulation.network import HOST
@@ -122,8 +121,7 @@ class _Local:
 
 def install(loop: Loop, hub: Any) -> None:
     """From now on, nothing starts a native thread."""
-    for module in (hub_calls, running):
-        module._here = _Local(module._Here)  # type: ignore[attr-defined]
+    hub_calls._here = _Local(hub_calls._Here)  # type: ignore[assignment]
     hub.resolver = Resolver()
     hub._threadpool = Pool(10)
     gevent.threadpool.ThreadPool = Pool

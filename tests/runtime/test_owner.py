@@ -1,4 +1,4 @@
-"""Forks: parent and children publish and consume at once, and nobody writes into another's socket."""
+"""Forks: parent and children publish and consume at once, and nobody writes into another's socket. Exits."""
 
 import pytest
 
@@ -6,8 +6,6 @@ from gnsq_like import NsqdHTTPClient, Reader
 from tests.support.certificates import write_certificate
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.scripts import run_script
-
-pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 #: What a script does in a forked child, and how it ends.
 CHILDREN = """
@@ -40,6 +38,11 @@ PATCHES = {
     "nothing": "",
     "everything": "from gevent import monkey; monkey.patch_all()\n",
 }
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
 
 
 @pytest.fixture
@@ -353,7 +356,7 @@ from gnsq_like import Producer
 with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x", timeout=60)
     pool = producer._running.pool
-    [connection] = [each.connection for each in pool.destinations]
+    [connection] = [each.connection for each in pool.nsqds.destinations]
     timers = [pool.deadlines._timer._timer, connection._liveness._timer]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]
@@ -374,3 +377,41 @@ with Producer(sys.argv[1]) as producer:
     assert lines == ["[True, True] True", "its descriptor is closed"]
     [topic] = stats(nsqd)["topics"]
     assert topic["message_count"] == 3
+
+
+def test_at_exit_all_begin_to_end_before_one_is_waited_for_and_before_earlier_hooks():
+    lines = run_script(
+        """
+        import atexit
+        from gnsq_like.runtime import owner
+
+        class Thing:
+            def __init__(self, name):
+                self.name = name
+
+            def forked(self, loop_lives):
+                pass
+
+            def last(self, timeout):
+                print("last", self.name, timeout > 0)
+
+            def begin(self, timeout):
+                print("begin", self.name, timeout > 0)
+                return self.name != "stopped"
+
+            def wait(self, timeout):
+                print("wait", self.name, timeout > 0)
+
+        atexit.register(print, "first")
+        things = [Thing("one"), Thing("stopped"), Thing("two")]
+        for thing in [Thing("gone"), *things]:
+            owner.register(thing, Thing.forked, begin_to_end=Thing.begin, wait=Thing.wait, at_last=Thing.last)
+            del thing
+        atexit.register(print, "last")
+        """
+    )
+    begun = ["begin one True", "begin stopped True", "begin two True"]
+    assert lines[0] == "last"
+    assert sorted(lines[1:4]) == begun
+    assert sorted(lines[4:6]) == ["wait one True", "wait two True"]
+    assert lines[6:] == ["first", "last two True", "last stopped True", "last one True"]

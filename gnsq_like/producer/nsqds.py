@@ -1,0 +1,225 @@
+"""The nsqds of a Producer: which there are, and which of them a publish is sent to.
+
+The fixed ones, and those that the nsqlookupds list, each a ``Destination``. One that is no longer listed is used while
+its connection is open, and not dialled again. Publishes go to them in turn.
+
+Rules for editors: this belongs to the pool's thread. Only ``close`` may switch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from gnsq_like.addresses import Address
+from gnsq_like.discovery.redial import Lost
+from gnsq_like.errors import NSQError
+from gnsq_like.producer.circuit import Circuit
+from gnsq_like.producer.destination import Destination, DestinationOwner
+from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.draws import draw
+
+if TYPE_CHECKING:
+    from gnsq_like.discovery.lookupd_poller import LookupdPoller
+
+logger = logging.getLogger(__name__)
+
+#: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
+#: groups: a write for each of a hundred costs more than all the rest.
+_FEW = 8
+_SINGLE = 4
+_GROUP = 16
+
+
+class Nsqds:
+    """The table of a pool.
+
+    :param addresses: the fixed nsqds
+    :param lookupds: nsqlookupds to poll for further nsqds
+    """
+
+    def __init__(self, addresses: Iterable[Address], lookupds: list[str], pool: DestinationOwner) -> None:
+        self._pool = pool
+        self.options = pool.options
+        self._fixed = tuple(addresses)
+        self.destinations: list[Destination] = [Destination(address, pool) for address in self._fixed]
+        #: Index at which the search for the next destination begins.
+        self._turn = 0
+        #: Where that search ended, and in which iteration of the hub, after how many others.
+        self._last: Destination | None = None
+        self._iteration = 0.0
+        self._count = 0
+        self._lookupds = lookupds
+        self._discovery: LookupdPoller | None = None
+        self._discovered = not lookupds
+        #: No margin: connecting creates nothing, and publishes wait for it.
+        self._lost: Lost[Address] = Lost(0.0)
+        #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
+        self.surveyed = not lookupds
+        self.circuit = Circuit(self)
+
+    # -- the next one -------------------------------------------------------------------------------
+
+    def choose(self, publish: Publish, now: float) -> Destination | None:
+        """The next nsqd in turn that is ready for this publish, or the last one again. Never switches."""
+        destinations = self.destinations
+        count = len(destinations)
+        if count == 1 and not publish.is_copy:
+            return destinations[0] if destinations[0].ready(now) else None
+        if count > _FEW and not publish.is_copy:
+            last = self._last_of_group(count)
+            # It may have left the list since, and must not be dialled then.
+            if last is not None and last.connected and last.ready(now) and not last.doubted:
+                return last
+        taken = publish.avoids() if publish.is_copy else ()
+        doubted = None
+        for step in range(count):
+            position = (self._turn + step) % count
+            destination = destinations[position]
+            if destination.name not in taken and destination.ready(now):
+                if destination.doubted:
+                    doubted = doubted or destination
+                    continue
+                self._turn = position + 1
+                self._last = destination
+                return destination
+        return doubted
+
+    def _last_of_group(self, count: int) -> Destination | None:
+        """The nsqd of the last publish, if the next one belongs to its group."""
+        iteration = self._pool.now()  # the loop reads the clock once in each
+        if iteration != self._iteration:
+            if self._count > _SINGLE:
+                self._turn = int(draw() * count)  # or the groups would go to the same nsqds again and again
+            self._iteration, self._count = iteration, 0
+        self._count += 1
+        return self._last if self._count > _SINGLE and self._count % _GROUP else None
+
+    def why(self, but: Collection[str] = ()) -> str:
+        """Why nothing could be sent, for an error's text.
+
+        :param but: the addresses of nsqds that it was sent to
+        """
+        reasons = [destination.why() for destination in self.destinations if destination.name not in but]
+        if not reasons:
+            if self._lookupds:
+                reasons = ["nsqlookupd knows no other" if but else "nsqlookupd knows no nsqd"]
+            if not self._discovered:
+                reasons = ["no nsqd was found yet"]
+            if self._discovery is not None:
+                reasons += map(str, self._discovery.failures.values())
+        return "; ".join(reasons)
+
+    @property
+    def unanswered_count(self) -> int:
+        """The number of commands that nsqd has not answered."""
+        return sum(
+            destination.connection.unanswered_count
+            for destination in self.destinations
+            if destination.connection is not None
+        )
+
+    # -- which there are ----------------------------------------------------------------------------
+
+    def discover(self) -> None:
+        """Begin to look for nsqds, if there are nsqlookupds to ask; further calls do nothing. Never switches."""
+        if self._discovery is not None or not self._lookupds:
+            return
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
+        from gnsq_like.discovery.lookupd_poller import make_poller
+
+        self._discovery = make_poller(self._lookupds, self.options, self._found, self._lookup_failed)
+        self._discovery.start()
+
+    def _found(self, addresses: list[Address], complete: bool, began: float) -> float | None:
+        self._discovered = True
+        self.surveyed = self.surveyed or complete
+        found = dict.fromkeys((*self._fixed, *addresses))
+        known = {destination.address for destination in self.destinations}
+        for destination in self.destinations:
+            if destination.connected:
+                self._lost.discard(destination.address)
+        lost_at = self._lost.found(found.keys(), began)
+        for destination in self.destinations:
+            listed = destination.address in found or (destination.wanted and not complete)
+            destination.wanted = listed and destination.address not in self._lost
+        # One that is no longer listed is used while its connection is open, and not dialled again.
+        kept = [each for each in self.destinations if each.address in found or each.connected or not complete]
+        for destination in self.destinations:
+            if destination not in kept:
+                destination.drop()
+        self.destinations = kept
+        self.destinations += [Destination(address, self._pool) for address in found if address not in known]
+        for destination in self.destinations:
+            destination.recall()
+        self._pool.changed()
+        return max((at for at in (lost_at, self.circuit.since) if at is not None), default=None)
+
+    def _lookup_failed(self, address: str, error: NSQError) -> None:
+        logger.warning("%s", error)
+        self._pool.report(address, error)
+        if self._discovery is not None and self._discovery.all_failed:
+            self.surveyed = True
+            self._pool.changed()
+
+    def look_again(self) -> None:
+        """Ask the nsqlookupds now, if there are any: nsqds may be back, or at other addresses. Never switches."""
+        if self._discovery is not None:
+            self._discovery.hurry()
+
+    def lost(self, destination: Destination) -> None:
+        """Its connection has ended. Never switches."""
+        if destination.address not in self._fixed and not destination.connected:
+            if not destination.wanted:
+                self.destinations = [each for each in self.destinations if each is not destination]
+            destination.wanted = False
+            self._lost.add(destination.address)
+        self.look_again()
+
+    def changed(self) -> None:
+        """For ``circuit``: something happened that may let queued publishes be sent. Never switches."""
+        self._pool.changed()
+
+    def doubt(self, address: str) -> None:
+        """A publish to this nsqd was not answered in time. Never switches."""
+        for destination in self.destinations:
+            if destination.name == address:
+                destination.doubt()
+        self.circuit.check()  # now: the caller may publish again before the pool sends
+
+    def retry_at(self, now: float) -> float | None:
+        """Monotonic time of the next try to connect after ``now``; None if there is none. Never switches."""
+        return min((at for each in self.destinations if (at := each.retry_at) is not None and at > now), default=None)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Look for no more nsqds; the circuit stays as it is. Never switches."""
+        self.circuit.cancel()
+        if self._discovery is not None:
+            self._discovery.stop()
+
+    def close(self) -> None:
+        """Close all connections. May switch."""
+        for destination in self.destinations:
+            destination.close()
+
+    def forked_child(self) -> None:
+        """In a forked child: drop the parent's timers and greenlets. Never switches."""
+        self.circuit.cancel()
+        if self._discovery is not None:
+            self._discovery.forked_child()
+        for destination in self.destinations:
+            destination.forked_child()
+
+    def abandon(self) -> None:
+        """After the end of this thread: drop the connections. From any thread; never switches."""
+        for destination in self.destinations:
+            destination.abandon()
+
+    def settle_down(self) -> bool:
+        """Stop connecting; returns whether a connection is open. Never switches."""
+        for destination in self.destinations:
+            destination.wanted = destination.connected
+        return any(destination.connected for destination in self.destinations)

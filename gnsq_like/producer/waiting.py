@@ -1,0 +1,286 @@
+"""Waiting for a publish: one mechanism, with a face for each kind of caller.
+
+A publish is handed over to the thread of the connections, which calls its links when it is settled. A link wakes the
+caller in its own way. Whoever waits does the same three things: it waits until the deadline, and GRACE longer where
+another thread must report the outcome; it withdraws a publish that is not settled then (:func:`withdraw`); and if it is
+interrupted, it gives the publish up (:func:`give_up`), which changes nothing on the wire.
+
+================================  ==============================================================================
+Caller                            How it waits
+================================  ==============================================================================
+a greenlet beside the connections  ``Publish.wait_here``: woken with the others by the Waker; the pool's deadlines
+greenlets of another hub           ``Callers``: handed over together, one timer for all
+a thread without a hub             on a lock (``CrossThreadWait``); one that publishes alone gets the connection
+                                   itself (``lone_caller``)
+an asyncio task                    a future of its event loop (:func:`publish_from_loop`)
+nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these
+================================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gevent import Greenlet, getcurrent, monkey
+from gevent._hub_local import get_hub_if_exists
+from gevent.event import AsyncResult
+
+from gnsq_like.errors import InvalidOption, NotSent, UsageError
+from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.running import Running
+from gnsq_like.runtime import native
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here
+from gnsq_like.runtime.timer import Soon
+
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
+#: are waited for separately: when the whole process has stood still until then, that thread gets them, too.
+GRACE = 0.1
+
+
+def withdraw(publish: Publish, there: HubHandle) -> None:
+    """End a publish that the thread of the connections has not settled in time. Never switches."""
+    if not publish.done:
+        publish.withdraw()
+        there.call(publish.withdrawn)
+
+
+def give_up(publish: Publish, there: HubHandle) -> None:
+    """The wait for this publish was interrupted. Never switches."""
+    publish.forget()  # now: its thread may have what it waits for before the call
+    there.call(publish.abandon)
+
+
+def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
+    """Send a publish, and wait until it is settled. From any thread; may switch, or block.
+
+    :param now: monotonic time
+    :raises PublishError: if it is not confirmed
+    """
+    if native.thread_id() == running.thread:
+        _wait_beside_the_connections(running, publish, now)
+    elif (hub := get_hub_if_exists()) is not None:
+        _callers(running, hub).publish(publish, now)
+    else:
+        _wait_without_a_hub(running, publish, now)
+    if publish.error is not None:
+        # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
+        raise publish.error.with_traceback(None)
+
+
+def _wait_beside_the_connections(running: Running, publish: Publish, now: float) -> None:
+    if not running.may_begin():
+        raise NotSent(
+            "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+            "use publish_async() there, or gevent.signal_handler()"
+        )
+    try:
+        running.begin(publish, now)
+        publish.wait_here()
+    except BaseException:
+        publish.abandon()
+        raise
+
+
+def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
+    there, lone_caller = running.hub_handle, running.pool.lone_caller
+    limit = publish.deadline - now
+    try:
+        if lone_caller.publish(publish, now):
+            answered = publish.done or there.wait(publish, limit) or there.wait(publish, GRACE)
+        else:
+            wait = CrossThreadWait(publish)
+            there.call(running.begin, publish, now)
+            answered = wait.wait(limit) or wait.wait(GRACE)
+            lone_caller.ended_at = time.monotonic()
+    except BaseException:
+        give_up(publish, there)
+        raise
+    if not answered:
+        withdraw(publish, there)
+
+
+# -- greenlets of another hub ---------------------------------------------------------------------------------------
+
+
+def _callers(running: Running, hub: Any) -> Callers:
+    """Those of this thread, which has this hub and is not the pool's. Never switches."""
+    running.pool.lone_caller.disturbed()
+    callers: Callers | None = getattr(running.local, "callers", None)
+    if callers is None or callers.hub is not hub:
+        callers = running.local.callers = Callers(running)
+    return callers
+
+
+class Callers:
+    """The greenlets of one hub that publish through the hub of another thread; made in their thread.
+
+    To wake the other thread costs as much as several publishes, and so does a timer for each. So the publishes of all
+    greenlets that run in one iteration of their hub are handed over together and leave in one write. One timer for all
+    ends those that the other thread has not settled in time.
+
+    Rules for editors: a publish is handed over by ``_hand_over`` only, and ``caller`` is written here only.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._here = handle_here()
+        self.hub: Any = self._here.hub
+        self._hand_over_soon = Soon(self.hub.loop, self._hand_over)
+        self._running = running
+        self._there = running.hub_handle
+        #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
+        self._waiting = 0
+        #: Publishes of this iteration of the hub, with the times they were made.
+        self._gathered: list[tuple[Publish, float]] = []
+        self._deadlines = Deadlines(int, expire=self._withdraw, grace=GRACE)
+
+    def publish(self, publish: Publish, now: float) -> None:
+        """Send a publish, and wait until it is settled. May switch."""
+        publish.caller = getcurrent()
+        publish.link(partial(self._here.call, self._resume, publish))
+        self._hand_over_soon()
+        self._gathered.append((publish, now))
+        self._deadlines.add(publish)
+        switch = self.hub.switch
+        self._waiting += 1
+        try:
+            while not publish.done:
+                switch()
+        except BaseException:
+            give_up(publish, self._there)
+            raise
+        finally:
+            publish.caller = None
+            self._waiting -= 1
+            if not self._waiting:
+                self._deadlines.close()
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._there.call(self._running.begin_all, gathered)
+
+    @staticmethod
+    def _resume(publish: Publish) -> None:
+        if publish.caller is not None:
+            publish.caller.switch()
+
+    def _withdraw(self, publish: Publish) -> None:
+        withdraw(publish, self._there)
+        self.hub.loop.run_callback(partial(self._resume, publish))
+
+
+# -- asyncio --------------------------------------------------------------------------------------------------------
+
+
+async def publish_from_loop(running: Running, publish: Publish, now: float) -> None:
+    """As :func:`publish_and_wait`, in a task of an asyncio event loop, which nothing here blocks.
+
+    :raises PublishError: if it is not confirmed
+    :raises UsageError: in a greenlet of a patched process: asyncio has one loop in a thread, so that others fail
+    """
+    import asyncio  # programs without it need not load it
+
+    there = running.hub_handle
+    running.pool.lone_caller.disturbed()
+    if monkey.is_module_patched("threading") and isinstance(getcurrent(), Greenlet):
+        raise UsageError(
+            "apublish() was called in a greenlet of a monkey-patched process, such as a gevent worker of gunicorn, "
+            "where a second event loop beside this one fails; call publish() in a plain function: other greenlets run "
+            "while it waits"
+        )
+    if there.here and not monkey.is_module_patched("select"):
+        raise InvalidOption(
+            "own_thread",
+            False,
+            "apublish() needs the connections in another thread, because the event loop keeps this one",
+        )
+    loop = asyncio.get_running_loop()
+    settled = loop.create_future()
+
+    def settle() -> None:
+        if not settled.done():
+            settled.set_result(None)
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(settle)
+
+    publish.link(wake)
+    there.call(running.begin, publish, now)
+    timer = loop.call_later(publish.deadline - now, lambda: loop.call_later(GRACE, settle))
+    try:
+        await settled
+    except BaseException:
+        give_up(publish, there)
+        raise
+    finally:
+        timer.cancel()
+    withdraw(publish, there)
+    if publish.error is not None:
+        raise publish.error.with_traceback(None)
+
+
+# -- publish_async --------------------------------------------------------------------------------------------------
+
+
+class PublishResult(AsyncResult):
+    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
+
+    def __init__(self, publish: Publish, there: HubHandle) -> None:
+        super().__init__()
+        self._publish = publish
+        self._there = there
+        publish.link(self._settled if there.here else call_here(self._settled))
+
+    def _settled(self) -> None:
+        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
+        if self.ready():
+            return
+        if self._publish.error is None:
+            self.set(None)
+        else:
+            self.set_exception(self._publish.error)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> None:
+        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
+        if block and not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+            block, timeout = False, None
+        super().get(block, timeout)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
+        if not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+        else:
+            super().wait(timeout)
+
+    def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
+        """Call ``callback(error)`` once the outcome is known; the error is None after nsqd's OK. From any thread.
+
+        It is called in the thread of the connections, and must not block.
+        """
+        publish = self._publish
+
+        def done() -> None:
+            callback(publish.error)
+
+        if self._there.here:
+            publish.link(done)
+        else:
+            self._there.call(publish.link, done)
+
+    def _wait_elsewhere(self, timeout: float | None) -> None:
+        publish, there = self._publish, self._there
+        limit = publish.deadline - time.monotonic()
+        if timeout is not None and timeout < limit + GRACE:
+            if not there.wait(publish, timeout):
+                return
+        elif not (there.wait(publish, limit) or there.wait(publish, GRACE)):
+            withdraw(publish, there)
+        self._settled()
