@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool, running_tool
+from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool
 
 pytestmark = pytest.mark.commands
 
@@ -166,16 +164,3 @@ def test_nobody_answers(arguments: list[str]) -> None:
     error = failed(*arguments, f"--lookupd-http-address={NOBODY}")
     assert error.startswith(f"Error: http://{NOBODY}/")
     assert len(error.splitlines()) == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("arguments", [["nodes"], ["ping"], ["lookup", "clicks"]])
-def test_a_signal_while_a_daemon_is_silent(arguments: list[str], number: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(PATIENCE)
-        where = f"--lookupd-http-address=127.0.0.1:{silent.getsockname()[1]}"
-        with running_tool(*arguments, where, "--http-client-request-timeout=1h") as tool:
-            connection, _ = silent.accept()
-            with connection:
-                assert tool.end(number) == 130
-            assert (tool.out, tool.err) == (b"", "")

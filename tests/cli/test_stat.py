@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from contextlib import ExitStack
 from typing import Any
@@ -131,20 +130,6 @@ def test_whoever_reads_has_seen_enough() -> None:
             os.close(nothing)
             assert tool.wait() == 0
             assert tool.err == ""
-
-
-@commands
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_daemon_is_silent(number: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(PATIENCE)
-        where = f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}"
-        arguments = ["--topic=clicks", "--channel=archive", "--once", where, "--http-client-request-timeout=1h"]
-        with running_tool("stat", *arguments) as tool:
-            connection, _ = silent.accept()
-            with connection:
-                assert tool.end(number) == 130
-            assert (tool.out, tool.err) == (b"", "")
 
 
 @commands

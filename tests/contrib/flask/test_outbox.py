@@ -25,14 +25,12 @@ from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
 from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread
 from gnsq_like.contrib.shared.outbox.rows import NO_KEY, Skipped, shard_of
-from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
+from gnsq_like.errors import InvalidBody, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
 from tests.support.outboxes import all_of as sent
 from tests.support.postgres import USER, Postgres, running_postgres
 
-#: Larger than any batch, and no divisor of one.
-MANY = 450
 #: Seconds for a command from its start to its end.
 PATIENCE = 120.0
 
@@ -161,13 +159,6 @@ def test_transactions_of_a_key_wait_for_each_other(nsqd: RunningNsqd, site: Site
     assert [(row[1], Event.of(row[2]).data) for row in site.rows()] == [(1, b"first"), (2, b"second")]
 
 
-def test_more_than_a_batch_keeps_its_order(nsqd: RunningNsqd, site: Site) -> None:
-    site.outbox.multi_publish("orders", [b"%d" % number for number in range(MANY)], key="a")
-    site.session.commit()
-    assert site.relay().run_once() == MANY
-    assert [Event.of(body).data for body in sent(nsqd, "orders", MANY)] == [b"%d" % number for number in range(MANY)]
-
-
 def test_a_deferred_message_waits_in_the_table(nsqd: RunningNsqd, site: Site) -> None:
     site.outbox.publish("orders", b"later", defer=86_400 * 30)
     site.outbox.publish("orders", b"now", defer=0)
@@ -178,23 +169,6 @@ def test_a_deferred_message_waits_in_the_table(nsqd: RunningNsqd, site: Site) ->
     site.change(due_at=now())
     assert relay.run_once() == 1
     assert sent(nsqd, "orders", 2) == [b"now", b"later"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"topic": "two words"}, InvalidName),
-        ({"body": b""}, InvalidBody),
-        ({"key": ""}, InvalidOption),
-        ({"key": "a", "defer": 1}, InvalidOption),
-        ({"body": b"x" * (1024 * 1024 - 10), "key": "a"}, InvalidBody),
-    ],
-)
-def test_what_is_wrong_is_raised_at_once(site: Site, arguments: dict[str, Any], error: Any) -> None:
-    with pytest.raises(error):
-        site.outbox.publish(**{"topic": "orders", "body": b"x", **arguments})
-    site.session.commit()
-    assert site.rows() == []
 
 
 def test_a_recording_has_what_committed(tmp_path: Path) -> None:
@@ -361,14 +335,6 @@ def test_published_rows_are_pruned(nsqd: RunningNsqd, site: Site) -> None:
     site.session.commit()
     assert [store.prune(2), store.prune(2), store.prune(2)] == [2, 1, 0]
     assert [row[2] for row in site.rows()] == [b"4"]
-
-
-def test_published_rows_may_be_deleted_at_once(url: str, nsqd: RunningNsqd) -> None:
-    with made(url, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, NSQ_OUTBOX_KEEP=0) as site:
-        site.outbox.publish("orders", b"1", key="a")
-        site.session.commit()
-        assert site.relay().run_once() == 1
-        assert site.rows() == []
 
 
 def test_the_lag(site: Site) -> None:
