@@ -49,7 +49,7 @@ from tests.simulation.world import World
 
 __all__ = ["Cluster", "simulated"]
 
-#: Real seconds after which a simulated test is ended.
+#: Seconds of the processor after which a simulated test is ended.
 _TIMEOUT = 60.0
 
 
@@ -67,7 +67,7 @@ def simulated(
     :param nsqds: how many nsqds the cluster has, and ``nsqlookupds``
     :param seed: decides what is left open: the order of what is ready at the same time, and all random numbers
     :param shuffle: False for the order in which it became ready, where counts must be the same for every seed
-    :param timeout: real seconds
+    :param timeout: seconds of the processor
     :param options: options of the nsqds; ``data_path=True`` gives each a directory
     """
 

@@ -19,7 +19,7 @@ from tests.simulation.run import Report, run_scenario
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import patch
 
-#: Real seconds for a virtual hour, at most, and for the least run.
+#: Seconds of the processor for a virtual hour, at most, and for the least run.
 _LIMIT, _LEAST_LIMIT = 600.0, 30.0
 
 
@@ -33,11 +33,14 @@ def main() -> int:
     parser.add_argument("--hours", type=float, help="the same in virtual hours")
     parser.add_argument("--only", help="only the faults with these numbers, separated by commas")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many runs at once")
+    parser.add_argument("--real", action="store_true", help="with NSQ's daemons on PATH, in real time")
     parser.add_argument("--trace", help="write the events of one seed to this file")
     parser.add_argument("--shrink", action="store_true", help="of one seed that fails: fewer faults, a shorter run")
     arguments = parser.parse_args()
     seconds = arguments.seconds if arguments.hours is None else arguments.hours * 3600
     patch()
+    if arguments.real:
+        return _run_real(Scenario(1 if arguments.seed is None else arguments.seed, seconds))
     if arguments.seed is not None:
         only = None if arguments.only is None else frozenset(map(int, filter(None, arguments.only.split(","))))
         scenario = Scenario(arguments.seed, seconds, only)
@@ -65,7 +68,7 @@ def _reports(seeds: range, seconds: float, processes: int) -> Iterator[Report]:
 
 
 def _limit(seconds: float) -> float:
-    """Real seconds for a run of so many virtual ones."""
+    """Seconds of the processor for a run of so many virtual ones."""
     return max(_LEAST_LIMIT, seconds / 3600 * _LIMIT)
 
 
@@ -80,7 +83,16 @@ def command(scenario: Scenario) -> str:
 
 
 def _run_one(scenario: Scenario, trace: str | None) -> int:
-    report = _run(scenario, trace)
+    return _print(scenario, _run(scenario, trace))
+
+
+def _run_real(scenario: Scenario) -> int:
+    from tests.simulation.real import run_real
+
+    return _print(scenario, run_real(scenario))
+
+
+def _print(scenario: Scenario, report: Report) -> int:
     print(f"options: {scenario.options}")
     for fault in scenario.faults:
         print(f"fault {fault.number} at {fault.at:.3f}: {fault.kind}")

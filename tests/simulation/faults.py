@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
@@ -13,7 +15,7 @@ import requests
 
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
-from tests.simulation.network import Connection
+from tests.simulation.network import HOST, Connection
 from tests.simulation.oracles import Oracles
 from tests.simulation.process import Killed, Process
 from tests.simulation.programs import CHANNEL, ProducerProgram, ReaderProgram
@@ -53,11 +55,13 @@ class Faults:
             "half-open": self._half_open,
             "partition": self._partition,
             "stand still": self._stand_still,
+            "busy": self._be_busy,
             "restart nsqd": self._restart_nsqd,
             "kill nsqd": lambda random: self._end_nsqd(random, "kill"),
             "crash nsqd": lambda random: self._end_nsqd(random, "crash"),
             "disk": self._disk,
             "nsqlookupd": self._nsqlookupd,
+            "lie": self._lie,
             "port": self._port,
             "clock": self._clock,
             "slow network": self._slow_network,
@@ -144,13 +148,26 @@ class Faults:
     def _programs(self) -> list[Process]:
         return [program.process for program in (*self._readers, *self._producers)]
 
-    def _stand_still(self, random: Random) -> None:
+    def _running(self) -> list[Process]:
+        """The processes of all programs and daemons."""
         daemons = [daemon.process for daemon in (*self._cluster.nsqds, *self._cluster.nsqlookupds) if daemon.is_running]
-        process = random.choice([*daemons, *self._programs()])
+        return [*daemons, *self._programs()]
+
+    def _stand_still(self, random: Random) -> None:
+        process = random.choice(self._running())
         seconds = random.random() ** 3 * self._options["standing_still"]
         with self._disturbing():
             process.stand_still(seconds)
             gevent.sleep(seconds)
+
+    def _be_busy(self, random: Random) -> None:
+        """Each turn of a hub takes long, as on a machine with too few processors, so much is due in the same turn."""
+        process = random.choice(self._programs() if random.random() < 0.7 else self._running())
+        most = random.choice([0.01, 0.1, 0.3])
+        with self._disturbing():
+            process.turn_seconds = lambda: random.random() * most
+            gevent.sleep(random.random() * 20)
+            process.turn_seconds = None
 
     def _clock(self, random: Random) -> None:
         """A wall clock is set, or a monotonic clock jumps forward."""
@@ -161,7 +178,6 @@ class Faults:
         else:
             seconds = random.random() * 20
             with self._disturbing():
-                process.standstills += seconds
                 process.jump(seconds)
 
     # -- nsqds -----------------------------------------------------------------------------------------
@@ -206,9 +222,9 @@ class Faults:
         self._ledger.doubtful |= held
         if daemon.disk is None:
             self._ledger.excused |= held
-        elif stops:
+        elif stops and not daemon.disk.is_full:
             return
-        elif keep_files:
+        elif stops or keep_files:
             self._ledger.excused |= held
         else:
             survive = set(_BODY.findall(daemon.disk.surviving_content()))
@@ -307,6 +323,21 @@ class Faults:
         daemon.stop()
         gevent.sleep(random.random() * 20)
         self._start(daemon)
+
+    def _lie(self, random: Random) -> None:
+        """An nsqlookupd lists an nsqd that does not exist, or that is something else."""
+        running = [each for each in self._cluster.nsqlookupds if each.is_running]
+        if not running:
+            return
+        http_port = int(self._nsqd(random).http_address.rpartition(":")[2])
+        host, port = random.choice([(HOST, 1), ("nowhere.invalid", 4150), (HOST, http_port)])
+        nsqd = {"broadcast_address": host, "hostname": host, "tcp_port": port, "http_port": 1, "version": "1.3.0"}
+        body = json.dumps(nsqd).encode()
+        register = b"REGISTER %s %s\n" % (random.choice(self._options["topics"]).encode(), CHANNEL.encode())
+        address = random.choice(running).tcp_address.rpartition(":")
+        with suppress(OSError), socket.create_connection((address[0], int(address[2]))) as registered:
+            registered.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body + register)
+            gevent.sleep(random.random() * 20)
 
     # -- programs --------------------------------------------------------------------------------------
 

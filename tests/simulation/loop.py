@@ -240,8 +240,12 @@ class Loop:
         self._next = 0.0
         self._entries = 0
         self._callbacks: deque[Callback] = deque()
+        #: Timers whose time has come in this turn.
+        self._due: list[Watcher] = []
         #: Watchers of descriptors that are ready.
         self.ready: dict[Io, None] = {}
+        #: Processes that have done something in this turn, and whose turns take long.
+        self._busy: list[Process] = []
         self.idle_watchers: dict[Idle, None] = {}
         self._files: dict[int, Pollable] = {}
         self._circle_start = 0.0
@@ -328,18 +332,21 @@ class Loop:
     def stand_still(self, process: Process, seconds: float) -> None:
         until = self.now + seconds
         if until > process.still_until:
-            process.standstills += until - max(self.now, process.still_until)
+            process.standstills.append((max(self.now, process.still_until), until))
             process.still_until = until
             self.at(until, lambda: self._go_on(process))
 
     def _go_on(self, process: Process) -> None:
+        """What a process could not do while it stood still is done in this turn, as in one that took so long."""
         if process.is_alive and self.now >= process.still_until:
             held, process.held = process.held, []
             for item in held:
                 if isinstance(item, Callback):
-                    self._callbacks.append(item)
+                    if item.callback is not None:
+                        self._run(item)
                 elif isinstance(item, Timer):
-                    self._fire(item)
+                    if item.is_due:
+                        self._due.append(item)
                 elif item.active and item.file.events() & item.events:
                     self.ready[item] = None
 
@@ -386,7 +393,6 @@ class Loop:
         if self._callbacks:
             worked = True
             self._run_callbacks()
-        due: list[Watcher] = []
         now = self.now
         while heap and heap[0][0] <= now:
             event = heapq.heappop(heap)[2]
@@ -395,9 +401,10 @@ class Loop:
             worked = True
             if type(event) is Timer:
                 event.time_has_come()
-                due.append(event)
+                self._due.append(event)
             else:
                 event()
+        due, self._due = self._due, []
         if self.ready:
             due += self.ready
         if due:
@@ -406,6 +413,10 @@ class Loop:
                 self._random.shuffle(due)
             for watcher in due:
                 self._fire(watcher)
+        while self._busy:
+            process = self._busy.pop()
+            if process.turn_seconds is not None:
+                self.stand_still(process, process.turn_seconds())
         if worked:
             self._circle_turns += 1
             if self._circle_turns > MOST_TURNS:
@@ -443,16 +454,18 @@ class Loop:
         if self._random is not None and len(callbacks) > 1:
             callbacks = self._interleaved(callbacks)
         for scheduled in callbacks:
-            callback = scheduled.callback
-            if callback is None:
+            if scheduled.callback is None:
                 continue
             owner = scheduled.owner
             if owner.still_until > self.now:
                 owner.held.append(scheduled)
                 continue
-            args = scheduled.args or ()
-            scheduled.callback = scheduled.args = None
-            self._call(owner, callback, args)
+            self._run(scheduled)
+
+    def _run(self, scheduled: Callback) -> None:
+        callback, args = scheduled.callback, scheduled.args or ()
+        scheduled.callback = scheduled.args = None
+        self._call(scheduled.owner, callback, args)
 
     def _interleaved(self, callbacks: deque[Callback]) -> deque[Callback]:
         """The same callbacks, each process's in their order."""
@@ -495,6 +508,8 @@ class Loop:
         if owner.last_turn != self.turns:
             owner.last_turn = self.turns
             counts.iterations += 1
+            if owner.turn_seconds is not None:
+                self._busy.append(owner)
         self.hash = hash((self.hash, self.now, owner.number))
         if self.trace is not None:
             self.trace(owner, getattr(callback, "__qualname__", None) or type(callback).__name__)

@@ -67,8 +67,10 @@ class Process:
         #: The loop's time until which it stands still, and what would have run meanwhile.
         self.still_until = 0.0
         self.held: list[Any] = []
-        #: Seconds for which it has stood still when the present standstill is over.
-        self.standstills = 0.0
+        #: From when until when it stood still, in the loop's time, in order.
+        self.standstills: list[tuple[float, float]] = []
+        #: Draws the seconds that a turn of its hub takes in which it does something; None for no time.
+        self.turn_seconds: Callable[[], float] | None = None
         self.is_alive = True
         #: Seconds that a call in a thread takes, most of which wait for the disk.
         self.disk_delay = 0.0
@@ -116,10 +118,14 @@ class Process:
             raise outcome
         return outcome
 
-    @property
-    def stood_still(self) -> float:
-        """Seconds for which it stood still so far."""
-        return self.standstills - max(0.0, self.still_until - self._loop.now)
+    def stood_still(self, since: float) -> float:
+        """Seconds for which it stood still since a time of the loop."""
+        now, seconds = self._loop.now, 0.0
+        for start, end in reversed(self.standstills):
+            if end <= since:
+                break
+            seconds += max(0.0, min(end, now) - max(start, since))
+        return seconds
 
     def thread_delay(self) -> float:
         """Seconds that a call in a thread takes now."""

@@ -13,7 +13,7 @@ import gevent
 import gnsq_like
 from gnsq_like import Batch, Deduplicate, Message, Requeue, errors
 from tests.simulation.cluster import Cluster
-from tests.simulation.ledger import CONFIRMED, NOT_SENT, UNKNOWN, Ledger
+from tests.simulation.ledger import CONFIRMED, NOT_SENT, PENDING, UNKNOWN, Ledger
 from tests.simulation.process import Process
 from tests.simulation.scenario import Scenario
 
@@ -23,8 +23,6 @@ CHANNEL = "c"
 POLL_INTERVAL = 10.0
 #: Seconds beyond its timeout that a publish may take, without what its process stood still.
 _TOLERANCE = 0.05
-#: And if its process stood still: what has come meanwhile is read first.
-_GRACE = 1.0
 
 
 class Program:
@@ -43,6 +41,10 @@ class Program:
 
     def fail(self, text: str) -> None:
         self.ledger.fail(f"@{self.now:.3f} {self.process.name}: {text}")
+
+    def late(self, due: float) -> float:
+        """Seconds since ``due`` for which its process has not stood still."""
+        return self.now - due - self.process.stood_still(due)
 
     def end(self) -> None:
         """Stop for good."""
@@ -78,6 +80,8 @@ class ReaderProgram(Program):
         self.heartbeat_interval = draw([1.0, 5.0, 30.0])
         self.reader: gnsq_like.Reader
         self._puller: gevent.Greenlet | None = None
+        #: Greenlets that answer after their handlers have returned.
+        self._answering: dict[gevent.Greenlet, None] = {}
         self.process.run(self._make)
 
     def _make(self) -> None:
@@ -127,6 +131,9 @@ class ReaderProgram(Program):
     def _pull(self) -> None:
         while True:
             for message in self.reader:
+                if not self.is_calm and self.random.random() < 0.02:  # nobody answers it
+                    self.ledger.doubtful.add(message.body)
+                    continue
                 try:
                     with message:
                         self._handle(message)
@@ -174,11 +181,11 @@ class ReaderProgram(Program):
             message.requeue()
         elif x < 0.07 and self.form != "thread":  # another greenlet answers
             message.enable_async()
-            gevent.spawn_later(self.random.random() * 0.1, self._answer, message)
+            self._answer_later(self._answer_late, message, self.random.random() * 0.1)
 
     def _handle_later(self, message: Message) -> None:
         message.enable_async()
-        gevent.spawn(self._answer_after, message)
+        self._answer_later(self._answer_after, message)
 
     def _answer_after(self, message: Message) -> None:
         try:
@@ -188,6 +195,15 @@ class ReaderProgram(Program):
                 message.requeue(0, backoff=False)
         else:
             self._answer(message)
+
+    def _answer_later(self, answer: Callable[..., object], *arguments: Any) -> None:
+        greenlet = gevent.spawn(answer, *arguments)
+        self._answering[greenlet] = None
+        greenlet.rawlink(self._answering.pop)
+
+    def _answer_late(self, message: Message, seconds: float) -> None:
+        gevent.sleep(seconds)
+        self._answer(message)
 
     @staticmethod
     def _answer(message: Message) -> None:
@@ -227,14 +243,20 @@ class ReaderProgram(Program):
             self.process.run(setattr, self.reader, "rate_limit", None)
         self.steered_at = self.now
 
+    def be_calm(self) -> None:
+        """From now on, handlers answer at once, without failing."""
+        self.is_calm = True
+        self.process.run(setattr, self.reader, "max_in_flight", 100)
+        self.steered_at = self.now
+
     def stop(self, timeout: float) -> None:
         """Stop it; it must not take much longer than ``timeout``."""
         self.is_stopped = True
-        start, still = self.now, self.process.stood_still
+        due = self.now + timeout
         self.process.run(self.reader.stop, timeout)
-        took = self.now - start - (self.process.stood_still - still)
-        if took > timeout + 1.0 + 4 * self.options["latency"]:
-            self.fail(f"stop({timeout:g}) took {took:.2f} s")
+        late = self.late(due)
+        if late > 1.0 + 4 * self.options["latency"]:
+            self.fail(f"stop({timeout:g}) took {late:.2f} s longer")
         stats = self.reader.stats()
         if stats["state"] != "stopped":
             self.fail(f"it is {stats['state']} after a stop")
@@ -245,6 +267,7 @@ class ReaderProgram(Program):
         self.stop(10.0)
         if self._puller is not None:
             self.process.run(self._puller.kill)
+        self.process.run(gevent.killall, list(self._answering))
 
 
 class ProducerProgram(Program):
@@ -255,6 +278,8 @@ class ProducerProgram(Program):
         self._number = number
         self._count = 0
         self._ends = False
+        #: How many messages each of its Producers was given.
+        self._given: dict[gnsq_like.Producer, int] = {}
         self.producer: gnsq_like.Producer = self.process.run(self._make)
         #: Publishes that have not ended.
         self.pending = 0
@@ -262,7 +287,7 @@ class ProducerProgram(Program):
 
     def _make(self) -> gnsq_like.Producer:
         draw = self.random.choice
-        return gnsq_like.Producer(
+        producer = gnsq_like.Producer(
             self.cluster.tcp_addresses,
             **self._connection_options(),
             timeout=3.0,
@@ -275,16 +300,18 @@ class ProducerProgram(Program):
             max_pending_count=draw([2, 10000]),
             max_redial_delay=5.0,
         )
+        self._given[producer] = 0
+        return producer
 
     def change(self, random: Random) -> None:
         """Go on with a new Producer, and close the old one, in time."""
         timeout = random.choice([0.01, 1.0])
         old, self.producer = self.producer, self.process.run(self._make)
-        start, still = self.now, self.process.stood_still
+        due = self.now + timeout
         self.process.run(old.close, timeout)
-        took = self.now - start - (self.process.stood_still - still)
-        if took > timeout + 2.3:
-            self.fail(f"close({timeout:g}) took {took:.2f} s")
+        late = self.late(due)
+        if late > 2.3:
+            self.fail(f"close({timeout:g}) took {late:.2f} s longer")
 
     def _body(self) -> bytes:
         self._count += 1
@@ -300,23 +327,30 @@ class ProducerProgram(Program):
             timeout = draw.choice([0.05, 0.5, 3, 3, 10])
             topic = draw.choice(self.options["topics"])
             x = draw.random()
-            publish = partial(self.producer.publish, topic, timeout=timeout)
+            producer = self.producer
+            publish = partial(producer.publish, topic, timeout=timeout)
             if x < 0.1:
                 bodies = [self._body() for _ in range(draw.choice([2, 10]))]
-                self._publish(bodies, timeout, partial(self.producer.multi_publish, topic, bodies, timeout=timeout))
+                call = partial(producer.multi_publish, topic, bodies, timeout=timeout)
+                self._publish(producer, bodies, timeout, call)
             elif x < 0.2:
                 body = self._body()
-                self._publish([body], timeout, partial(publish, body, defer=draw.random() * 5))
+                self._publish(producer, [body], timeout, partial(publish, body, defer=draw.random() * 5))
             elif x < 0.3:
-                self._publish_async(topic, timeout, draw.choice([1, 3, 15]))
+                self._publish_async(producer, topic, timeout, draw.choice([1, 3, 15]))
+            elif x < 0.35:
+                self._abandon(producer, timeout, publish)
             else:
                 body = self._body()
-                self._publish([body], timeout, partial(publish, body))
+                self._publish(producer, [body], timeout, partial(publish, body))
             gevent.sleep(draw.expovariate(self.options["rate"]))
 
-    def _publish(self, bodies: list[bytes], timeout: float, call: Callable[[], object]) -> None:
-        start, still = self.now, self.process.stood_still
+    def _publish(
+        self, producer: gnsq_like.Producer, bodies: list[bytes], timeout: float, call: Callable[[], object]
+    ) -> None:
+        due = self.now + timeout
         self.pending += 1
+        self._given[producer] += len(bodies)
         try:
             call()
             outcome = CONFIRMED
@@ -326,30 +360,40 @@ class ProducerProgram(Program):
             outcome = UNKNOWN
         except errors.NotRunning:
             outcome = NOT_SENT
+            self._given[producer] -= len(bodies)
         except errors.PublishRefused as exc:
             outcome = UNKNOWN
             self.fail(f"a publish was refused: {exc}")
-        self.pending -= 1
-        stood_still = self.process.stood_still - still
-        took = self.now - start - stood_still
-        if took > timeout + _TOLERANCE + (_GRACE if stood_still else 0.0):
-            self.fail(f"a publish took {took:.3f} s of {timeout:g}, and is {outcome}")
+        finally:
+            self.pending -= 1
+        late = self.late(due)
+        if late > _TOLERANCE:
+            self.fail(f"a publish took {late:.3f} s more than {timeout:g}, and is {outcome}")
         for body in bodies:
             self.ledger.ended(body, outcome, self.now)
 
-    def _publish_async(self, topic: str, timeout: float, count: int) -> None:
+    def _publish_async(self, producer: gnsq_like.Producer, topic: str, timeout: float, count: int) -> None:
         waiting = []
         for _ in range(count):
-            body, start, still = self._body(), self.now, self.process.stood_still
+            body, due = self._body(), self.now + timeout
             try:
-                waiting.append((body, self.producer.publish_async(topic, body, timeout=timeout)))
+                waiting.append((body, producer.publish_async(topic, body, timeout=timeout)))
             except (errors.NotRunning, errors.NotSent):
                 self.ledger.ended(body, NOT_SENT, self.now)
-            took = self.now - start - (self.process.stood_still - still)
-            if took > timeout + _TOLERANCE:
-                self.fail(f"publish_async itself took {took:.3f} s of {timeout:g}")
+            late = self.late(due)
+            if late > _TOLERANCE:
+                self.fail(f"publish_async itself took {late:.3f} s more than {timeout:g}")
         for body, result in waiting:
-            self._publish([body], timeout, result.get)
+            self._publish(producer, [body], timeout, result.get)
+
+    def _abandon(self, producer: gnsq_like.Producer, timeout: float, publish: Callable[[bytes], object]) -> None:
+        """A greenlet publishes, and is killed before long."""
+        body = self._body()
+        caller = gevent.spawn(self._publish, producer, [body], timeout, partial(publish, body))
+        gevent.sleep(self.random.choice([0, 0.001, 0.1]))
+        caller.kill()
+        if self.ledger.outcomes[body] == PENDING:
+            self.ledger.ended(body, UNKNOWN, self.now)
 
     def finish(self) -> None:
         """Publish no more; returns when all has ended."""
@@ -363,3 +407,8 @@ class ProducerProgram(Program):
         if stats["waiting"]:
             self.fail(f"{stats['waiting']} publishes wait although all have ended")
         self.process.run(self.producer.close, 5.0)
+        for producer, given in self._given.items():
+            stats = producer.stats()
+            counted = sum(stats[outcome] for outcome in ("confirmed", "refused", "unknown", "not_sent"))
+            if counted != given:
+                self.fail(f"stats() count {counted} of {given} messages: {stats}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,6 @@ from tests.simulation.world import World, quiet_logs
 #: Virtual seconds in which all must arrive after the end of all faults, beside what connections need; counted anew with
 #: each message that arrives.
 _DRAIN = 150.0
-
 
 #: Seconds of the processor.
 cpu_seconds = time.process_time
@@ -70,6 +70,16 @@ def run_scenario(scenario: Scenario, trace: Any = None) -> Report:
         run.ledger.counts(),
         {**tally, "connections": world.network.connected, "turns": world.loop.turns},
     )
+
+
+def wait_for_rest(ledger: Ledger, now: Callable[[], float]) -> None:
+    """Wait until all that was confirmed has been handled, or nothing more comes."""
+    left, since = len(ledger.missing()), now()
+    while left and now() - since < _DRAIN:
+        gevent.sleep(0.5)
+        if (now_left := len(ledger.missing())) < left:
+            left, since = now_left, now()
+    gevent.sleep(10)
 
 
 def _depths(daemon: Daemon) -> dict[str, Any]:
@@ -143,15 +153,8 @@ class _Run:
     def _drain(self, readers: list[ReaderProgram]) -> None:
         """All that was confirmed arrives."""
         for program in readers:
-            program.is_calm = True
-            program.process.run(setattr, program.reader, "max_in_flight", 100)
-            program.steered_at = self._world.now
-        left, since = len(self.ledger.missing()), self._world.now
-        while left and self._world.now - since < _DRAIN:
-            gevent.sleep(0.5)
-            if (now_left := len(self.ledger.missing())) < left:
-                left, since = now_left, self._world.now
-        gevent.sleep(10)
+            program.be_calm()
+        wait_for_rest(self.ledger, lambda: self._world.now)
         if missing := self.ledger.missing():
             some = [body[:12] for body in missing[:5]]
             self.ledger.fail(
