@@ -60,8 +60,8 @@ def _run(scenario: Scenario, trace: str | None = None) -> Report:
     return _report(scenario.seed, run_forked(run, _limit(scenario.seconds)))
 
 
-def _reports(seeds: range, seconds: float, processes: int) -> Iterator[Report]:
-    """One for each seed, as they end."""
+def reports(seeds: range, seconds: float, processes: int) -> Iterator[Report]:
+    """Run a scenario of each seed, so many at once; the reports come as they end."""
     jobs = (partial(run_scenario, Scenario(seed, seconds)) for seed in seeds)
     for number, outcome in run_many(jobs, _limit(seconds), processes):
         yield _report(seeds[number], outcome)
@@ -108,7 +108,7 @@ def _run_many(seeds: range, seconds: float, processes: int) -> int:
     start, virtual, cpu, failed = time.monotonic(), 0.0, 0.0, 0
     messages: Counter[str] = Counter()
     tally: Counter[str] = Counter()
-    for report in _reports(seeds, seconds, processes):
+    for report in reports(seeds, seconds, processes):
         virtual += report.virtual_seconds
         cpu += report.cpu_seconds
         messages.update(report.messages)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from gnsq_like.policy.charge import Settings
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
 from tests.simulation.programs import CHANNEL, POLL_INTERVAL, ReaderProgram
@@ -23,6 +24,8 @@ from tests.simulation.scenario import Scenario
 
 #: Seconds between two looks at liveness.
 _LOOK = 0.5
+#: Round trips of a turn of a silent connection, with the time until the next one gets its place.
+_TURN_ROUND_TRIPS = Settings().silent_turn_round_trips + Settings().settle_round_trips
 #: Seconds after the last fault from which a Reader must take what waits, beside what its connections may need.
 _SETTLED = 12.0
 
@@ -174,9 +177,11 @@ class Oracles:
             return
         since = self._waiting.setdefault(program, now)
         connections = max(1, len(stats["connections"]))
-        limit = 2.0 + 20 * self._scenario.options["latency"] + 4 * self._scenario.options["jitter"]
+        latency, jitter = self._scenario.options["latency"], self._scenario.options["jitter"]
+        limit = 2.0 + 20 * latency + 4 * jitter
         if reader.max_in_flight < 2 * connections:
-            limit += 12.0
+            # A turn of a silent connection takes so many round trips.
+            limit += max(12.0, _TURN_ROUND_TRIPS * 2 * (latency + jitter) * connections / reader.max_in_flight)
         self.tally["longest wait, ms"] = max(self.tally["longest wait, ms"], int((now - since) * 1000))
         if now - since > limit:
             self._waiting[program] = now + 1000
