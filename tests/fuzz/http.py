@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gevent import socket
@@ -35,6 +35,19 @@ class _Failures(logging.Handler):
         raise AssertionError(self.format(record))
 
 
+@contextmanager
+def _raised_failures() -> Iterator[None]:
+    """Within it only: other tests of this process look at what is logged."""
+    logs, failures = (_LOG, logging.getLogger("gnsq_like.server.shared.wsgi")), _Failures(logging.ERROR)
+    for log in logs:
+        log.addHandler(failures)
+    try:
+        yield
+    finally:
+        for log in logs:
+            log.removeHandler(failures)
+
+
 def _server(application: WSGIApplication, **options: Any) -> HTTPServer:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -59,8 +72,6 @@ class _Faces:
     """The HTTP faces of nsqd, of nsqlookupd, and of an application that leaves bodies to the server."""
 
     def __init__(self) -> None:
-        for log in (_LOG, logging.getLogger("gnsq_like.server.shared.wsgi")):
-            log.addHandler(_Failures(logging.ERROR))
         self.plain = _Plain()
         self._limited = _server(self.plain, body_limit=1000)
         self._renew()
@@ -81,7 +92,8 @@ class _Faces:
         """What one of them answers."""
         client = Input(data)
         server = self._servers[number]
-        server.handle(client, ("127.0.0.1", 3))
+        with _raised_failures():
+            server.handle(client, ("127.0.0.1", 3))
         if len(self._nsqd.broker.topics) > _MOST_TOPICS or len(self._lookupd.registry.topics) > _MOST_TOPICS:
             for each in self._servers[:2]:
                 each.socket.close()
