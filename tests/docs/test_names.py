@@ -52,12 +52,10 @@ def test_names_that_recipes_tell_to_change_exist() -> None:
     assert [name for name in named if "NAME" not in name and not re.search(rf"\b{name}\b", sources)] == []
 
 
-def test_each_room_is_in_the_tree_of_the_architecture_and_of_the_readme() -> None:
+def test_each_room_is_in_the_tree_of_the_architecture() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     tree = section(ARCHITECTURE, "The rooms").partition("::\n")[2].partition("\nImports")[0]
     assert set(re.findall(r"^      (\w+)/", tree, re.MULTILINE)) == rooms
-    layout = section((ROOT / "README.rst").read_text(), "Layout")
-    assert set(re.findall(r"``(\w+)/``", layout)) - {"gnsq_like"} == rooms
 
 
 def test_sections_of_the_internals_that_code_cites_exist() -> None:
