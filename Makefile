@@ -5,7 +5,7 @@
 #   make format     ruff format . ; ruff check --fix .
 #   make test       lint, and all tests but those that a target of their own runs: the one to run before a commit
 #   make test-quick the client's core, in less than a minute
-#   make test-KIND  properties, servers, commands, spark, peers, browser, package, differential, libuv: see CONTRIBUTING.rst
+#   make test-KIND  properties, servers, commands, spark, peers, browser, package, differential, libuv: see docs/internals/working.rst
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make simulate-faults  clusters under faults in virtual time: SEEDS=1000 HOURS=1, or SEED=17 for one of them;
