@@ -24,10 +24,12 @@ USERS = {
 app = Flask(__name__)
 
 
-@app.get("/auth")
+@app.route("/auth", methods=["GET", "POST"])
 def auth():
-    # Other arguments: remote_ip, tls ("true" or "false"), common_name (of the client's certificate).
-    identity, authorizations = USERS.get(request.args["secret"], ("nobody", []))
+    # Other arguments: remote_ip, tls ("true" or "false"), common_name (of the client's certificate). With
+    # --auth-http-request-method=post they are in a JSON object in the body, each a list of one text.
+    [secret] = request.get_json()["secret"] if request.method == "POST" else request.args.getlist("secret")
+    identity, authorizations = USERS.get(secret, ("nobody", []))
     return jsonify(ttl=TTL, identity=identity, identity_url="", authorizations=authorizations)
 
 

@@ -18,6 +18,7 @@ from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.words import compact, drain
+from gnsq_like.cli.changes import plural
 from gnsq_like.tools.operations import Outcome, change
 
 if TYPE_CHECKING:
@@ -344,8 +345,8 @@ def _summary(new: Overview, nodes: Iterable[Row]) -> str:
     silent = sum(bool(total.problem) for total in new.nodes)
     return ", ".join(
         [
-            f"{len(new.nodes)} nsqds" + (f" ({silent} silent)" if silent else ""),
-            f"{len(new.topics)} topics",
+            plural(len(new.nodes), "nsqd") + (f" ({silent} silent)" if silent else ""),
+            plural(len(new.topics), "topic"),
             f"depth {compact(float(new.depth))}",
             f"{compact(float(new.in_flight))} in flight",
             f"{compact(float(new.clients))} clients",

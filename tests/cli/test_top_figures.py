@@ -35,7 +35,7 @@ def test_rates_and_time_to_drain_come_from_two_overviews() -> None:
     assert (planned.key, planned.values["STATE"]) == ("planned", "on no nsqd")
     [node] = second.rows["nodes"]
     assert (node.key, node.values["IN/S"], node.values["STATE"]) == ("10.0.0.1:4151", 1.0, "")
-    assert "1 nsqds, 1 topics, depth 60" in second.summary and second.summary.endswith(", 1/s in")
+    assert "1 nsqd, 1 topic, depth 60" in second.summary and second.summary.endswith(", 1/s in")
 
 
 def test_rates_are_those_of_the_last_ten_seconds_and_states_those_of_the_last_minute() -> None:
@@ -54,7 +54,7 @@ def test_a_node_that_does_not_answer_has_no_figures() -> None:
     assert row.values["STATE"] == "no answer"
     assert row.text(NUMBER) == "–"
     assert math.isnan(float(row.values["IN/S"]))
-    assert watch.add(overview(2.0, 0, 0, problem="refused")).summary.startswith("1 nsqds (1 silent)")
+    assert watch.add(overview(2.0, 0, 0, problem="refused")).summary.startswith("1 nsqd (1 silent)")
 
 
 def test_a_row_has_all_words_of_the_filter() -> None:

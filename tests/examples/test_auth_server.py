@@ -20,9 +20,18 @@ def auth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_secret_grants_the_permissions_in_the_example(kind: Kind, auth_server: Server) -> None:
-    with running_nsqd(kind, auth_http_addresses=[f"127.0.0.1:{auth_server.port}"]) as nsqd:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("process", {}),
+        ("process", {"auth_http_request_method": "post"}),
+        pytest.param("real", {}, marks=pytest.mark.real_nsqd),
+    ],
+)
+def test_a_secret_grants_the_permissions_in_the_example(
+    kind: Kind, options: dict[str, str], auth_server: Server
+) -> None:
+    with running_nsqd(kind, auth_http_addresses=[f"127.0.0.1:{auth_server.port}"], **options) as nsqd:
         bodies: list[bytes] = []
         with Producer(nsqd.tcp_address, auth_secret="producer's secret") as producer:
             producer.publish("clicks", b"a click")
