@@ -10,7 +10,6 @@
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
 #   make simulate-faults  clusters under faults in virtual time: SEEDS=1000 HOURS=1, or SEED=17 for one of them;
 #                   SIMULATE_ARGS="--shrink" makes one that fails smaller, "--trace FILE" writes its events
-#   make soak       random faults, with figures, MINUTES=30 SEED=7 NSQ=real; a minute of them is a part of make test
 #   make fuzz       random input guided by coverage, RUNS=1000000 for each target, TARGETS="frames session"
 #   make mutation   small changes of the client's core, each of which a test has to find, MUTANTS="gnsq_like.wire*"
 #   make coverage   lines and branches of the client's rooms that their tests run; fails below 95 %
@@ -31,8 +30,6 @@ PYTEST_ARGS ?=
 PROCESSES ?= 4
 BENCH ?= bench
 BENCH_ARGS ?=
-MINUTES ?= 5
-NSQ ?= ours
 SEED ?=
 SEEDS ?= 100
 HOURS ?=
@@ -55,7 +52,7 @@ STAMP = .installed$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
 JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
-	faults soak fuzz test-commands test-spark test-peers test-browser \
+	fuzz test-commands test-spark test-peers test-browser \
 	test-differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
 	test-all bench simulate-faults format clean
 
@@ -129,12 +126,6 @@ test-quick: $(TEST_VENV)/$(STAMP)
 test-properties: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' \
 		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
-
-faults: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/faults -m faults $(PYTEST_ARGS)
-
-soak: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m tests.faults --minutes $(MINUTES) --nsq $(NSQ) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(FUZZ_VENV)/$(STAMP)
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
@@ -248,19 +239,15 @@ mutation: $(TEST_VENV)/$(MUTATION_STAMP)
 	$(BIN)/mutmut run --max-children $(PROCESSES) $(MUTANTS)
 	$(BIN)/mutmut results
 
-# All parts run even when one fails, so that one run tells everything. The faults run beside the others, because they
-# mostly wait; what they print comes last.
+# All parts run even when one fails, so that one run tells everything.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; begin=$$(date +%s); said=$$(mktemp); \
-	$(MAKE) --no-print-directory faults PYTEST_ARGS= >"$$said" 2>&1 & faults=$$!; \
+	@failed=; times=; begin=$$(date +%s); \
 	for part in lint tests simulate-faults; do \
 		start=$$(date +%s); \
 		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
 		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
 	done; \
-	if wait $$faults; then result=; else result=' (failed)'; failed=yes; fi; \
-	cat "$$said"; rm "$$said"; \
-	times="$$times  faults$$result, all $$(($$(date +%s) - begin)) s"; \
+	times="$$times  all $$(($$(date +%s) - begin)) s"; \
 	echo "make test:$$times"; \
 	[ -z "$$failed" ]
 

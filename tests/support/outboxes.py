@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,8 +10,8 @@ from gnsq_like import NsqdHTTPClient, Reader
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import Row, Skipped, shard_of
 from gnsq_like.contrib.shared.outbox.waking import Listening
+from gnsq_like.server.shared.requests import Requests
 from gnsq_like.testing import RunningNsqd
-from tests.faults.tap import Commands, bodies_of
 
 
 class Memory:
@@ -66,6 +67,67 @@ class Memory:
 
 
 # -- what clients have published: as it passed a FaultProxy, and as an nsqd has it -----------------
+
+
+_MAGIC = b"  V2"
+
+
+class Commands:
+    """The commands of one client."""
+
+    def __init__(self) -> None:
+        self._requests = Requests()
+        self._begun = False
+        #: The line whose body is still to come.
+        self._line: list[bytes] | None = None
+        self._size: int | None = None
+
+    def feed(self, data: bytes) -> Iterator[tuple[list[bytes], bytes]]:
+        """The complete commands: the words of the line, and the body."""
+        self._requests.feed(data)
+        while (command := self._take()) is not None:
+            yield command
+
+    def _take(self) -> tuple[list[bytes], bytes] | None:
+        requests = self._requests
+        if not self._begun:
+            magic = requests.take_bytes(len(_MAGIC))
+            if magic is None:
+                return None
+            assert magic == _MAGIC, magic
+            self._begun = True
+        if self._line is None:
+            self._line = requests.take_line()
+            if self._line is None:
+                return None
+        body = b""
+        if self._line[0] in (b"IDENTIFY", b"AUTH", b"PUB", b"MPUB", b"DPUB"):
+            if self._size is None:
+                self._size = requests.take_int32()
+                if self._size is None:
+                    return None
+            taken = requests.take_bytes(self._size)
+            if taken is None:
+                return None
+            body = taken
+        line, self._line, self._size = self._line, None, None
+        return line, body
+
+
+def bodies_of(line: list[bytes], body: bytes) -> list[bytes]:
+    """The messages of a command that publishes."""
+    if line[0] in (b"PUB", b"DPUB"):
+        return [body]
+    if line[0] != b"MPUB":
+        return []
+    found = []
+    [count] = struct.unpack_from(">i", body)
+    position = 4
+    for _ in range(count):
+        [size] = struct.unpack_from(">i", body, position)
+        found.append(body[position + 4 : position + 4 + size])
+        position += 4 + size
+    return found
 
 
 class Published:

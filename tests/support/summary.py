@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 #: Marks of tests that run only when asked for, by -m with the mark's name or by the test's own name, and the target of
-#: make that asks for them. ``faults`` are asked for by --seed, too. One that is marked ``sample`` runs anyway.
+#: make that asks for them. One that is marked ``sample`` runs anyway.
 ON_REQUEST = {
     "browser": "test-browser",
     "commands": "test-commands",
-    "faults": "faults",
     "package": "test-package",
     "peers": "test-peers",
     "servers": "test-servers",
@@ -28,8 +27,6 @@ _left_out = pytest.StashKey[Counter[str]]()
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what runs only on request, and was not asked for."""
     asked = config.getoption("markexpr")
-    if config.getoption("seed", None) is not None:
-        asked += " faults"
     named = [each.rpartition("/")[2] for each in config.args if "::" in each]
     left_out: dict[pytest.Item, str] = {}
     for item in items:
