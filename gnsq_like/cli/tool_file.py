@@ -85,7 +85,10 @@ def context_path(name: str) -> Path:
     """The file of a context."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
         raise click.UsageError(f"{name!r} cannot be the name of a context: letters, digits, _, - and . can")
-    return Path(click.get_app_dir("gnsq-like")) / "contexts" / f"{name}.toml"
+    directory = Path(click.get_app_dir("gnsq-like"))
+    if not directory.is_absolute():  # an XDG_CONFIG_HOME that is empty or relative counts as not set
+        directory = Path.home() / ".config" / "gnsq-like"
+    return directory / "contexts" / f"{name}.toml"
 
 
 def _add(ctx: click.Context, rank: tuple[bool, bool], defaults: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from gnsq_like.cli.app import app
 from gnsq_like.cli.client_flags import consumes
 from gnsq_like.cli.daemon_flags import asks_cluster
 from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_file import context_path
 from gnsq_like.tools.daemons import Daemons
 
 Run = Callable[..., str]
@@ -149,3 +150,12 @@ def test_contexts_are_replaced_only_after_a_question_and_removed(run: Run) -> No
     assert run("context", "remove", "dev") == "context dev: removed\n"
     assert "dev.toml: No such file or directory" in run("context", "remove", "dev", status=1)
     assert run("context", "list").split() == ["CONTEXT", "NSQD", "NSQD", "HTTP", "NSQLOOKUPD", "OTHERS"]
+
+
+@pytest.mark.parametrize("configured", ["", "relative"])
+def test_contexts_are_kept_in_one_place_whatever_the_directory(
+    configured: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", configured)
+    assert context_path("dev") == tmp_path / ".config/gnsq-like/contexts/dev.toml"
