@@ -87,7 +87,7 @@ def _run_one(scenario: Scenario, trace: str | None) -> int:
 
 
 def _run_real(scenario: Scenario) -> int:
-    from tests.simulation.real import run_real
+    from tests.simulation.real import run_real  # it loads pytest, which no simulation needs
 
     return _print(scenario, run_real(scenario))
 

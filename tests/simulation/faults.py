@@ -23,7 +23,7 @@ from tests.simulation.scenario import Fault, Scenario
 
 _BODY = re.compile(rb"#[0-9]+\|x*")
 #: Virtual seconds in which a connection that is to be cut after some bytes may send them; then the fault is over.
-_CUT_WITHIN = 5.0
+CUT_WITHIN = 5.0
 #: Virtual seconds after which a supervisor starts an nsqd again that could not start.
 _RESTART_AFTER = 1.0
 
@@ -102,7 +102,7 @@ class Faults:
         if (connection := self._connection(random)) is not None:
             direction = random.choice([connection.up, connection.down])
             direction.cut_after = random.randrange(300)
-            gevent.sleep(_CUT_WITHIN)
+            gevent.sleep(CUT_WITHIN)
             if direction.cut_after is not None and direction.cut_after >= 0:
                 direction.cut_after = None
 
@@ -224,7 +224,7 @@ class Faults:
             self._ledger.excused |= held
         elif stops and not daemon.disk.is_full:
             return
-        elif stops or keep_files:
+        elif keep_files:
             self._ledger.excused |= held
         else:
             survive = set(_BODY.findall(daemon.disk.surviving_content()))
@@ -345,12 +345,7 @@ class Faults:
         random.choice(self._readers).steer(random)
 
     def _stop_reader(self, random: Random) -> None:
-        program = random.choice(self._readers)
-        if program.is_stopped:
-            return
-        program.stop(random.choice([0.0, 0.5, 5.0, 30.0]))
-        gevent.sleep(random.random() * 3)
-        program.process.run(program.start)
+        random.choice(self._readers).stop_for_a_while(random)
 
     def _change_producer(self, random: Random) -> None:
         random.choice(self._producers).change(random)

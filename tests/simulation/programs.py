@@ -262,6 +262,14 @@ class ReaderProgram(Program):
             self.fail(f"it is {stats['state']} after a stop")
         self.steered_at = self.now
 
+    def stop_for_a_while(self, random: Random) -> None:
+        """Stop it, unless it is stopped already, and start it again."""
+        if self.is_stopped:
+            return
+        self.stop(random.choice([0.0, 0.5, 5.0, 30.0]))
+        gevent.sleep(random.random() * 3)
+        self.process.run(self.start)
+
     def end(self) -> None:
         """Stop it for good."""
         self.stop(10.0)

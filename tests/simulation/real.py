@@ -3,8 +3,8 @@
 The programs and the books are those of the simulation, and so are the cluster, the options and the times of the faults
 that a seed draws; the daemons are processes, and a proxy stands before each nsqd. So the simulated nsqd cannot hide
 a misunderstanding. Faults that take a simulated disk or clock are left out, and nobody looks into the daemons: after
-a kill, all that was not handled yet may be lost. By hand: it takes as long as it says, and a machine that does much
-else may be late.
+a kill or the deletion of a topic, all that was not handled yet may be lost. By hand: it takes as long as it says, and a
+machine that does much else may be late.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import gevent
 import requests
 
 from gnsq_like.testing import FaultProxy
+from tests.simulation.faults import CUT_WITHIN
 from tests.simulation.ledger import Ledger
 from tests.simulation.programs import CHANNEL, ProducerProgram, Program, ReaderProgram
 from tests.simulation.run import Report, wait_for_rest
@@ -131,12 +132,12 @@ class _Faults:
             "slow network": self._slow_network,
             "stand still": self._stand_still,
             "restart nsqd": lambda random: self._end(random, self._cluster.nsqds, Process.stop),
-            "kill nsqd": lambda random: self._end(random, self._cluster.nsqds, Process.kill),
+            "kill nsqd": lambda random: self._end(random, self._cluster.nsqds, self._kill),
             "nsqlookupd": lambda random: self._end(random, self._cluster.nsqlookupds, Process.stop),
             "delete topic": self._delete_topic,
             "pause channel": self._pause_channel,
             "steer": lambda random: random.choice(self._readers).steer(random),
-            "stop reader": self._stop_reader,
+            "stop reader": lambda random: random.choice(self._readers).stop_for_a_while(random),
             "change producer": lambda random: random.choice(self._producers).change(random),
         }
 
@@ -147,7 +148,7 @@ class _Faults:
         proxy = self._proxy(random)
         direction = random.choice([proxy.to_server, proxy.to_client])
         direction.cut_at(direction.count + random.randrange(300))
-        gevent.sleep(5)
+        gevent.sleep(CUT_WITHIN)
         direction.clear()
 
     def _partition(self, random: Random) -> None:
@@ -180,10 +181,13 @@ class _Faults:
         running = [each for each in daemons if each.is_running]
         if running:
             daemon = random.choice(running)
-            self._excuse_all()
             how(daemon)
             gevent.sleep(random.random() * 12)
             daemon.start()
+
+    def _kill(self, daemon: Process) -> None:
+        self._excuse_all()
+        daemon.kill()
 
     def _excuse_all(self) -> None:
         """What was not handled yet may be lost."""
@@ -210,16 +214,9 @@ class _Faults:
             gevent.sleep(0.5)
         self._post(daemon, f"channel/unpause?topic={topic}&channel={CHANNEL}")
 
-    def _stop_reader(self, random: Random) -> None:
-        program = random.choice(self._readers)
-        if not program.is_stopped:
-            program.stop(random.choice([0.0, 0.5, 5.0]))
-            gevent.sleep(random.random() * 3)
-            program.start()
-
 
 def run_real(scenario: Scenario) -> Report:
-    """Run it; in a process of its own."""
+    """Run it, in this process, which is to end afterwards."""
     ledger = Ledger()
     start = time.process_time()
     happened: dict[str, int] = {}
