@@ -51,7 +51,8 @@ def _percentiles(context: click.Context, parameter: click.Parameter, given: tupl
         raise click.BadParameter(f"{','.join(given)!r} is not a list of numbers such as 0.99,0.5") from None
 
 
-#: What click is to be told of some options besides what their defaults say; "flag" is the name without its dashes.
+#: Arguments for click.option that some options need besides those that their defaults imply; "flag" is the name of the
+#: flag, without its dashes.
 _SPECIAL: dict[str, dict[str, Any]] = {
     # As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
     "data_path": {"default": "."},
@@ -65,19 +66,19 @@ def _flag(field: Field[Any], special: Mapping[str, Any]) -> Callable[[Any], Any]
     """The command-line flag for one option."""
     flag = field.name.replace("_", "-")
     default = None if field.default is MISSING else field.default
-    told: dict[str, Any] = {"default": default}
+    arguments: dict[str, Any] = {"default": default}
     if isinstance(default, tuple):
         flag = flag.removesuffix("es") if flag.endswith("sses") else flag.removesuffix("s")
-        told["multiple"] = True
+        arguments["multiple"] = True
     elif isinstance(default, bool):
         # As in Go: --snappy=false, and a bare --snappy for true.
-        told = {"type": bool, "is_flag": False, "flag_value": "true", "default": str(default).lower()}
+        arguments = {"type": bool, "is_flag": False, "flag_value": "true", "default": str(default).lower()}
     elif isinstance(default, float):
-        told = {"type": duration, "default": format_duration(default)}
-    told |= special
-    flag = told.pop("flag", flag)
-    shown = told.get("default") not in (None, "", ())
-    return click.option(f"--{flag}", field.name, show_default=shown, help=field.metadata["text"], **told)
+        arguments = {"type": duration, "default": format_duration(default)}
+    arguments |= special
+    flag = arguments.pop("flag", flag)
+    shown = arguments.get("default") not in (None, "", ())
+    return click.option(f"--{flag}", field.name, show_default=shown, help=field.metadata["text"], **arguments)
 
 
 def flags_of(

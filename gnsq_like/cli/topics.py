@@ -104,6 +104,20 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     print_table(headings, rows, ("NSQDS", "CHANNELS", "PAUSED", "MESSAGES"))
 
 
+def _count(daemons: Daemons, topic: str, channel: str | None = None, *, with_clients: bool = False) -> TopicCount:
+    """The counts of a topic, after warnings of what could not be asked."""
+    from gnsq_like.tools.counting import count_topic
+
+    count, counts = result_of(lambda: count_topic(daemons, topic, channel, with_clients=with_clients))
+    warn(counts.failures)
+    return count
+
+
+def _print_channels(count: TopicCount) -> None:
+    rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
+    print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
+
+
 def _summary(count: TopicCount) -> dict[str, Any]:
     return {
         "topic": count.topic,
@@ -122,10 +136,7 @@ def _summary(count: TopicCount) -> dict[str, Any]:
 @asks_cluster
 def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """Show a topic with its channels and the nsqds that have it."""
-    from gnsq_like.tools.counting import count_topic
-
-    count, counts = result_of(lambda: count_topic(daemons, topic))
-    warn(counts.failures)
+    count = _count(daemons, topic)
     if as_json:
         print_json(count)
         return
@@ -136,8 +147,7 @@ def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> No
     )
     if count.channels:
         click.echo()
-        rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
-        print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
+        _print_channels(count)
     if count.nodes:
         click.echo()
         headings = ("NSQD", "DEPTH", "ON DISK", "MESSAGES", "CHANNELS", "PAUSED")
@@ -166,15 +176,11 @@ def channel() -> None:
 @asks_cluster
 def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """List the channels of a topic."""
-    from gnsq_like.tools.counting import count_topic
-
-    count, counts = result_of(lambda: count_topic(daemons, topic))
-    warn(counts.failures)
+    count = _count(daemons, topic)
     if as_json:
         print_json([*count.channels.values()])
     else:
-        rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
-        print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
+        _print_channels(count)
 
 
 @channel.command("show", cls=ToolCommand)
@@ -184,11 +190,7 @@ def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) ->
 @asks_cluster
 def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verbose: bool) -> None:
     """Show a channel with its consumers and the nsqds that have it."""
-    from gnsq_like.tools.counting import count_topic
-
-    found, counts = result_of(lambda: count_topic(daemons, topic, channel, with_clients=True))
-    warn(counts.failures)
-    count = found.channels[channel]
+    count = _count(daemons, topic, channel, with_clients=True).channels[channel]
     if as_json:
         print_json(count)
         return

@@ -44,6 +44,7 @@ from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.web.words import cut
 
 _Figures = TopicFigures | ChannelFigures
+_Kind = CounterMetricFamily | GaugeMetricFamily
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,15 @@ class _Figure:
 
     name: str
     text: str
-    kind: type[CounterMetricFamily | GaugeMetricFamily]
+    kind: type[_Kind]
     #: The numbers of a topic or channel, each with the value of the further label if there is one.
     numbers: Callable[[Any], Iterable[tuple[Any, ...]]]
     label: str = ""
 
 
-def _counter(name: str, text: str, attribute: str) -> _Figure:
+def _number(name: str, text: str, attribute: str, kind: type[_Kind] = GaugeMetricFamily) -> _Figure:
     get = attrgetter(attribute)
-    return _Figure(name, text, CounterMetricFamily, lambda figures: [(get(figures),)])
-
-
-def _gauge(name: str, text: str, attribute: str) -> _Figure:
-    get = attrgetter(attribute)
-    return _Figure(name, text, GaugeMetricFamily, lambda figures: [(get(figures),)])
+    return _Figure(name, text, kind, lambda figures: [(get(figures),)])
 
 
 def _depths(figures: _Figures) -> Iterable[tuple[str, int]]:
@@ -86,18 +82,20 @@ def _taken(channel: ChannelFigures) -> Iterable[tuple[str, int]]:
 
 
 _OF_BOTH = (
-    _counter("messages", "Messages that it has had.", "message_count"),
+    _number("messages", "Messages that it has had.", "message_count", CounterMetricFamily),
     _Figure("depth_messages", "Messages that wait.", GaugeMetricFamily, _depths, "storage"),
-    _gauge("paused", "1 while it is paused.", "paused"),
+    _number("paused", "1 while it is paused.", "paused"),
     _Figure("e2e_latency_seconds", "From publishing to finishing.", GaugeMetricFamily, _latencies, "quantile"),
 )
 _OF_CHANNELS = (
     *_OF_BOTH,
-    _gauge("in_flight_messages", "Messages sent to clients, not answered.", "in_flight_count"),
-    _gauge("deferred_messages", "Messages that wait for their time.", "deferred_count"),
-    _counter("requeued_messages", "Messages that clients requeued.", "requeue_count"),
-    _counter("timed_out_messages", "Messages that clients did not answer in time.", "timeout_count"),
-    _gauge("clients", "Clients that are subscribed.", "client_count"),
+    _number("in_flight_messages", "Messages sent to clients, not answered.", "in_flight_count"),
+    _number("deferred_messages", "Messages that wait for their time.", "deferred_count"),
+    _number("requeued_messages", "Messages that clients requeued.", "requeue_count", CounterMetricFamily),
+    _number(
+        "timed_out_messages", "Messages that clients did not answer in time.", "timeout_count", CounterMetricFamily
+    ),
+    _number("clients", "Clients that are subscribed.", "client_count"),
     _Figure(
         "taken_messages", "Messages taken from memory, by where the client is.", CounterMetricFamily, _taken, "place"
     ),
