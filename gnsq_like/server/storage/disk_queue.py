@@ -10,8 +10,7 @@ cover is found by scanning the files, so nothing written is lost when the proces
 since comes again. A record that a crash of the machine has torn is cut off then. After such an end, writing
 begins with a new file, as in nsqd. All files are synced when the queue is opened: a killed process has left
 some unsynced, which no later sync would touch, and a crash could tear. A file with an invalid record is renamed
-to ``.bad``, and reading
-continues with the next file.
+to ``.bad``, and reading continues with the next file.
 
 A process may be killed between any two steps. The metadata is what counts: files below its read position were
 read to their ends, and are removed when the queue is opened; files without metadata are messages only if
