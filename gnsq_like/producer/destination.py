@@ -164,16 +164,11 @@ class Destination:
             self._dialling[InnerGreenlet.spawn(self._dial)] = None
 
     def _dial(self) -> None:
-        pool = self._pool
-        connection = Connection(
-            self.address,
-            self._options,
-            on_answers=self._answered,
-            on_close=self._lost,
-            on_auth=lambda connection, authorized: pool.hooks.call("on_auth", connection.address, authorized),
-        )
+        connection = Connection(self.address, self._options, on_answers=self._answered, on_close=self._lost)
         try:
             connection.connect()
+            if connection.authorized is not None:
+                self._pool.hooks.call("on_auth", self.name, connection.authorized)
         except NSQError as exc:
             self._failed(exc)
         except ENDS:
@@ -314,7 +309,7 @@ class Destination:
     def abandon(self) -> None:
         """After the end of this thread: drop the connection. From any thread; never switches."""
         if self.connection is not None:
-            self.connection.abandon()
+            self.connection.let_go(False, "its thread has ended")
 
     def forked_child(self) -> None:
         """In a forked child: stop connecting. The connection is registered at ``owner`` itself."""

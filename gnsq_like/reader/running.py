@@ -217,7 +217,7 @@ class Running:
                 return
             self._keep()
             for subscription in list(self._table.values()):
-                subscription.connection.abandon()
+                subscription.connection.let_go(False, "its thread has ended")
             self._watchdog.abandon()
             self._table.clear()
             self.stopped.settle()
@@ -323,7 +323,6 @@ class Running:
             setup.options,
             on_error=self._report,
             on_close=self._ended,
-            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
         )
         if error is not None:
             return error

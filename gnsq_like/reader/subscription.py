@@ -33,7 +33,6 @@ from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
-from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
@@ -137,13 +136,11 @@ class Subscription:
         *,
         on_error: Callable[[str, NSQError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
-        on_auth: Callable[[str, Authorized], object],
     ) -> NSQError | None:
         """Connect and subscribe once; returns the error, or None. May switch.
 
         :param on_error: called with (address, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
-        :param on_auth: called with (address, authorized) when nsqd accepted the secret
         """
         connection = Connection(
             self.target,
@@ -151,10 +148,11 @@ class Subscription:
             on_messages=self.receive,
             on_error=lambda connection, error: on_error(connection.address, error),
             on_close=lambda connection, error: on_close(self, error),
-            on_auth=lambda connection, authorized: on_auth(connection.address, authorized),
         )
         try:
             connection.connect()
+            if connection.authorized is not None:
+                self._hooks.call("on_auth", self.address, connection.authorized)
             self.begin(connection)
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
