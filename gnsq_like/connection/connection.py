@@ -47,9 +47,9 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import owner
-from gnsq_like.runtime.callables import check_callables
 from gnsq_like.runtime.hub_calls import HubHandle, InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import check_callables
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands

@@ -20,10 +20,9 @@ from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQErr
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-from gnsq_like.runtime.draws import draw
-from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import InnerGreenlet
+from gnsq_like.runtime.native import draw
+from gnsq_like.runtime.user_code import ENDS, HookRunner
 
 logger = logging.getLogger(__name__)
 

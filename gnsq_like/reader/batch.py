@@ -28,10 +28,8 @@ from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.callables import check_callable, undone
-from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Outcome, Subscription
 from gnsq_like.reader.topics import ReaderCounts, TopicFlow
-from gnsq_like.runtime.draws import draw
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
 

@@ -20,14 +20,11 @@ import gevent
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, BatchCollector
-from gnsq_like.reader.decoder import make_decoder
-from gnsq_like.reader.message import Message, Source
-from gnsq_like.runtime.callables import check_callable, undone
-from gnsq_like.runtime.clock import wall_clock
-from gnsq_like.runtime.ends import ENDS
+from gnsq_like.reader.message import Message, Source, make_decoder
+from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)

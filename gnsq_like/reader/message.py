@@ -1,17 +1,59 @@
-"""A message that nsqd delivered, and its answer."""
+"""A message that nsqd delivered, and its answer; and from its body to a value, for the option ``decoder``."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Protocol
 
-from gnsq_like.errors import Requeue, check_delay
-from gnsq_like.reader.decoder import decode_json
-from gnsq_like.runtime.ends import ENDS
+from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_delay
+from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
+
+Decode = Callable[[bytes], Any]
+
+
+def _msgpack(body: bytes) -> Any:
+    import msgpack
+
+    return msgpack.unpackb(body)
+
+
+def make_decoder(given: str | Decode | None) -> Decode | None:
+    """A function for the option ``decoder``, which raises DecodeError whatever goes wrong.
+
+    :raises InvalidOption: if its package is missing, or a callable cannot be called with a body
+    """
+    if given is None:
+        return None
+    if given == "msgpack" and find_spec("msgpack") is None:
+        raise InvalidOption("decoder", given, 'msgpack is not installed: pip install "gnsq-like[msgpack]"')
+    if isinstance(given, str):
+        return {"json": decode_json, "msgpack": _guarded(_msgpack, "msgpack")}[given]
+    check_callable("decoder", given, 1)
+    return _guarded(given, f"for {getattr(given, '__qualname__', None) or repr(given)}")
+
+
+def _guarded(decode: Decode, name: str) -> Decode:
+    def guarded(body: bytes) -> Any:
+        try:
+            value = decode(body)
+        except Exception as exc:
+            raise DecodeError(name, body, f"{type(exc).__name__}: {exc}") from exc
+        if (fault := undone(value)) is not None:
+            raise DecodeError(name, body, fault)
+        return value
+
+    return guarded
+
+
+#: Decodes JSON in UTF-8, UTF-16 or UTF-32; raises DecodeError.
+decode_json: Decode = _guarded(json.loads, "JSON")
+
 
 logger = logging.getLogger(__name__)
 

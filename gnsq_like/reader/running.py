@@ -32,13 +32,13 @@ from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from gnsq_like.discovery.topics import TopicsPoller
+    from gnsq_like.discovery.lookupd_poller import TopicsPoller
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Running:
 
     def _make_poller(self) -> TopicsPoller:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.topics import make_topics_poller
+        from gnsq_like.discovery.lookupd_poller import make_topics_poller
 
         setup = self._setup
         return make_topics_poller(

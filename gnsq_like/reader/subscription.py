@@ -29,9 +29,9 @@ from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.message import Message, make_messages
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
-from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.runtime.raised import FailureLog
+from gnsq_like.runtime.user_code import FailureLog
 from tests.support.messages import make_message
 from tests.support.pages import blocks, page, section
 from tests.support.scripts import run_script

@@ -1,4 +1,4 @@
-"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end (``ends.py``)."""
+"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end (``ENDS``)."""
 
 from __future__ import annotations
 
