@@ -158,7 +158,7 @@ class BatchCollector:
         if messages:
             first = messages[0]
             self._pending.extend(messages)
-            self._patience = min(self._patience, (first.timeout_at - first._received_at) * _WAITING_SHARE)
+            self._patience = min(self._patience, (first.timeout_at - first.received_at) * _WAITING_SHARE)
             self._check_soon()
 
     def _check_soon(self) -> None:
@@ -172,7 +172,7 @@ class BatchCollector:
         if not self._pending:
             return
         batches, rest = divmod(len(self._pending), self._batch.size)
-        due_at = self._pending[0]._received_at + self._patience
+        due_at = self._pending[0].received_at + self._patience
         if rest and (time.monotonic() >= due_at or self._is_starved()):
             batches += 1
         self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
@@ -191,7 +191,7 @@ class BatchCollector:
         pending = self._pending
         while pending and len(messages) < self._batch.size:
             message = pending.popleft()
-            if message._is_overdue or not message._source.alive:
+            if message.is_overdue or not message._source.alive:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
                 if message.is_async:
@@ -225,7 +225,7 @@ class BatchCollector:
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
-                message._requeue_for(exc)
+                message.fail(exc)
             if isinstance(exc, Requeue):
                 return
             if isinstance(exc, ENDS):
@@ -250,4 +250,4 @@ def _finish(messages: list[Message]) -> None:
 
 def _fields(messages: list[Message]) -> dict[str, object]:
     """Further fields of log records about a batch: those of its first message, and all ids."""
-    return {**messages[0]._fields(), "message_ids": [message.id for message in messages]}
+    return {**messages[0].log_fields, "message_ids": [message.id for message in messages]}

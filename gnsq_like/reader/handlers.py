@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ import gevent
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, BatchCollector
-from gnsq_like.reader.message import Message, Source, make_decoder
+from gnsq_like.reader.message import Message, Outcome, make_decoder
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -175,7 +175,7 @@ class Handlers:
                     turn.wait()
                     continue
                 message = pulled.popleft()
-                if message._is_overdue:
+                if message.is_overdue:
                     message._source.drop(message)
                     continue
                 if gevent.getcurrent() is not greenlet:  # another greenlet may continue the iterator
@@ -189,7 +189,7 @@ class Handlers:
                     if self._max_age is not None and self._has_expired(message):
                         continue
                 except BaseException as exc:  # what ends a greenlet or the program
-                    message._requeue_for(exc)
+                    message.fail(exc)
                     raise
                 try:
                     yield message
@@ -226,16 +226,11 @@ class Handlers:
         self._pulled.clear()
         return taken
 
-    def drop(self, lost: Source) -> None:
-        """Drop the waiting messages of a lost connection, which nsqd delivers again. Never switches."""
-        for message in self.take_from(lost):
-            lost.drop(message)
-
-    def take_from(self, source: Source) -> list[Message]:
-        """Remove and return the messages of a connection whose handler has not started. Never switches."""
+    def take_from(self, messages: Collection[Message]) -> list[Message]:
+        """Remove and return those of these messages whose handler has not started. Never switches."""
         waiting = self.take_waiting()
-        self.put([message for message in waiting if message._source is not source])
-        return [message for message in waiting if message._source is source]
+        self.put([message for message in waiting if message not in messages])
+        return [message for message in waiting if message in messages]
 
     # -- workers ------------------------------------------------------------------------------------
 
@@ -273,7 +268,7 @@ class Handlers:
 
     def _work(self, message: Message) -> None:
         """In a worker greenlet: handle and answer one message."""
-        if message._is_overdue:
+        if message.is_overdue:
             message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
             return
         try:
@@ -293,7 +288,7 @@ class Handlers:
                     "the handler of %s returned False: message %s requeued",
                     self._name,
                     message.id,
-                    extra=message._fields(),
+                    extra=message.log_fields,
                 )
             elif message.answer is None:
                 if message.is_async:
@@ -306,7 +301,7 @@ class Handlers:
                         source.write_soon()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-            message._requeue_for(exc)
+            message.fail(exc)
             if isinstance(exc, Requeue):
                 if not exc.counts:
                     self._spare(message)
@@ -314,7 +309,7 @@ class Handlers:
             if isinstance(exc, ENDS):
                 raise  # GreenletExit ends this worker: who killed it may wait for that
             text = f"the handler of {self._name} failed with message {message.id}"
-            self._failures.log(text, exc, message._fields())
+            self._failures.log(text, exc, message.log_fields)
 
     def _spare(self, message: Message) -> None:
         """This delivery was no attempt."""
@@ -329,24 +324,24 @@ class Handlers:
         return message.attempts - spared > self._max_attempts
 
     def _give_up(self, message: Message) -> None:
-        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
+        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, Outcome.GIVEN_UP):
             logger.error(
                 "gave up message %s of %s after %d deliveries%s",
                 message.id,
                 self._name,
                 message.attempts - 1,
                 "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
-                extra=message._fields(),
+                extra=message.log_fields,
             )
 
     def _has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
         if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
             return False
-        if self._finish_unhandled(message, "on_expired", self._on_expired, message._source.expire):
+        if self._finish_unhandled(message, "on_expired", self._on_expired, Outcome.EXPIRED):
             age = self._clock() - message.timestamp
             text = "message %s of %s has expired: it is %.0f s old"
-            logger.info(text, message.id, self._name, age, extra=message._fields())
+            logger.info(text, message.id, self._name, age, extra=message.log_fields)
         return True
 
     def _finish_unhandled(
@@ -354,9 +349,9 @@ class Handlers:
         message: Message,
         name: str,
         function: Callable[[Message], object] | None,
-        finish: Callable[[Message], None],
+        outcome: Outcome,
     ) -> bool:
-        """Call the user's function instead of the handler, and ``finish`` the message.
+        """Call the user's function instead of the handler, and finish the message.
 
         :returns: False if that failed; then the message is requeued without backoff, and the failure reported
         """
@@ -370,7 +365,7 @@ class Handlers:
                 if message.answer is None:
                     message.requeue(backoff=False)
                 text = f"{name} raised; message {message.id} is requeued, not lost"
-                self._failures.log(text, exc, message._fields())
+                self._failures.log(text, exc, message.log_fields)
                 error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
@@ -379,5 +374,5 @@ class Handlers:
             message._leave()
         elif message.answer is None:
             message.answer = "FIN"
-            finish(message)
+            message._source.finish_unhandled(message, outcome)
         return True

@@ -284,7 +284,7 @@ class Running:
             subscription.connection.close_subscription()
         except NSQError as exc:
             logger.info("%s", exc)
-        for message in self.handlers.take_from(subscription):
+        for message in self.handlers.take_from(subscription.in_flight):
             message.requeue(0, backoff=False)
         if subscription.in_flight:
             drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
@@ -317,13 +317,9 @@ class Running:
             flow,
             self.handlers,
             self._hooks,
-            adaptive=setup.options.adaptive_rdy,
-        )
-        error = subscription.connect(
             setup.options,
-            on_error=self._report,
-            on_close=self._ended,
         )
+        error = subscription.connect(on_error=self._report, on_close=self._ended)
         if error is not None:
             return error
         if flow.topics.get(target.topic) is not topic_flow:
@@ -343,7 +339,8 @@ class Running:
         if self._table.get(target) is not subscription:
             return  # it had not subscribed
         del self._table[target]
-        self.handlers.drop(subscription)
+        for message in self.handlers.take_from(subscription.in_flight):
+            subscription.drop(message)
         subscription.drop_left()
         self.flow.lose(subscription)
         self._hooks.call("on_disconnect", subscription.address, error)

@@ -45,7 +45,7 @@ def test_the_loggers_are_those_that_there_are() -> None:
 
 def test_the_fields_are_those_of_a_record() -> None:
     listed = re.findall(r"^``(\w+)``  ", section(PAGE, "Failures"), re.MULTILINE)
-    assert sorted(listed) == sorted(make_message()._fields())
+    assert sorted(listed) == sorted(make_message().log_fields)
 
 
 def test_the_line_of_a_failure_looks_like_that(caplog: pytest.LogCaptureFixture) -> None:

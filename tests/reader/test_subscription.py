@@ -68,7 +68,7 @@ def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None
     in_time: list[bool] = []
 
     def handler(message: Message) -> None:
-        wait_for(lambda: message._is_overdue)
+        wait_for(lambda: message.is_overdue)
         deadline = message.timeout_at
         message.touch()
         in_time.append(time.monotonic() < deadline)
