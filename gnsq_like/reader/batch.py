@@ -82,7 +82,7 @@ class Batch:
 
 
 class BatchCollector:
-    """Collects the messages of a started Reader for its Batch; :meth:`add` them, or call it with each.
+    """Collects the messages of a started Reader for its Batch; :meth:`put` them, or call it with each.
 
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
@@ -131,8 +131,7 @@ class BatchCollector:
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many batches may be handled at once. Never switches."""
-        self._workers.concurrency = concurrency
-        self._workers.put(())
+        self._workers.set_concurrency(concurrency)
 
     def take_waiting(self) -> list[Message]:
         """Remove and return the messages that are in no batch yet. Never switches."""
@@ -151,9 +150,9 @@ class BatchCollector:
     def __call__(self, message: Message) -> None:
         """Add a message that a worker of the Reader has looked at. Never switches."""
         message.is_async = True  # keeps Handlers from finishing it when this returns
-        self.add([message])
+        self.put([message])
 
-    def add(self, messages: list[Message]) -> None:
+    def put(self, messages: list[Message]) -> None:
         """Add messages of one read. Never switches."""
         if messages:
             first = messages[0]

@@ -427,7 +427,7 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             messages.append(message)
             number += 1
         if together:
-            collector.add(messages)
+            collector.put(messages)
         else:
             for message in messages:
                 collector(message)
