@@ -199,7 +199,7 @@ class FlowControl:
             self.plan_soon()
         if charge.closing:
             self._forget_if_done(subscription)
-        elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
+        elif subscription.connection.rdy != charge.rdy or subscription.level.counts_down:
             self._adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
 
     def written(self) -> None:
@@ -395,7 +395,7 @@ class FlowControl:
         now = time.monotonic()
         for subscription in unsettled:
             subscription.adjust(now)
-            if subscription.in_flight or subscription.has_burst:
+            if subscription.in_flight or subscription.level.due is not None:
                 self._arm((subscription,))
 
     def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
@@ -407,8 +407,7 @@ class FlowControl:
         if self._blocked_until is not None:
             due = self._blocked_until if due is None else min(due, self._blocked_until)
         for subscription in subscriptions:
-            adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
-            for moment in (adaptive_due, subscription.next_due(self._margin(subscription), slow_after)):
+            for moment in (subscription.level.due, subscription.next_due(self._margin(subscription), slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -426,9 +425,9 @@ class FlowControl:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
                 self._report_overdue(subscription, overdue)
-            adaptive = subscription.adaptive_rdy
-            if adaptive is not None and adaptive.due is not None and now >= adaptive.due:
-                adaptive.quiet(now)
+            due = subscription.level.due
+            if due is not None and now >= due:
+                subscription.level.quiet(now)
                 subscription.adjust(now)
         for topic in self.topics.values():
             if topic.backoff.time_is_up(now):

@@ -27,7 +27,7 @@ from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.board import Mode
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.delays import requeue_delay
-from gnsq_like.policy.renewal import Renewal
+from gnsq_like.policy.level import Level, Renewal
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.topics import TopicFlow
@@ -89,13 +89,10 @@ class Subscription:
         self.in_flight: dict[Message, int] = {}
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
-        #: The following four are set by begin().
+        #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
-        #: None if RDY is always the share.
-        self.adaptive_rdy: AdaptiveRdy | None = None
-        #: For an nsqd that counts RDY down; then ``adaptive_rdy`` is None.
-        self.renewal: Renewal | None = None
+        self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
         self._options = options
@@ -170,29 +167,29 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        if negotiated.counts_rdy_down:
-            self.renewal = Renewal()
         self.follow_traffic(True)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
-        if not wanted or not self._options.adaptive_rdy or self.renewal is not None:
-            self.adaptive_rdy = None
-        elif self.adaptive_rdy is None:
-            connection, negotiated = self.connection, self.connection.negotiated
+        connection, negotiated = self.connection, self.connection.negotiated
+        if negotiated.counts_rdy_down:
+            self.level = Renewal()
+        elif not wanted or not self._options.adaptive_rdy:
+            self.level = Level()
+        else:
             buffer_timeout = negotiated.output_buffer_timeout
-            self.adaptive_rdy = AdaptiveRdy(
+            self.level = AdaptiveRdy(
                 connection.round_trip,
                 _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout,
                 deflated=negotiated.deflate,
             )
-            if connection.rdy:
-                self.adaptive_rdy.sent(connection.rdy, time.monotonic())
+        if connection.rdy:
+            self.level.sent(connection.rdy, time.monotonic())
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""
         self.drained = PendingReply()
-        self.connection.set_rdy(0)
+        self.grant(0, time.monotonic())
         return self.drained
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
@@ -207,10 +204,7 @@ class Subscription:
             granted = self.charge.rdy > 0
             self.in_flight.update((message, backoff.stamp(self, granted)) for message in messages)
         wants_plan = self.charge.received(count, now)
-        if self.adaptive_rdy is not None:
-            self.adaptive_rdy.received(count, self.charge.in_flight, now)
-        elif self.renewal is not None:
-            self.renewal.received(count)
+        self.level.received(count, self.charge.in_flight, now)
         # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
         self._deliver(messages, connection.polled_at)
         self._flow.received(self, count, wants_plan)
@@ -228,31 +222,9 @@ class Subscription:
 
     def adjust(self, now: float) -> None:
         """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
-        charge = self.charge
-        most = charge.sent_rdy if charge.slow else charge.rdy
-        if self.adaptive_rdy is not None:
-            # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
-            rdy = self.adaptive_rdy.target(charge.in_flight, most, now)
-            if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
-                self.adaptive_rdy.sent(rdy, now)
-        elif self.renewal is None:
-            if most != self.connection.rdy:
-                self.connection.set_rdy(most)
-        else:
-            self._renew(self.renewal, charge.rdy)
-
-    @property
-    def has_burst(self) -> bool:
-        """Whether it waits for the rest of a burst, perhaps for not much longer."""
-        return self.adaptive_rdy is not None and self.adaptive_rdy.burst > 1
-
-    def _renew(self, renewal: Renewal, share: int) -> None:
-        in_time = self.charge.in_time
-        wanted = renewal.wanted(share, in_time)
-        if renewal.left and renewal.left + in_time > share:
-            wanted = max(0, share - in_time)
-        if wanted is not None and self.connection.set_rdy(wanted):
-            renewal.sent(wanted)
+        rdy = self.level.command(self.charge, now)
+        if rdy is not None and self.connection.set_rdy(rdy):
+            self.level.sent(rdy, now)
 
     # -- deadlines ----------------------------------------------------------------------------------
 

@@ -104,9 +104,9 @@ def adaptive_rdy_of(reader: Reader, round_trip: float) -> AdaptiveRdy:
     """That of the only connection, to which a round trip takes so many seconds, however slow this machine is."""
     assert reader._running is not None
     [subscription] = reader._running.flow.subscriptions
-    assert subscription.adaptive_rdy is not None
-    subscription.connection.round_trip = subscription.adaptive_rdy.round_trip = round_trip
-    return subscription.adaptive_rdy
+    assert isinstance(subscription.level, AdaptiveRdy)
+    subscription.connection.round_trip = subscription.level.round_trip = round_trip
+    return subscription.level
 
 
 def test_rdy_follows_what_is_in_flight(nsqd):
