@@ -13,8 +13,8 @@ from typing import Protocol
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.callables import check_callable, undone
-from gnsq_like.runtime.clock import monotonic
+from gnsq_like.runtime.native import monotonic
+from gnsq_like.runtime.user_code import check_callable, undone
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,13 @@ transport ends the connection, so that its owner makes another, and is raised (`
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
+
+Where a connection is in its life is its ``Life``; ``_NEXT`` has all changes, and ``_enter`` makes them.
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 import time
 from collections.abc import Callable, Sequence, Sized
@@ -26,25 +29,27 @@ import gevent
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.connection.handshake import shake_hands
-from gnsq_like.connection.lease import Lease
+from gnsq_like.connection.lease import PATIENCE, TICK, Lease
 from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.outbox import Outbox
-from gnsq_like.connection.unconfirmed import fail_all, refusal
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
     NegotiationFailed,
     NotRunning,
+    NotSent,
     NsqdError,
     NSQError,
+    OutcomeUnknown,
     ProtocolError,
+    PublishRefused,
     UsageError,
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import owner
-from gnsq_like.runtime.callables import check_callables
-from gnsq_like.runtime.hub_calls import InnerGreenlet
+from gnsq_like.runtime.hub_calls import HubHandle, InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import check_callables
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
@@ -81,6 +86,33 @@ class _Stop(BaseException):
 def _ignore(*_: object) -> None: ...
 
 
+class Life(enum.Enum):
+    """Where a connection is in its life."""
+
+    NEW = "not connected"
+    CONNECTING = "connecting"
+    #: Connected, and its reader greenlet is about to begin.
+    OPEN = "open"
+    READING = "reading"
+    #: Its reader greenlet is about to end it.
+    ENDING = "ending"
+    CLOSED = "closed"
+    #: It belongs to the parent of this process, or its thread has ended: nothing of it runs here.
+    LET_GO = "let go"
+
+
+#: What may follow each state. Anything else changes nothing, because a connection may end for several causes at once.
+_NEXT = {
+    Life.NEW: {Life.CONNECTING, Life.ENDING},
+    Life.CONNECTING: {Life.OPEN, Life.ENDING},
+    Life.OPEN: {Life.READING, Life.ENDING, Life.LET_GO},
+    Life.READING: {Life.ENDING, Life.LET_GO},
+    Life.ENDING: {Life.CLOSED, Life.LET_GO},
+    Life.CLOSED: set(),
+    Life.LET_GO: set(),
+}
+
+
 class Connection:
     """One connection to one nsqd, for applications that control RDY themselves.
 
@@ -96,9 +128,8 @@ class Connection:
     :param on_answers: called with (connection) after publishes were confirmed, once per read
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed
     :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
-    :param on_auth: called with (connection, authorized) when nsqd accepted the ``auth_secret``; see ``authorized``
 
-    The callbacks run in the reader greenlet (on_auth: in that of ``connect``) and must not switch greenlets.
+    The callbacks run in the reader greenlet and must not switch greenlets.
     """
 
     def __init__(
@@ -110,17 +141,15 @@ class Connection:
         on_answers: Callable[[Connection], object] = _ignore,
         on_error: Callable[[Connection, NsqdError], object] = _ignore,
         on_close: Callable[[Connection, NSQError | None], object] = _ignore,
-        on_auth: Callable[[Connection, Authorized], object] = _ignore,
     ) -> None:
-        self.target: Address = address if isinstance(address, Address) else parse_address(address)
-        #: The address as text.
-        self.address: str = str(self.target)
+        self._target: Address = address if isinstance(address, Address) else parse_address(address)
+        self.address: str = str(self._target)
         self.options: ConnectionOptions = options if options is not None else ConnectionOptions()
-        hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close, "on_auth": on_auth}
+        hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close}
         check_callables(dict.fromkeys(hooks, 2) | {"on_answers": 1}, **hooks, on_answers=on_answers)
         self._on_messages, self._on_answers = on_messages, on_answers
-        self._on_error, self._on_close, self._on_auth = on_error, on_close, on_auth
-        self._session = Session({})
+        self._on_error, self._on_close = on_error, on_close
+        self._session: Session[PendingReply] = Session({})
         #: nsqd's reply to IDENTIFY.
         self.negotiated: Negotiated = Negotiated()
         #: nsqd's reply to AUTH; None if it required none.
@@ -139,55 +168,52 @@ class Connection:
         self.last_received_at: float = 0.0
         #: Monotonic time of its last read for which the hub polled the sockets.
         self.polled_at: float = 0.0
-        #: Whether commands may be sent.
+        self._state = Life.NEW
+        #: Whether commands may be sent: while it is open, until nsqd has refused a publish.
         self.alive: bool = False
         #: While another thread has the socket: nothing may be read or written here.
         self.lease: Lease | None = None
-        #: Called by the reader greenlet, once, after it has processed its input; may set ``lease``.
-        self.lend: Callable[[Connection], object] | None = None
-        #: Whether ``connect`` was called.
-        self._begun = False
-        #: Whether the reader greenlet has started, and whether the connection has ended or is about to.
-        self._reading = False
-        self._ending = False
-        #: Whether this is a forked child, and the connection belongs to its parent; or its thread has ended.
-        self._is_let_go = False
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
         self._transport: TcpTransport | LayeredTransport | None = None
         self._outbox: Outbox | None = None
         self._reader: Any = None
         self._liveness: Liveness | None = None
-        #: Pending replies to SUB and CLS.
-        self._subscribed: PendingReply | None = None
-        self._close_wait: PendingReply | None = None
+        #: The reply to SUB, and later that to CLS, which can only follow.
+        self._subscription_reply: PendingReply | None = None
 
     def __repr__(self) -> str:
-        state = "alive" if self.alive else "closed" if self._ending or self._reader is not None else "not connected"
-        return f"<Connection {self.address} {state} rdy={self.rdy}>"
+        return f"<Connection {self.address} {self._state.value} rdy={self.rdy}>"
 
     # -- life ---------------------------------------------------------------------------------------
+
+    def _enter(self, state: Life) -> bool:
+        """Go into this state, if it may follow; returns whether it did. Never switches."""
+        if state not in _NEXT[self._state]:
+            return False
+        self._state = state
+        self.alive = state in (Life.OPEN, Life.READING)
+        return True
 
     def connect(self) -> Negotiated:
         """Dial, negotiate (IDENTIFY, TLS, codec, AUTH) and start reading, within ``connect_timeout``. May switch.
 
-        Next: :meth:`subscribe` or :meth:`publish`.
+        Next: :meth:`subscribe` or :meth:`publish`; ``authorized`` has nsqd's reply to AUTH.
 
         :returns: nsqd's reply to IDENTIFY
         :raises ConnectionFailed: its cause is nsqd's error, a TLSError, a NegotiationFailed or an OSError; no cause if
             :meth:`close` was called meanwhile
         :raises NotRunning: after an earlier call, even a failed one, or after ``close``
         """
-        if self._begun or self._ending:
+        if not self._enter(Life.CONNECTING):
             raise NotRunning("a Connection can connect only once; make a new one")
-        self._begun = True
         deadline = time.monotonic() + self.options.connect_timeout
-        handshake, self.options = shake_hands(self.target, self.options, deadline)
-        self._session = handshake.session
-        self.unanswered = self._session.unanswered
-        if self._ending:
+        handshake, self.options = shake_hands(self._target, self.options, deadline)
+        if self._state is not Life.CONNECTING:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
+        self._session = handshake.session
+        self.unanswered = self._session.unanswered
         self.negotiated = handshake.negotiated
         self._asked_auth_at = handshake.asked_auth_at
         self.round_trip = handshake.round_trip
@@ -195,12 +221,12 @@ class Connection:
         loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, loop, self._write_failed)
-        self.alive = True
-        owner.register(self, Connection._forked_child)
+        self._enter(Life.OPEN)
+        owner.register(self, Connection.let_go)
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
-            loop, transport, self._outbox, options, lambda: self.last_received_at, self._died, self._look
+            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop_for, self._look
         )
         if handshake.early:
             self._take_in(handshake.early)
@@ -215,45 +241,41 @@ class Connection:
         if self._outbox is not None and self.alive:
             self._outbox.flush()
         self._stop(None)
-        if self._reader is not None and self._reader is not gevent.getcurrent() and not self._is_let_go:
+        if self._state is not Life.LET_GO and self._reader not in (None, gevent.getcurrent()):
             self._reader.join()
 
     def _stop(self, error: NSQError | None) -> None:
         """Make the reader greenlet end the connection. Never switches."""
-        if self._ending:
-            return
-        self._ending = True
-        self.alive = False
-        self.error = error
-        if self._reading:
-            self._reader.kill(_Stop(error), block=False)
-        # If it has not started, it could not catch the exception; it checks _ending first.
+        # One that has not begun could not catch the exception; it looks at the state first.
+        is_reading = self._state is Life.READING
+        if self._enter(Life.ENDING):
+            self.error = error
+            if is_reading:
+                self._reader.kill(_Stop(error), block=False)
+            elif self._reader is None:
+                self._enter(Life.CLOSED)
+
+    def _stop_for(self, reason: str) -> None:
+        self._stop(ConnectionLost(self.address, reason))
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         assert self._outbox is not None
         if self._reader.ready():
             self._tear_down(ConnectionLost(self.address, "its greenlet was interrupted"))
-        elif self._ending:
-            if self._reading:
-                self._reader.kill(_Stop(self.error), block=False)
+        elif self._state is Life.ENDING:
+            self._reader.kill(_Stop(self.error), block=False)
         elif not self._outbox.idle:
             self._outbox.flush()
 
-    def _forked_child(self, loop_lives: bool) -> None:
-        """For ``owner``: let go of the socket, which is the parent's. Never switches."""
-        self._let_go(loop_lives, "it belongs to the parent process")
+    def let_go(self, loop_lives: bool, why: str = "it belongs to the parent process") -> None:
+        """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
 
-    def abandon(self) -> None:
-        """Close the socket after the end of its thread; keep this from being collected. Never switches."""
-        self._let_go(False, "its thread has ended")
-
-    def _let_go(self, loop_lives: bool, why: str) -> None:
-        if self._reader is None or self._is_let_go:
+        :param loop_lives: see ``owner``; if not, keep this from being collected
+        """
+        if self._outbox is None or not self._enter(Life.LET_GO):
             return
-        assert self._outbox is not None and self._transport is not None and self._liveness is not None
-        self._is_let_go = True
-        self.alive = False
+        assert self._transport is not None and self._liveness is not None
         self.error = ConnectionLost(self.address, why)
         if self.lease is not None:
             self.lease.forked_child(loop_lives)
@@ -266,9 +288,8 @@ class Connection:
         assert self._transport is not None
         error: NSQError | None = None
         try:
-            if self._ending:
+            if not self._enter(Life.READING):
                 raise _Stop(self.error)
-            self._reading = True
             while True:
                 had_turn = self._transport.drained
                 data = self._transport.receive()
@@ -278,31 +299,27 @@ class Connection:
                 if not data:
                     error = ConnectionLost(self.address, "nsqd closed it")
                     break
-                for event in self._session.receive(data):
-                    self._dispatch(event)
-                if self.lend is not None:
-                    lend, self.lend = self.lend, None
-                    lend(self)
-                    if self.lease is not None:
-                        self.lease.over.wait()
+                self._process(self._session.receive(data))
+                if self.lease is not None:
+                    self.lease.over.wait()
                 if now > self.polled_at + _SLICE:
                     # Full reads never yield to the hub. Waiting for our own socket now, with no data in hand, makes
                     # it poll all sockets and adds no delay.
                     self._transport.drained = True
-        except _Stop as stop:
-            error = stop.error
-        except gevent.GreenletExit:
-            error = ConnectionLost(self.address, "its greenlet was killed")
-        except Exception as exc:
-            error = self._lost_by(exc)
         except BaseException as exc:
-            error = self._lost_by(exc)
-            raise
+            error = self._why(exc)
+            if not isinstance(exc, _Stop | gevent.GreenletExit | Exception):
+                raise
         finally:
             self._tear_down(error)
 
-    def _died(self, reason: str) -> None:
-        self._stop(ConnectionLost(self.address, reason))
+    def _why(self, exc: BaseException) -> NSQError | None:
+        """Why the connection ends, if ``exc`` has come while its input was processed."""
+        if isinstance(exc, _Stop):
+            return exc.error
+        if isinstance(exc, gevent.GreenletExit):
+            return ConnectionLost(self.address, "its greenlet was killed")
+        return self._lost_by(exc)
 
     def _lost_by(self, exc: BaseException, doing: str = "") -> ConnectionLost:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
@@ -317,62 +334,79 @@ class Connection:
         return lost
 
     def _tear_down(self, error: NSQError | None) -> None:
-        if self._is_let_go:
+        if self._state is Life.LET_GO:
             return
         assert self._outbox is not None and self._transport is not None and self._liveness is not None
-        self._ending = True
-        self.alive = False
+        self._enter(Life.ENDING)
         self.error = self.error or error
         if self.lease is not None:
             self.lease.end()
         self._outbox.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
-        for waiting in (self._subscribed, self._close_wait):
-            if waiting is not None:
-                waiting.settle(failure)
-        fail_all(self._session.abandon(), self.address, failure, self._outbox.sent_count)
-        self.unanswered_bytes = 0
+        if self._subscription_reply is not None:
+            self._subscription_reply.settle(failure)
+        self._fail_unanswered(failure)
         try:
             self._on_close(self, self.error)
         except Exception:
             logger.exception("connection to %s: on_close raised", self.address)
         self._liveness.close()  # last: until then, _look would do the rest
+        self._enter(Life.CLOSED)
+
+    def _fail_unanswered(self, failure: NSQError) -> None:
+        """Settle the publishes that nsqd has not answered."""
+        assert self._outbox is not None
+        # nsqd executes nothing after a fatal error, and no incomplete command.
+        not_executed = isinstance(failure.__cause__, NsqdError)
+        for reply in self._session.abandon():
+            if not_executed or reply.end > self._outbox.sent_count:
+                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
+            else:
+                reply.settle(OutcomeUnknown(self.address, str(failure)))
+        self.unanswered_bytes = 0
 
     # -- input --------------------------------------------------------------------------------------
 
-    def _dispatch(self, event: Event) -> None:
-        if isinstance(event, Messages):
-            self._on_messages(self, event.messages)
-        elif isinstance(event, Confirmed):
-            for reply in event.tokens:
-                assert isinstance(reply, PendingReply)
-                self.unanswered_bytes -= reply.size
-                reply.settle()
+    def _process(self, events: list[Event[PendingReply]]) -> None:
+        """The events of one read. Never switches."""
+        has_answers = False
+        for event in events:
+            if isinstance(event, Messages):
+                self._on_messages(self, event.messages)
+            elif isinstance(event, Confirmed):
+                for reply in event.tokens:
+                    self.unanswered_bytes -= reply.size
+                    reply.settle()
+                has_answers = True
+            elif isinstance(event, Heartbeat):
+                self._put(commands.NOP)
+            elif isinstance(event, Refused):
+                self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
+                event.token.settle(self._refusal(event.error))
+            elif isinstance(event, CommandFailed):
+                logger.info("nsqd at %s: %s", self.address, event.error)
+                self._on_error(self, event.error)
+            elif isinstance(event, Authorized):
+                self.authorized = event
+            elif isinstance(event, Subscribed | CloseWait):
+                assert self._subscription_reply is not None
+                self._subscription_reply.settle()
+            elif isinstance(event, Broken):
+                raise _Stop(self._lost_by(event.error))
+        if has_answers:
             self._on_answers(self)
-        elif isinstance(event, Heartbeat):
-            self._put(commands.NOP)
-        elif isinstance(event, Refused):
-            assert isinstance(event.token, PendingReply)
-            self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
-            event.token.settle(self._refusal(event.error))
-        elif isinstance(event, CommandFailed):
-            logger.info("nsqd at %s: %s", self.address, event.error)
-            self._on_error(self, event.error)
-        elif isinstance(event, Authorized):
-            self.authorized = event
-            self._on_auth(self, event)
-        elif isinstance(event, Subscribed | CloseWait):
-            answered = self._subscribed if isinstance(event, Subscribed) else self._close_wait
-            assert answered is not None
-            answered.settle()
-        elif isinstance(event, Broken):
-            raise _Stop(self._lost_by(event.error))
 
     def _refusal(self, error: NsqdError) -> NSQError:
+        """The error of a publish that nsqd answered with this one."""
+        verdict = error.publish_verdict
+        if verdict == "unknown":
+            return OutcomeUnknown(self.address, str(error))
         # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
         may_be_allowed = callable(self.options.auth_secret) and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
-        return refusal(self.address, error, may_be_allowed)
+        if verdict == "not taken" or (error.code == "E_UNAUTHORIZED" and may_be_allowed):
+            return NotSent(f"nsqd at {self.address} did not execute it: {error}")
+        return PublishRefused(error, self.address)
 
     def _write_failed(self, exc: BaseException) -> None:
         # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
@@ -386,8 +420,8 @@ class Connection:
         """
         self._take_in([])
 
-    def _take_in(self, events: list[Event]) -> None:
-        """Dispatch ``events``, then further input that has arrived. Never switches."""
+    def _take_in(self, events: list[Event[PendingReply]]) -> None:
+        """Process ``events``, then further input that has arrived. Never switches."""
         while self.alive and self.lease is None:
             assert self._transport is not None
             try:
@@ -397,19 +431,53 @@ class Connection:
                         return
                     self.last_received_at = time.monotonic()
                     if not data:
-                        self._stop(ConnectionLost(self.address, "nsqd closed it"))
+                        self._stop_for("nsqd closed it")
                         return
                     events = self._session.receive(data)
-                for event in events:
-                    self._dispatch(event)
+                self._process(events)
                 events = []
-            except _Stop as stop:
-                self._stop(stop.error)
-            except Exception as exc:
-                self._stop(self._lost_by(exc))
             except BaseException as exc:
-                self._stop(self._lost_by(exc))
-                raise
+                self._stop(self._why(exc))
+                if not isinstance(exc, _Stop | Exception):
+                    raise
+
+    # -- a lease --------------------------------------------------------------------------------------
+
+    def lend(
+        self, thread: int, owner: HubHandle, quiet: float, patience: float = PATIENCE, tick: float = TICK
+    ) -> Lease | None:
+        """Lend the socket to another thread, until ``lease`` is None again. Never switches.
+
+        Call it at the end of ``on_answers``.
+
+        :param thread: the borrower: a thread without a hub
+        :param owner: the hub of the connection
+        :param quiet: seconds without input after which the connection must be read before it is written to
+        :param patience: see ``lease.PATIENCE``
+        :param tick: see ``lease.TICK``
+        :returns: None if that is not possible now, or never
+        """
+        transport, outbox = self._transport, self._outbox
+        # TLS and codecs have states of their own. The reader greenlet waits for the end of the lease: only it may lend.
+        if not isinstance(transport, TcpTransport) or self._reader is not gevent.getcurrent():
+            return None
+        if not self.alive or not self._session.at_rest or outbox is None or not outbox.idle:
+            return None
+        self.lease = Lease(self, transport.bare, thread, owner, quiet, patience, tick)
+        return self.lease
+
+    def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None:
+        """For ``lease``: go on with a publish, of which the borrower has done so much. Never switches."""
+        assert self._outbox is not None
+        reply.size = size = len(command)
+        reply.end = self._outbox.put_count + size
+        self._session.expect(reply)
+        self.unanswered_bytes += size
+        self._outbox.written_elsewhere(sent)
+        if sent < size:
+            self._outbox.put(command[sent:])
+        if self.alive:
+            self._take_in(self._session.receive(received))
 
     # -- output -------------------------------------------------------------------------------------
 
@@ -438,7 +506,7 @@ class Connection:
         """
         outbox = self._require_alive()
         command = self._session.subscribe(topic, channel)  # raises for a second SUB, before anything is registered
-        reply = self._subscribed = PendingReply()
+        reply = self._subscription_reply = PendingReply()
         started = time.monotonic()
         outbox.put_now(command)
         self._answered(reply, "SUB", timeout)
@@ -455,7 +523,7 @@ class Connection:
         """
         outbox = self._require_alive()
         command = self._session.close()  # raises for a second CLS, before anything is registered
-        reply = self._close_wait = PendingReply()
+        reply = self._subscription_reply = PendingReply()
         self.rdy = 0
         outbox.put_now(command)
         self._answered(reply, "CLS", timeout)

@@ -24,8 +24,8 @@ from gnsq_like.options import (
     ConnectionOptions,
     secret_fault,
 )
-from gnsq_like.transport.codec_stack import CodecStack
-from gnsq_like.transport.layered import LayeredTransport
+from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.transport.layered import CodecStack, LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport, dial
 from gnsq_like.wire.negotiated import Negotiated
 from gnsq_like.wire.session import AuthRequired, Broken, Event, Identified, Session, Upgrade
@@ -59,7 +59,9 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
     given = options
     while True:
         tcp = dial(address, deadline - time.monotonic())
-        session = Session(options.identify_fields(), options.max_frame_bytes, options.required_upgrades)
+        session: Session[PendingReply] = Session(
+            options.identify_fields(), options.max_frame_bytes, options.required_upgrades
+        )
         handshake = Handshake(address, tcp, session, options, deadline)
         try:
             handshake.run()
@@ -107,7 +109,12 @@ class Handshake:
     """
 
     def __init__(
-        self, address: Address, tcp: TcpTransport, session: Session, options: ConnectionOptions, deadline: float
+        self,
+        address: Address,
+        tcp: TcpTransport,
+        session: Session[PendingReply],
+        options: ConnectionOptions,
+        deadline: float,
     ) -> None:
         self._address = address
         self._tcp = tcp
@@ -129,7 +136,7 @@ class Handshake:
         #: Monotonic time just before AUTH was sent; nsqd's answer cannot have begun to expire earlier.
         self.asked_auth_at = 0.0
         #: Events that came with the end of the handshake, for the connection.
-        self.early: list[Event] = []
+        self.early: list[Event[PendingReply]] = []
 
     def run(self) -> None:
         """Negotiate. May switch.

@@ -2,8 +2,8 @@
 
 To hand a publish over to the connection's thread, and its answer back, takes two wake-ups of a thread: a third of the
 time of a small publish. During a lease the connection's own thread, the owner, neither reads nor writes. A lease begins
-in the reader greenlet, while nothing is unanswered (:func:`lend`). It ends, and the connection is as if the owner had
-sent the publish under way, when
+in the reader greenlet, while nothing is unanswered (``Connection.lend``). It ends, and the connection is as if the
+owner had sent the publish under way, when
 
 - anything but exactly one OK arrives, or nothing within PATIENCE: the borrower gives back what it has read
 - the owner needs the connection (:meth:`Lease.recall`): after the publish under way
@@ -31,14 +31,11 @@ from typing import Any, Protocol
 
 from gevent import monkey
 
-from gnsq_like.connection.outbox import Outbox
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Timer
-from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire.frames import OK_FRAME
-from gnsq_like.wire.session import Event, Session
 
 #: Seconds that the borrower waits for an answer before it gives the connection back: far above a usual one.
 PATIENCE = 0.005
@@ -51,8 +48,8 @@ _MOMENT = 0.0001
 
 #: One step of a trip.
 _step: Callable[[Any], object] = operator.call
-#: None on Windows, where nothing is lent.
-_make_poll: Any = monkey.get_original("select", "poll") if hasattr(select, "poll") else None
+#: Not on Windows.
+IS_POSSIBLE = hasattr(select, "poll")
 
 
 class _Trip(list[Any]):
@@ -78,44 +75,18 @@ class _Trip(list[Any]):
 class Lender(Protocol):
     """The connection. Nothing here switches."""
 
-    alive: bool
     lease: Lease | None
     last_received_at: float
-    unanswered_bytes: int
-    _session: Session
-    _outbox: Outbox | None
-    _transport: Any
 
-    def _take_in(self, events: list[Event]) -> None: ...
-
-
-def lend(
-    connection: Lender, thread: int, owner: HubHandle, quiet: float, patience: float = PATIENCE, tick: float = TICK
-) -> Lease | None:
-    """Lend a connection; in its reader greenlet, which then waits for ``over``. Never switches.
-
-    :param thread: the borrower: a thread without a hub
-    :param owner: the hub of the connection
-    :param quiet: seconds without input after which the connection must be read before it is written to
-    :param patience: see PATIENCE
-    :param tick: see TICK
-    :returns: None if that is not possible now, or never
-    """
-    transport, outbox = connection._transport, connection._outbox
-    if _make_poll is None or not isinstance(transport, TcpTransport):  # TLS and codecs have states of their own
-        return None
-    if not connection.alive or not connection._session.at_rest or outbox is None or not outbox.idle:
-        return None
-    connection.lease = lease = Lease(connection, transport.bare, thread, owner, quiet, patience, tick)
-    return lease
+    def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None: ...
 
 
 class Lease:
-    """The use of one connection by one other thread, for one publish at a time; made by :func:`lend`."""
+    """The use of one connection by one other thread, for one publish at a time; made by ``Connection.lend``."""
 
     def __init__(
         self,
-        connection: Lender,
+        lender: Lender,
         sock: Any,
         thread: int,
         owner: HubHandle,
@@ -123,7 +94,7 @@ class Lease:
         patience: float,
         tick: float,
     ) -> None:
-        self._connection = connection
+        self._lender = lender
         self.thread = thread
         self._owner = owner
         self._quiet = quiet
@@ -136,7 +107,7 @@ class Lease:
         self._send = sock.send
         self._receive = partial(sock.recv, _READ_BYTES)
         self._become_idle = partial(self._slot.append, None)
-        poll = _make_poll()
+        poll = monkey.get_original("select", "poll")()
         poll.register(sock.fileno(), select.POLLIN)
         self._poll: Callable[[float], list[object]] = poll.poll
         #: Whether a publish is under way; the borrower's.
@@ -156,10 +127,10 @@ class Lease:
         :returns: False if nothing was written: it must be handed over as usual. Otherwise ``reply`` is settled, or the
             owner will settle it
         """
-        connection, slot = self._connection, self._slot
+        lender, slot = self._lender, self._slot
         trip = _Trip(command, reply)
         give_back = partial(slot.append, trip)
-        is_quiet = time.monotonic() - connection.last_received_at > self._quiet
+        is_quiet = time.monotonic() - lender.last_received_at > self._quiet
         if self.busy or self._ending or is_quiet:  # busy: this is a signal handler in the middle of a publish
             return False
         self.busy = True
@@ -170,7 +141,7 @@ class Lease:
                 if trip.sent == len(command) and self._poll(self._patience_ms):
                     trip.extend(map(_step, (slot.pop, self._receive, give_back)))
                     if trip.received == OK_FRAME:
-                        connection.last_received_at = time.monotonic()
+                        lender.last_received_at = time.monotonic()
                         trip.extend(map(_step, (slot.pop, self._become_idle)))
                         reply.settle()  # now that the owner cannot do it, too
         except IndexError:
@@ -216,24 +187,11 @@ class Lease:
                 break
             except IndexError:
                 native.sleep(_MOMENT)
-        self._connection.lease = None
+        self._lender.lease = None
         if trip is not None:
             self.left = trip.reply
-            self._take_over(trip)
+            self._lender.take_back(trip.command, trip.reply, trip.sent, trip.received)
         self.over.settle()
-
-    def _take_over(self, trip: _Trip) -> None:
-        connection, outbox, reply = self._connection, self._connection._outbox, trip.reply
-        assert outbox is not None
-        reply.size = size = len(trip.command)
-        reply.end = outbox.put_count + size
-        connection._session.expect(reply)
-        connection.unanswered_bytes += size
-        outbox.written_elsewhere(trip.sent)
-        if trip.sent < size:
-            outbox.put(trip.command[trip.sent :])
-        if connection.alive:
-            connection._take_in(connection._session.receive(trip.received))
 
     def forked_child(self, loop_lives: bool) -> None:
         """In a forked child: the borrower, if it is here, writes and reads nothing more. Never switches."""

@@ -26,10 +26,9 @@ from gevent.event import Event
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
-from gnsq_like.runtime.clock import monotonic
-from gnsq_like.runtime.draws import draw
-from gnsq_like.runtime.ends import ENDS
+from gnsq_like.runtime.native import draw, monotonic
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
+from gnsq_like.runtime.user_code import ENDS
 
 logger = logging.getLogger(__name__)
 

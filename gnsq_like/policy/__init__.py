@@ -4,7 +4,7 @@ Nothing in this room does I/O, reads a clock, draws a random number or logs: `no
 numbers are parameters, so every rule is tested in virtual time.
 
 - `rdy`: how many messages each connection may hold (`plan`, from the `charge` of each)
-- `renewal`: RDY for very old nsqds, which count it down
+- `level`: which RDY is sent of that share; for very old nsqds, which count it down, too
 - `adaptive_rdy`: how much of that share to request right now, so that sparse messages arrive at once
 - `backoff`: the Reader's reaction to failing handlers
 - `delays`: all other waiting times: requeue, redial, discovery

@@ -29,6 +29,9 @@ never exceeds the share. After a change, run the table in tests/policy/test_adap
 
 from __future__ import annotations
 
+from gnsq_like.policy.charge import Charge, K
+from gnsq_like.policy.level import Level
+
 #: Round trips within which a burst has to be filled to be doubled ...
 PATIENCE_ROUND_TRIPS = 2.0
 #: ... but at least these seconds: the time of a pass in a process that also does other work.
@@ -55,11 +58,11 @@ TRIAL_BELIEVED = 256
 TRIAL_DOUBTS = 3
 
 
-class AdaptiveRdy:
+class AdaptiveRdy(Level):
     """The controller of one connection.
 
-    Call `received` after each pass. Call `target` once the handlers of the pass have run, after answers, and when
-    the plan changed the share. If it differs from `rdy`, send it and report it with `sent`. A timer for `due`, which
+    Call `received` after each pass. Call `command` once the handlers of the pass have run, after answers, and when
+    the plan changed the share. Send what it returns, and report it with `sent`. A timer for `due`, which
     may be shared and late, keeps the last messages of a burst from waiting for nsqd's ticker.
 
     :param round_trip: measured seconds; the Reader may write the attribute at any time
@@ -88,19 +91,17 @@ class AdaptiveRdy:
         "buffer_timeout",
         "burst",
         "deflated",
-        "rdy",
         "round_trip",
     )
 
     def __init__(self, round_trip: float = 0.0, buffer_timeout: float = 0.025, *, deflated: bool = False) -> None:
+        super().__init__()
         self.round_trip = round_trip
         self.buffer_timeout = buffer_timeout
         #: whether nsqd deflates, so that floods begin earlier
         self.deflated = deflated
         #: messages requested beyond those in flight
         self.burst = 1
-        #: RDY as last sent
-        self.rdy = 0
         #: the share at the last call of `target`
         self._share = 1
         #: in flight at the last report
@@ -130,14 +131,12 @@ class AdaptiveRdy:
         self._doubts = 0
 
     def sent(self, rdy: int, now: float) -> None:
-        """RDY `rdy`, possibly 0, was sent on this connection."""
         raised, self.rdy = rdy > self.rdy, rdy
         if raised:
             self._held = False
             self._new_round(now)
 
     def received(self, n: int, in_flight: int, now: float) -> None:
-        """`n` messages arrived in one pass; `in_flight` includes them."""
         if not self._held:
             self._waited += now - self._from
         self._from = now
@@ -153,6 +152,12 @@ class AdaptiveRdy:
         elif self._count < self._goal and not self._held:
             return
         self._new_round(now)
+
+    def command(self, charge: Charge[K], now: float) -> int | None:
+        most = charge.sent_rdy if charge.slow else charge.rdy
+        # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
+        rdy = self.target(charge.in_flight, most, now)
+        return None if rdy == self.rdy else rdy
 
     def target(self, in_flight: int, share: int, now: float) -> int:
         """The RDY that should be in force; 0 if `share`, which the plan granted, is 0."""
@@ -178,7 +183,6 @@ class AdaptiveRdy:
 
     @property
     def due(self) -> float | None:
-        """When to call `quiet` if no message arrives before, or None."""
         if self._held or self.burst == 1:
             return None
         return self._from + 2 * self._patience() - self._waited

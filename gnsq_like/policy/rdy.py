@@ -35,6 +35,9 @@ Running handlers delay a backoff test: RDY 1 delivers nothing before they are an
 might deliver several messages, because each answer reaches nsqd before the RDY that follows from it. So a test waits
 for them, unless another connection is free.
 
+Whole numbers are dealt out at the end of this file: equal shares below caps (`deal`), and rising to a common level
+(`lift`).
+
 Rules for editors. `plan` changes nothing: the Reader sends the changes and reports each to its charge with `sent`. A
 second plan at the same time must find nothing to do, so no rule may depend on what `sent` alters at that moment (RDY
 itself, `coming`, `turn_at`, which connections are `ready`). A time that changes the plan by itself belongs in
@@ -44,10 +47,10 @@ itself, `coming`, `turn_at`, which connections are `ready`). A time that changes
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from gnsq_like.policy.board import FOREVER, UNLIMITED, Board, Mode, Plan
 from gnsq_like.policy.charge import Charge, K, Settings
-from gnsq_like.policy.shares import deal, deal_to_groups, lift
 from gnsq_like.policy.turns import SilentTurns, count_seats, due_at, shared_round
 
 __all__ = ["Charge", "Mode", "Plan", "Settings", "plan"]
@@ -414,3 +417,60 @@ def _one_each(charges: Sequence[Charge[K]], ready: list[Charge[K]], kept: Sequen
         if topic not in seated
     ]
     return since
+
+
+def deal(amount: int, caps: Sequence[int]) -> list[int]:
+    """Distribute `amount` in equal shares, none above its cap; the first ones get the remainder."""
+    shares = [0] * len(caps)
+    by_cap = sorted(range(len(caps)), key=caps.__getitem__)
+    for place, index in enumerate(by_cap):
+        fair, remainder = divmod(amount, len(caps) - place)
+        if caps[index] > fair:
+            for rank, other in enumerate(sorted(by_cap[place:])):
+                shares[other] = fair + (rank < remainder)
+            break
+        shares[index] = caps[index]
+        amount -= caps[index]
+    return shares
+
+
+def lift(room: int, held: Sequence[int], wants: Sequence[int], priority: Callable[[int], Any]) -> list[int]:
+    """Distribute the room so that the lowest rise first, each by what it wants at most.
+
+    `priority` maps an index to its place among equals that compete for the remainder, the smallest first.
+    """
+    room = max(0, room)
+    if sum(wants) <= room:
+        return list(wants)
+    low, high = 0, max(held) + room
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(_gifts(level, held, wants)) <= room:
+            low = level
+        else:
+            high = level - 1
+    gifts = _gifts(low, held, wants)
+    room -= sum(gifts)
+    next_up = [index for index, want in enumerate(wants) if gifts[index] < want and held[index] <= low]
+    next_up.sort(key=priority)
+    for index in next_up[:room]:
+        gifts[index] += 1
+    return gifts
+
+
+def _gifts(level: int, held: Sequence[int], wants: Sequence[int]) -> list[int]:
+    """What each needs to reach `level`."""
+    return [min(want, max(0, level - have)) for have, want in zip(held, wants, strict=True)]
+
+
+def deal_to_groups(amount: int, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Distribute `amount` among groups, level as far as possible, and in each group among its members.
+
+    Each member gets 1 at least; there must be so much. So a group of many members may have more than a level share.
+
+    :param groups: the caps of each group's members; the first groups get the remainder
+    """
+    least = [len(caps) for caps in groups]
+    wants = [sum(caps) - len(caps) for caps in groups]
+    gifts = lift(amount - sum(least), least, wants, lambda place: place)
+    return [deal(own + gift, caps) for own, gift, caps in zip(least, gifts, groups, strict=True)]

@@ -2,8 +2,7 @@
 
 ``producer`` is what callers use, ``encoder`` checks and encodes, ``pool`` has the pending publishes and decides about
 retries, ``nsqds`` chooses the nsqd, a ``destination`` is one, a ``publish`` one command and its outcome, for which
-``waiting`` waits. ``batching`` combines publishes, ``replicas`` copies them, ``deadlines`` expires them, ``outcomes``
-counts them.
+``waiting`` waits. ``batching`` combines publishes, ``replicas`` copies them, ``deadlines`` expires them.
 """
 
 from __future__ import annotations

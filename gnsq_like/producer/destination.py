@@ -20,10 +20,9 @@ from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQErr
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-from gnsq_like.runtime.draws import draw
-from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import InnerGreenlet
+from gnsq_like.runtime.native import draw
+from gnsq_like.runtime.user_code import ENDS, HookRunner
 
 logger = logging.getLogger(__name__)
 
@@ -164,16 +163,11 @@ class Destination:
             self._dialling[InnerGreenlet.spawn(self._dial)] = None
 
     def _dial(self) -> None:
-        pool = self._pool
-        connection = Connection(
-            self.address,
-            self._options,
-            on_answers=self._answered,
-            on_close=self._lost,
-            on_auth=lambda connection, authorized: pool.hooks.call("on_auth", connection.address, authorized),
-        )
+        connection = Connection(self.address, self._options, on_answers=self._answered, on_close=self._lost)
         try:
             connection.connect()
+            if connection.authorized is not None:
+                self._pool.hooks.call("on_auth", self.name, connection.authorized)
         except NSQError as exc:
             self._failed(exc)
         except ENDS:
@@ -314,7 +308,7 @@ class Destination:
     def abandon(self) -> None:
         """After the end of this thread: drop the connection. From any thread; never switches."""
         if self.connection is not None:
-            self.connection.abandon()
+            self.connection.let_go(False, "its thread has ended")
 
     def forked_child(self) -> None:
         """In a forked child: stop connecting. The connection is registered at ``owner`` itself."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from gnsq_like.connection.connection import Connection
-from gnsq_like.connection.lease import PATIENCE, Lease, lend
+from gnsq_like.connection.lease import IS_POSSIBLE, PATIENCE, Lease
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.nsqds import Nsqds
@@ -46,7 +46,7 @@ class LoneCaller:
     def __init__(self, pool: LoneCallerOwner, hub_handle: HubHandle) -> None:
         self._pool = pool
         self._hub_handle = hub_handle
-        self._allowed = pool.options.replicas == 1 and not pool.options.batching
+        self._allowed = IS_POSSIBLE and pool.options.replicas == 1 and not pool.options.batching
         #: None while the connection is the hub's.
         self._lease: Lease | None = None
         self._address = ""
@@ -95,14 +95,10 @@ class LoneCaller:
     # -- in the pool's thread -----------------------------------------------------------------------
 
     def answered(self, connection: Connection) -> None:
-        """The connection has had answers: lend it soon if a thread qualifies. Never switches."""
-        if self._row >= _ROW and self._allowed:
-            connection.lend = self._lend
-
-    def _lend(self, connection: Connection) -> None:
-        if self._hub_handle.backlog or len(self._pool.nsqds.destinations) > 1 or not self._allowed:
+        """The connection has had answers: lend it if a thread qualifies. Never switches."""
+        if self._row < _ROW or not self._allowed or self._hub_handle.backlog or len(self._pool.nsqds.destinations) > 1:
             return
-        lease = lend(connection, self._thread, self._hub_handle, self._pool.options.heartbeat_interval)
+        lease = connection.lend(self._thread, self._hub_handle, self._pool.options.heartbeat_interval)
         if lease is not None:
             lease.over.link(partial(self._over, lease))
             self._address = connection.address

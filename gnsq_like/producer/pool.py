@@ -2,7 +2,7 @@
 
 A publish is sent at once by its caller if a connection has room. Otherwise it is queued, and the hub sends it when
 something changes: a new connection, room on one, the time for another try to connect. The caller is woken only once,
-with the outcome. While the circuit is open (``circuit``) nothing is queued: every publish fails.
+with the outcome. While the circuit is open (``nsqds``) nothing is queued: every publish fails.
 
 A publish that nsqd does not have (NotSent) is queued again until its deadline. A refusal is passed to the
 caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of a duplicate.
@@ -28,13 +28,12 @@ from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.nsqds import Nsqds
-from gnsq_like.producer.outcomes import PublishCounts, Waker
-from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.publish import Publish, PublishCounts, Waker
 from gnsq_like.producer.replicas import Replicas
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Soon, Timer
+from gnsq_like.runtime.user_code import HookRunner
 
 #: Seconds between two looks at what should have been done.
 _LOOK = 1.0

@@ -27,16 +27,14 @@ from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.outcomes import PublishCounts
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish
-from gnsq_like.producer.running import Running
-from gnsq_like.producer.waiting import PublishResult, publish_and_wait, publish_from_loop
+from gnsq_like.producer.publish import Publish, PublishCounts
+from gnsq_like.producer.waiting import PublishResult, Running, publish_and_wait, publish_from_loop
 from gnsq_like.runtime import hub_thread, native, owner
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)

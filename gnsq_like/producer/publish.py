@@ -1,4 +1,4 @@
-"""One publish: queued, sent, or done.
+"""One publish: queued, sent, or done; how publishes end is counted, and their greenlets are woken, here.
 
 A ``Publish`` is also the token that a connection settles. Its owner, the pool, may retry it after an error, perhaps on
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
@@ -10,17 +10,81 @@ Rules for editors: a Publish belongs to its pool's thread, except for ``link`` b
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gevent
 from gevent import getcurrent
 
-from gnsq_like.errors import NotSent, OutcomeUnknown
+from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.deadlines import Deadlines
-from gnsq_like.producer.outcomes import PublishCounts, Waker
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Soon
+
+#: Greenlets woken per iteration of the hub, which then polls its sockets.
+_WAKE_COUNT = 500
+
+
+@dataclass(slots=True)
+class PublishCounts:
+    """Messages by the outcome of their publish, since the start."""
+
+    confirmed: int = 0
+    refused: int = 0
+    unknown: int = 0
+    not_sent: int = 0
+    #: Commands sent again after a failure.
+    retried: int = 0
+
+    def failed(self, error: Exception, count: int) -> None:
+        """A publish of ``count`` messages failed for good."""
+        if isinstance(error, PublishRefused):
+            self.refused += count
+        elif isinstance(error, OutcomeUnknown):
+            self.unknown += count
+        else:
+            self.not_sent += count
+
+
+class Waker:
+    """Wakes waiting greenlets, a limited number per iteration of the hub."""
+
+    def __init__(self, loop: Any) -> None:
+        self._woken: list[Publish] = []
+        self._wake_soon = Soon(loop, self._wake)
+
+    def wake(self, publish: Publish) -> None:
+        """Resume its greenlet in the hub's next iteration. Never switches."""
+        self._woken.append(publish)
+        self._wake_soon()
+
+    def wake_all(self, publishes: Iterable[Publish]) -> None:
+        """As ``wake``, for several; those without a greenlet are ignored. Never switches."""
+        self._woken.extend(publishes)
+        self._wake_soon()
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        if self._woken:
+            self._wake_soon()
+
+    def _wake(self) -> None:
+        # In the hub. A woken greenlet returns here when it waits again.
+        woken, self._woken = self._woken, []
+        count = 0
+        try:
+            for publish in woken[:_WAKE_COUNT]:
+                count += 1
+                greenlet = publish.greenlet
+                if greenlet is not None:
+                    greenlet.switch()
+        finally:
+            if count < len(woken):
+                self._woken[:0] = woken[count:]
+                self._wake_soon()
+
 
 _NO_RESPONSE = "the thread of the connections does not respond"
 

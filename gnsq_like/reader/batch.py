@@ -28,10 +28,8 @@ from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.callables import check_callable, undone
-from gnsq_like.runtime.ends import ENDS
-from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -84,7 +82,7 @@ class Batch:
 
 
 class BatchCollector:
-    """Collects the messages of a started Reader for its Batch; :meth:`add` them, or call it with each.
+    """Collects the messages of a started Reader for its Batch; :meth:`put` them, or call it with each.
 
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
@@ -133,8 +131,7 @@ class BatchCollector:
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many batches may be handled at once. Never switches."""
-        self._workers.concurrency = concurrency
-        self._workers.put(())
+        self._workers.set_concurrency(concurrency)
 
     def take_waiting(self) -> list[Message]:
         """Remove and return the messages that are in no batch yet. Never switches."""
@@ -153,14 +150,14 @@ class BatchCollector:
     def __call__(self, message: Message) -> None:
         """Add a message that a worker of the Reader has looked at. Never switches."""
         message.is_async = True  # keeps Handlers from finishing it when this returns
-        self.add([message])
+        self.put([message])
 
-    def add(self, messages: list[Message]) -> None:
+    def put(self, messages: list[Message]) -> None:
         """Add messages of one read. Never switches."""
         if messages:
             first = messages[0]
             self._pending.extend(messages)
-            self._patience = min(self._patience, (first.timeout_at - first._received_at) * _WAITING_SHARE)
+            self._patience = min(self._patience, (first.timeout_at - first.received_at) * _WAITING_SHARE)
             self._check_soon()
 
     def _check_soon(self) -> None:
@@ -174,7 +171,7 @@ class BatchCollector:
         if not self._pending:
             return
         batches, rest = divmod(len(self._pending), self._batch.size)
-        due_at = self._pending[0]._received_at + self._patience
+        due_at = self._pending[0].received_at + self._patience
         if rest and (time.monotonic() >= due_at or self._is_starved()):
             batches += 1
         self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
@@ -193,7 +190,7 @@ class BatchCollector:
         pending = self._pending
         while pending and len(messages) < self._batch.size:
             message = pending.popleft()
-            if message._is_overdue or not message._source.alive:
+            if message.is_overdue or not message._source.alive:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
                 if message.is_async:
@@ -227,7 +224,7 @@ class BatchCollector:
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
             for message in messages:
-                message._requeue_for(exc)
+                message.fail(exc)
             if isinstance(exc, Requeue):
                 return
             if isinstance(exc, ENDS):
@@ -252,4 +249,4 @@ def _finish(messages: list[Message]) -> None:
 
 def _fields(messages: list[Message]) -> dict[str, object]:
     """Further fields of log records about a batch: those of its first message, and all ids."""
-    return {**messages[0]._fields(), "message_ids": [message.id for message in messages]}
+    return {**messages[0].log_fields, "message_ids": [message.id for message in messages]}

@@ -15,21 +15,20 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 from gnsq_like.options import ReaderOptions
-from gnsq_like.policy import delays
+from gnsq_like.policy.backoff import Backoff
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.policy.turns import SilentTurns
-from gnsq_like.reader.message import Message
-from gnsq_like.reader.subscription import Outcome, Subscription
+from gnsq_like.reader.message import Message, Outcome
+from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, TopicFlow
-from gnsq_like.runtime.draws import draw
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +43,9 @@ _SLOW = 2.0
 
 #: Seconds by which a timer may be late before the process counts as having stood still.
 _STILL = 0.005
+
+#: What an answer says about the test of a backoff; any other says nothing.
+_VERDICTS = {Outcome.HANDLED: Backoff.success, Outcome.FAILED: Backoff.failure}
 
 #: A Reader is starved when a connection has this part of its share in flight, as in go-nsq.
 _STARVED_SHARE = 0.85
@@ -157,14 +159,6 @@ class FlowControl:
         subscription.topic_flow.backoff.lost(subscription, now)
         self.plan_soon()
 
-    def stamps(self, subscription: Subscription, count: int) -> Iterable[int]:
-        """The backoff stamps of ``count`` messages that just arrived."""
-        backoff = subscription.topic_flow.backoff
-        if backoff.mode is Mode.FLOWING:
-            return repeat(backoff.epoch, count)
-        granted = subscription.charge.rdy > 0
-        return [backoff.stamp(subscription, granted) for _ in range(count)]
-
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None:
         """A pass brought messages; charge and level know already."""
         subscription.topic_flow.counts.received += count
@@ -178,50 +172,35 @@ class FlowControl:
         self._adjust_soon(subscription)
         subscription.is_write_due = True  # by _adjust
 
-    def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None:
-        """Messages of one connection are about to be finished."""
+    def answered(
+        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
+    ) -> None:
+        """Messages of one connection are about to be answered so; without an answer, they are dropped.
+
+        :param stamps: of each, for backoff
+        """
         count = len(messages)
-        topic = subscription.topic_flow
-        counts, backoff = topic.counts, topic.backoff
-        if not subscription.connection.alive:
-            counts.lost += count
-        else:
-            counts.finished += count
-            counts.given_up += count if outcome == "given_up" else 0
-            counts.expired += count if outcome == "expired" else 0
+        topic, charge = subscription.topic_flow, subscription.charge
+        topic.counts.count(outcome if subscription.connection.alive else Outcome.LOST, count)
         now = time.monotonic()
-        if backoff.mode is not Mode.FLOWING:
-            judge = backoff.success if outcome == "handled" else backoff.inconclusive
-            for message in messages:
-                self._changed(topic, judge(message._stamp, now))
-        self._answered(subscription, messages, now)
-
-    def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None:
-        """A message is about to be requeued."""
-        now = time.monotonic()
-        topic = subscription.topic_flow
-        if subscription.alive:
-            topic.counts.requeued += 1
-            topic.counts.failed += int(backoff)
-        else:
-            topic.counts.lost += 1
-        if backoff:
-            self._changed(topic, topic.backoff.failure(message._stamp, now))
-        else:
-            self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
-        self._answered(subscription, [message], now)
-
-    def dropped(self, subscription: Subscription, message: Message) -> None:
-        """A message is dropped without an answer."""
-        topic = subscription.topic_flow
-        topic.counts.lost += 1
-        now = time.monotonic()
-        self._changed(topic, topic.backoff.inconclusive(message._stamp, now))
-        self._answered(subscription, [message], now)
-
-    def requeue_delay(self, attempts: int) -> float:
-        """The default delay of a requeued message, in seconds."""
-        return delays.requeue_delay(attempts, self._options.default_requeue_delay, self._options.max_requeue_delay)
+        if topic.backoff.mode is not Mode.FLOWING or outcome is Outcome.FAILED:
+            judge = _VERDICTS.get(outcome, Backoff.inconclusive)
+            for stamp in stamps:
+                self._changed(topic, judge(topic.backoff, stamp, now))
+        reserved, slow = subscription.unreserve(messages) if charge.reserved else (0, 0)
+        if self._limit is not None:
+            self._spare_tokens(self._limit, subscription, count - reserved, now)
+        freed = charge.answered(count, now, reserved=reserved, slow=slow)
+        if slow and not self._stopped:
+            # The RDY sent counts them; lowered after their answer, nsqd would have sent another message.
+            self.plan_now()
+            subscription.adjust(now)
+        elif freed:
+            self.plan_soon()
+        if charge.closing:
+            self._forget_if_done(subscription)
+        elif subscription.connection.rdy != charge.rdy or subscription.level.counts_down:
+            self._adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
 
     def written(self) -> None:
         """Answers have been passed to the connection."""
@@ -237,23 +216,6 @@ class FlowControl:
             limit.sent(False, now)
             subscription.grant(0, now)
             self.plan_soon()
-
-    def _answered(self, subscription: Subscription, messages: list[Message], now: float) -> None:
-        charge, count = subscription.charge, len(messages)
-        reserved, slow = subscription.unreserve(messages) if charge.reserved else (0, 0)
-        if self._limit is not None:
-            self._spare_tokens(self._limit, subscription, count - reserved, now)
-        freed = charge.answered(count, now, reserved=reserved, slow=slow)
-        if slow and not self._stopped:
-            # The RDY sent counts them; lowered after their answer, nsqd would have sent another message.
-            self.plan_now()
-            subscription.adjust(now)
-        elif freed:
-            self.plan_soon()
-        if charge.closing:
-            self._forget_if_done(subscription)
-        elif subscription.connection.rdy != charge.rdy or subscription.renewal is not None:
-            self._adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
 
     def _changed(self, topic: TopicFlow, changed: bool) -> None:
         """If backoff changed, send RDY before the answer that changed it."""
@@ -433,7 +395,7 @@ class FlowControl:
         now = time.monotonic()
         for subscription in unsettled:
             subscription.adjust(now)
-            if subscription.in_flight or subscription.has_burst:
+            if subscription.in_flight or subscription.level.due is not None:
                 self._arm((subscription,))
 
     def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
@@ -445,8 +407,7 @@ class FlowControl:
         if self._blocked_until is not None:
             due = self._blocked_until if due is None else min(due, self._blocked_until)
         for subscription in subscriptions:
-            adaptive_due = None if subscription.adaptive_rdy is None else subscription.adaptive_rdy.due
-            for moment in (adaptive_due, subscription.next_due(self._margin(subscription), slow_after)):
+            for moment in (subscription.level.due, subscription.next_due(self._margin(subscription), slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -461,12 +422,12 @@ class FlowControl:
         for subscription in self.subscriptions:
             overdue = subscription.reserve(now, self._margin(subscription), self._slow_after)
             for message in overdue:
-                subscription.topic_flow.backoff.inconclusive(message._stamp, now)
+                subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
                 self._report_overdue(subscription, overdue)
-            adaptive = subscription.adaptive_rdy
-            if adaptive is not None and adaptive.due is not None and now >= adaptive.due:
-                adaptive.quiet(now)
+            due = subscription.level.due
+            if due is not None and now >= due:
+                subscription.level.quiet(now)
                 subscription.adjust(now)
         for topic in self.topics.values():
             if topic.backoff.time_is_up(now):
@@ -485,7 +446,7 @@ class FlowControl:
             subscription.address,
             subscription.msg_timeout,
             messages[0].id,
-            extra=messages[0]._fields(),
+            extra=messages[0].log_fields,
         )
         if self._overdue is not None:
             self._overdue.add(messages)
@@ -528,7 +489,7 @@ class Overdue:
 
     def _check(self) -> None:
         # One that was touched is no longer overdue, and is added again when it is.
-        left = [each for each in self._messages if each.answer is None and each._is_overdue]
+        left = [each for each in self._messages if each.answer is None and each.is_overdue]
         now = time.monotonic()
         self._messages = [message for message in left if message.timeout_at > now]
         for message in left:

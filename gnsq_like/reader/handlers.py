@@ -3,15 +3,19 @@
 Messages wait here until a worker calls the handler or, if the Reader is iterated over, until a loop takes them. Every
 outcome of a handler is dealt with here; no exception of a handler reaches a connection's greenlet.
 
-Rules for editors: ``_work`` and ``loop`` are on the path of every message, so they make no call that can be left out
-there; each would cost 2 to 5 % of the path.
+They wait in a queue of workers, in a ``Batch``'s, or in that of the ``Loops``; all three have ``waiting``, ``busy``,
+``put``, ``take_waiting``, ``is_worker``, ``set_concurrency`` and ``kill``.
+
+Rules for editors: ``_work`` and ``Loops.run`` are on the path of every message, so they make no call that can be left
+out there; each would cost 2 to 5 % of the path.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,14 +24,11 @@ import gevent
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, BatchCollector
-from gnsq_like.reader.decoder import make_decoder
-from gnsq_like.reader.message import Message, Source
-from gnsq_like.runtime.callables import check_callable, undone
-from gnsq_like.runtime.clock import wall_clock
-from gnsq_like.runtime.ends import ENDS
+from gnsq_like.reader.message import Message, Outcome, make_decoder
+from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.raised import FailureLog
 from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -56,8 +57,102 @@ def _decoding(handle: Callable[[Message], object]) -> Callable[[Message], object
 _MOST_SPARED = 10_000
 
 
+def _never(message: Message) -> None:
+    raise AssertionError(f"a loop takes {message}, and no worker")
+
+
 def _call(function: Callable[[Any], Any], argument: Any) -> Any:
     return function(argument)
+
+
+class Loops:
+    """For iteration: messages wait here until a loop takes them.
+
+    :param is_unfit: whether a message is not to be handled, and has been answered; may switch
+    """
+
+    #: The Reader's code does nothing while the body of a loop runs.
+    busy = 0
+
+    def __init__(self, options: ReaderOptions, is_unfit: Callable[[Message], bool]) -> None:
+        self._is_unfit = is_unfit
+        #: Deliveries above which ``_is_unfit`` is asked; it is asked of all if they can be too old.
+        self._max_attempts = options.max_attempts or math.inf
+        self._has_max_age = options.max_age is not None
+        self._messages: deque[Message] = deque()
+        #: Greenlets inside the body of a loop.
+        self._bodies: set[object] = set()
+        #: The loops that wait for a message.
+        self._turns: deque[PendingReply] = deque()
+        self._stopped = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that no loop has taken."""
+        return len(self._messages)
+
+    def put(self, messages: Iterable[Message]) -> None:
+        """Hand out messages. Never switches."""
+        self._messages.extend(messages)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._turns:
+            self._turns.popleft().settle()
+
+    def run(self) -> Iterator[Message]:
+        """One loop: messages as they arrive, until :meth:`stop`. May switch."""
+        greenlet: object = None  # the one that has a message
+        try:
+            while not self._stopped:
+                if not self._messages:
+                    self._bodies.discard(greenlet)
+                    greenlet = None
+                    turn = PendingReply()
+                    self._turns.append(turn)
+                    turn.wait()
+                    continue
+                message = self._messages.popleft()
+                if gevent.getcurrent() is not greenlet:  # another greenlet may continue the iterator
+                    self._bodies.discard(greenlet)
+                    greenlet = gevent.getcurrent()
+                    self._bodies.add(greenlet)
+                try:
+                    suspect = message.is_overdue or message.attempts > self._max_attempts or self._has_max_age
+                    if suspect and self._is_unfit(message):
+                        continue
+                except BaseException as exc:  # what ends a greenlet or the program
+                    message.fail(exc)
+                    raise
+                try:
+                    yield message
+                finally:
+                    if message.answer is None:
+                        message._leave()
+        finally:
+            self._bodies.discard(greenlet)
+
+    def take_waiting(self) -> list[Message]:
+        """Remove and return the messages that no loop has taken. Never switches."""
+        taken = list(self._messages)
+        self._messages.clear()
+        return taken
+
+    def is_worker(self, greenlet: object) -> bool:
+        """Whether the body of a loop runs in this greenlet."""
+        return greenlet in self._bodies
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Nothing: there are as many loops as the application runs."""
+
+    def stop(self) -> None:
+        """End the loops that wait for a message now, the others after their bodies. Never switches."""
+        self._stopped = True
+        self._wake()
+
+    def kill(self) -> None:
+        """As :meth:`stop`: the bodies of loops are the application's."""
+        self.stop()
 
 
 class Handlers:
@@ -87,7 +182,8 @@ class Handlers:
         clock: Callable[[], float] = wall_clock,
     ) -> None:
         self._name = name
-        self._max_attempts = options.max_attempts
+        #: Deliveries above which a message is looked at again before it is handled.
+        self._max_attempts = options.max_attempts or math.inf
         self._max_age = options.max_age
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         self._clock = clock
@@ -96,15 +192,19 @@ class Handlers:
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
         self._on_error = on_error
-        self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
         self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
-        #: Only with a Batch.
+        # Like the handler, they may block and use thread-locals, so they run in the same threads.
+        self._on_giving_up = on_giving_up and self._in_thread(on_giving_up)
+        self._on_expired = on_expired and self._in_thread(on_expired)
+        #: Whether the Reader is stopping.
+        self._closed = False
+        self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
+        #: Only with a Batch; and only if the Reader is iterated over.
         self._collector: BatchCollector | None = None
-        #: Called by a worker with each message; None if the Reader is iterated over.
-        self._handle: Callable[[Message], object] | None
+        self._loops: Loops | None = None
+        handle: Callable[[Message], object]
         if isinstance(handler, Batch):
-            # Decoded one by one, so that a body which cannot be decoded fails alone.
-            self._collector = BatchCollector(
+            handle = self._collector = BatchCollector(
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
@@ -112,34 +212,31 @@ class Handlers:
                 None if options.max_age is None else self._has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
-            self._handle = self._collector if self.decode is None else _decoding(self._collector)
+        elif handler is None:
+            self._loops = Loops(options, self._is_unfit)
+            handle = _never
         else:
-            self._handle = self._in_thread(handler if handler is None or self.decode is None else _decoding(handler))
-        # Like the handler, they may block and use thread-locals, so they run in the same threads.
-        self._on_giving_up = self._in_thread(on_giving_up)
-        self._on_expired = self._in_thread(on_expired)
-        #: Whether the Reader is stopping.
-        self._closed = False
-        #: For iteration: greenlets inside the body of a loop, messages to hand out, and the loops that wait for one.
-        self._loops: set[object] = set()
-        self._pulled: deque[Message] = deque()
-        self._pulling: deque[PendingReply] = deque()
+            handle = self._in_thread(handler)
+        #: Called by a worker with each message. With a Batch they are decoded one by one, so that a body which cannot
+        #: be decoded fails alone.
+        self._handle = handle if self.decode is None or handler is None else _decoding(handle)
+        #: Where messages wait, or are handled.
+        self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
 
-    def _in_thread(self, function: Callable[[Message], object] | None) -> Callable[[Message], object] | None:
-        return function if function is None or self._threads is None else partial(self._threads.call, function)
+    def _in_thread(self, function: Callable[[Message], object]) -> Callable[[Message], object]:
+        return function if self._threads is None else partial(self._threads.call, function)
 
     # -- waiting messages ---------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         """The number of messages whose handler has not started."""
-        collected = 0 if self._collector is None else self._collector.waiting
-        return len(self._pulled) + self._workers.waiting + collected
+        return sum(queue.waiting for queue in self._queues)
 
     @property
     def busy(self) -> int:
         """The number of running handlers."""
-        return self._workers.busy + (0 if self._collector is None else self._collector.busy)
+        return sum(queue.busy for queue in self._queues)
 
     def put(self, messages: list[Message], polled_at: float = 0.0) -> None:
         """Queue messages for the handler; after :meth:`close`, requeue them at once. Never switches.
@@ -149,113 +246,57 @@ class Handlers:
         if self._closed:
             for message in messages:
                 message.requeue(0, backoff=False)
+        elif self._loops is not None:
+            self._loops.put(messages)
         elif self._collector is not None and self._need_no_look(messages):
-            self._collector.add(messages)
-        elif self._handle is not None:
-            self._workers.put(messages, polled_at)
+            self._collector.put(messages)
         else:
-            self._pulled.extend(messages)
-            self.wake()
+            self._workers.put(messages, polled_at)
 
     def _need_no_look(self, messages: list[Message]) -> bool:
         """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""
         if self.decode is not None or self._workers.waiting:
             return False
-        limit = self._max_attempts
-        return not limit or max([message.attempts for message in messages], default=0) <= limit
+        return max([message.attempts for message in messages], default=0) <= self._max_attempts
 
     def loop(self) -> Iterator[Message]:
         """For iteration: messages as they arrive, until :meth:`close`. May switch."""
-        pulled, loops = self._pulled, self._loops
-        greenlet: object = None  # the one that has a message
-        try:
-            while not self._closed:
-                if not pulled:
-                    loops.discard(greenlet)
-                    greenlet = None
-                    turn = PendingReply()
-                    self._pulling.append(turn)
-                    turn.wait()
-                    continue
-                message = pulled.popleft()
-                if message._is_overdue:
-                    message._source.drop(message)
-                    continue
-                if gevent.getcurrent() is not greenlet:  # another greenlet may continue the iterator
-                    loops.discard(greenlet)
-                    greenlet = gevent.getcurrent()
-                    loops.add(greenlet)
-                try:
-                    if self._max_attempts and message.attempts > self._max_attempts:
-                        self._give_up(message)
-                        continue
-                    if self._max_age is not None and self._has_expired(message):
-                        continue
-                except BaseException as exc:  # what ends a greenlet or the program
-                    message._requeue_for(exc)
-                    raise
-                try:
-                    yield message
-                finally:
-                    if message.answer is None:
-                        message._leave()
-        finally:
-            loops.discard(greenlet)
+        return iter(()) if self._loops is None else self._loops.run()
 
     def close(self) -> list[Message]:
         """Start no more handlers; messages that still arrive are requeued at once. Never switches.
 
         :returns: the messages whose handler has not started
         """
-        self._closed = True
-        waiting = self.take_waiting()
-        self.wake()
+        waiting = self.forked_child()
+        if self._loops is not None:
+            self._loops.stop()
         return waiting
 
-    def forked_child(self) -> None:
-        """In a forked child: hand out nothing more, without waking the parent's loops. Never switches."""
+    def forked_child(self) -> list[Message]:
+        """As :meth:`close`, but without waking the loops, which are the parent's. Never switches."""
         self._closed = True
-        self.take_waiting()
+        return self._take_waiting()
 
-    def wake(self) -> None:
-        """Wake the loops that wait for a message. Never switches."""
-        while self._pulling:
-            self._pulling.popleft().settle()
+    def _take_waiting(self) -> list[Message]:
+        return [message for queue in self._queues for message in queue.take_waiting()]
 
-    def take_waiting(self) -> list[Message]:
-        """Remove and return the messages whose handler has not started. Never switches."""
-        collected = [] if self._collector is None else self._collector.take_waiting()
-        taken = [*collected, *self._workers.take_waiting(), *self._pulled]
-        self._pulled.clear()
-        return taken
-
-    def drop(self, lost: Source) -> None:
-        """Drop the waiting messages of a lost connection, which nsqd delivers again. Never switches."""
-        for message in self.take_from(lost):
-            lost.drop(message)
-
-    def take_from(self, source: Source) -> list[Message]:
-        """Remove and return the messages of a connection whose handler has not started. Never switches."""
-        waiting = self.take_waiting()
-        self.put([message for message in waiting if message._source is not source])
-        return [message for message in waiting if message._source is source]
+    def take_from(self, messages: Collection[Message]) -> list[Message]:
+        """Remove and return those of these messages whose handler has not started. Never switches."""
+        waiting = self._take_waiting()
+        self.put([message for message in waiting if message not in messages])
+        return [message for message in waiting if message in messages]
 
     # -- workers ------------------------------------------------------------------------------------
 
     def is_worker(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop, runs in this greenlet."""
-        return (
-            greenlet in self._loops
-            or self._workers.is_worker(greenlet)
-            or (self._collector is not None and self._collector.is_worker(greenlet))
-        )
+        return any(queue.is_worker(greenlet) for queue in self._queues)
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many handlers may run at once. Never switches."""
-        self._workers.concurrency = concurrency
-        self._workers.put(())
-        if self._collector is not None:
-            self._collector.set_concurrency(concurrency)
+        for queue in self._queues:
+            queue.set_concurrency(concurrency)
         if self._threads is not None:
             self._threads.width = concurrency
 
@@ -266,9 +307,8 @@ class Handlers:
 
     def kill(self) -> None:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
-        self._workers.kill()
-        if self._collector is not None:
-            self._collector.kill()
+        for queue in self._queues:
+            queue.kill()
         if self._threads is not None and (running := self._threads.close(calls=False)):
             logger.warning("%d handlers of %s are still running in threads", running, self._name)
 
@@ -276,16 +316,12 @@ class Handlers:
 
     def _work(self, message: Message) -> None:
         """In a worker greenlet: handle and answer one message."""
-        if message._is_overdue:
-            message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
-            return
         try:
-            if self._max_attempts and message.attempts > self._max_attempts and self._has_used_up(message):
-                self._give_up(message)
+            if (
+                message.is_overdue or message.attempts > self._max_attempts or self._max_age is not None
+            ) and self._is_unfit(message):
                 return
-            if self._max_age is not None and self._has_expired(message):
-                return
-            result = self._handle(message)  # type: ignore[misc]
+            result = self._handle(message)
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
             if result is False:
@@ -296,7 +332,7 @@ class Handlers:
                     "the handler of %s returned False: message %s requeued",
                     self._name,
                     message.id,
-                    extra=message._fields(),
+                    extra=message.log_fields,
                 )
             elif message.answer is None:
                 if message.is_async:
@@ -309,7 +345,7 @@ class Handlers:
                         source.write_soon()
         except BaseException as exc:
             # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-            message._requeue_for(exc)
+            message.fail(exc)
             if isinstance(exc, Requeue):
                 if not exc.counts:
                     self._spare(message)
@@ -317,7 +353,17 @@ class Handlers:
             if isinstance(exc, ENDS):
                 raise  # GreenletExit ends this worker: who killed it may wait for that
             text = f"the handler of {self._name} failed with message {message.id}"
-            self._failures.log(text, exc, message._fields())
+            self._failures.log(text, exc, message.log_fields)
+
+    def _is_unfit(self, message: Message) -> bool:
+        """Whether it is not to be handled: too late, delivered too often, too old. It is answered then. May switch."""
+        if message.is_overdue:
+            message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
+            return True
+        if message.attempts > self._max_attempts and self._has_used_up(message):
+            self._give_up(message)
+            return True
+        return self._has_expired(message)
 
     def _spare(self, message: Message) -> None:
         """This delivery was no attempt."""
@@ -332,24 +378,24 @@ class Handlers:
         return message.attempts - spared > self._max_attempts
 
     def _give_up(self, message: Message) -> None:
-        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, message._source.give_up):
+        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, Outcome.GIVEN_UP):
             logger.error(
                 "gave up message %s of %s after %d deliveries%s",
                 message.id,
                 self._name,
                 message.attempts - 1,
                 "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
-                extra=message._fields(),
+                extra=message.log_fields,
             )
 
     def _has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
         if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
             return False
-        if self._finish_unhandled(message, "on_expired", self._on_expired, message._source.expire):
+        if self._finish_unhandled(message, "on_expired", self._on_expired, Outcome.EXPIRED):
             age = self._clock() - message.timestamp
             text = "message %s of %s has expired: it is %.0f s old"
-            logger.info(text, message.id, self._name, age, extra=message._fields())
+            logger.info(text, message.id, self._name, age, extra=message.log_fields)
         return True
 
     def _finish_unhandled(
@@ -357,9 +403,9 @@ class Handlers:
         message: Message,
         name: str,
         function: Callable[[Message], object] | None,
-        finish: Callable[[Message], None],
+        outcome: Outcome,
     ) -> bool:
-        """Call the user's function instead of the handler, and ``finish`` the message.
+        """Call the user's function instead of the handler, and finish the message.
 
         :returns: False if that failed; then the message is requeued without backoff, and the failure reported
         """
@@ -373,7 +419,7 @@ class Handlers:
                 if message.answer is None:
                     message.requeue(backoff=False)
                 text = f"{name} raised; message {message.id} is requeued, not lost"
-                self._failures.log(text, exc, message._fields())
+                self._failures.log(text, exc, message.log_fields)
                 error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
                 error.__cause__ = exc
                 self._on_error(message.nsqd_address, error)
@@ -382,5 +428,5 @@ class Handlers:
             message._leave()
         elif message.answer is None:
             message.answer = "FIN"
-            finish(message)
+            message._source.finish_unhandled(message, outcome)
         return True

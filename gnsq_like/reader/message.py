@@ -1,17 +1,60 @@
-"""A message that nsqd delivered, and its answer."""
+"""A message that nsqd delivered, and its answer; and from its body to a value, for the option ``decoder``."""
 
 from __future__ import annotations
 
+import enum
+import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Protocol
 
-from gnsq_like.errors import Requeue, check_delay
-from gnsq_like.reader.decoder import decode_json
-from gnsq_like.runtime.ends import ENDS
+from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_delay
+from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
+
+Decode = Callable[[bytes], Any]
+
+
+def _msgpack(body: bytes) -> Any:
+    import msgpack
+
+    return msgpack.unpackb(body)
+
+
+def make_decoder(given: str | Decode | None) -> Decode | None:
+    """A function for the option ``decoder``, which raises DecodeError whatever goes wrong.
+
+    :raises InvalidOption: if its package is missing, or a callable cannot be called with a body
+    """
+    if given is None:
+        return None
+    if given == "msgpack" and find_spec("msgpack") is None:
+        raise InvalidOption("decoder", given, 'msgpack is not installed: pip install "gnsq-like[msgpack]"')
+    if isinstance(given, str):
+        return {"json": decode_json, "msgpack": _guarded(_msgpack, "msgpack")}[given]
+    check_callable("decoder", given, 1)
+    return _guarded(given, f"for {getattr(given, '__qualname__', None) or repr(given)}")
+
+
+def _guarded(decode: Decode, name: str) -> Decode:
+    def guarded(body: bytes) -> Any:
+        try:
+            value = decode(body)
+        except Exception as exc:
+            raise DecodeError(name, body, f"{type(exc).__name__}: {exc}") from exc
+        if (fault := undone(value)) is not None:
+            raise DecodeError(name, body, fault)
+        return value
+
+    return guarded
+
+
+#: Decodes JSON in UTF-8, UTF-16 or UTF-32; raises DecodeError.
+decode_json: Decode = _guarded(json.loads, "JSON")
+
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +62,17 @@ logger = logging.getLogger(__name__)
 _UNDECODED: Any = object()
 #: Makes a message without attributes.
 _new: Callable[[type[Message]], Message] = object.__new__
+
+
+class Outcome(enum.Enum):
+    """How a delivery ends."""
+
+    HANDLED = "FIN, after its handler"
+    GIVEN_UP = "FIN, after too many attempts"
+    EXPIRED = "FIN, because the message is too old"
+    FAILED = "REQ, which counts for backoff"
+    REQUEUED = "REQ, which does not"
+    LOST = "no answer, because its connection or its time is over"
 
 
 class Source(Protocol):
@@ -44,8 +98,7 @@ class Source(Protocol):
     def write_soon(self) -> None: ...
     def finish(self, message: Message) -> None: ...
     def finish_all(self, messages: list[Message]) -> None: ...
-    def give_up(self, message: Message) -> None: ...
-    def expire(self, message: Message) -> None: ...
+    def finish_unhandled(self, message: Message, outcome: Outcome) -> None: ...
     def drop(self, message: Message) -> None: ...
     def failed(self, message: Message, exc: BaseException) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
@@ -65,6 +118,8 @@ class Message:
     :ivar answer: None until answered, then "FIN" or "REQ"; "LOST" if nsqd delivers it again, because its connection or
         its time was over while no handler had it
     :ivar is_async: whether :meth:`enable_async` was called
+    :ivar received_at: monotonic time of its arrival
+    :ivar is_overdue: whether nsqd delivers it again now, or in a moment, because it was not answered in time
 
     As a context manager, it is finished at the end of the block, or requeued if the block raises (unless it was
     answered inside or :meth:`enable_async` was called)::
@@ -78,15 +133,14 @@ class Message:
         "_data",
         "_id",
         "_is_left",
-        "_is_overdue",
-        "_received_at",
         "_source",
-        "_stamp",
         "_touched_at",
         "answer",
         "attempts",
         "body",
         "is_async",
+        "is_overdue",
+        "received_at",
         "timestamp_ns",
     )
 
@@ -96,22 +150,19 @@ class Message:
     body: bytes
     answer: str | None
     is_async: bool
+    received_at: float
+    is_overdue: bool
     # The others are for this room only.
     _id: bytes
     _source: Source
     _data: Any
-    #: Monotonic time of its arrival, and of the last TOUCH.
-    _received_at: float
+    #: Monotonic time of its arrival, or of the last TOUCH.
     _touched_at: float
-    #: For backoff; see ``policy.backoff``.
-    _stamp: int
-    #: Whether its time at nsqd is over, or almost.
-    _is_overdue: bool
     #: Whether its handler, or the loop that took it, has gone on without answering it.
     _is_left: bool
 
     def __init__(self, raw: RawMessage, source: Source, received_at: float) -> None:
-        _fill([self], [raw], source, received_at, [0])
+        _fill([self], [raw], source, received_at)
 
     @property
     def id(self) -> str:
@@ -166,7 +217,7 @@ class Message:
         """Monotonic time at which nsqd delivers it again unless it is answered (docs/internals 1.7, 2.5)."""
         deadline = self._touched_at + self._source.msg_timeout
         longest = self._source.max_msg_timeout
-        return deadline if longest is None else min(deadline, self._received_at + longest)
+        return deadline if longest is None else min(deadline, self.received_at + longest)
 
     def finish(self) -> None:
         """FIN: the message is done, and nsqd removes it from the channel. Never switches."""
@@ -221,17 +272,18 @@ class Message:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if exc is not None:
-            self._requeue_for(exc)
+            self.fail(exc)
             return isinstance(exc, Requeue)
         if self.answer is None and not self.is_async:
             self.answer = "FIN"  # as finish(), but a call costs time here
             self._source.finish(self)
         return False
 
-    def _requeue_for(self, exc: BaseException) -> None:
-        """Requeue unless answered, because its handler raised; also after :meth:`enable_async`. Never switches.
+    def fail(self, exc: BaseException) -> None:
+        """Requeue it, unless it is answered, as if its handler had raised ``exc``. Never switches.
 
-        A Requeue carries its own parameters; those of ENDS requeue without delay; any other counts as a failure.
+        For work that goes on after :meth:`enable_async`. ``Requeue`` carries its own parameters; what ends a greenlet
+        or the program requeues without delay; any other exception counts as a failure.
         """
         if isinstance(exc, Requeue):
             answer: tuple[float | None, bool] = exc.delay, exc.backoff
@@ -243,8 +295,9 @@ class Message:
         if self.answer is None:
             self.requeue(*answer)
 
-    def _fields(self) -> dict[str, object]:
-        """Further fields of log records about it."""
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Fields for log records about it: ``logger.info("stored", extra=message.log_fields)``."""
         return {
             "topic": self.topic,
             "channel": self.channel,
@@ -263,16 +316,13 @@ class Message:
         )
 
 
-def make_messages(
-    raw_messages: Sequence[RawMessage], source: Source, received_at: float, stamps: Iterable[int]
-) -> list[Message]:
+def make_messages(raw_messages: Sequence[RawMessage], source: Source, received_at: float) -> list[Message]:
     """The messages of one read, made together: a call of ``__init__`` for each would cost a quarter more.
 
     :param received_at: monotonic time
-    :param stamps: of each, for backoff
     """
     messages = list(map(_new, repeat(Message, len(raw_messages))))
-    _fill(messages, raw_messages, source, received_at, stamps)
+    _fill(messages, raw_messages, source, received_at)
     return messages
 
 
@@ -281,13 +331,11 @@ def _fill(
     raw_messages: Sequence[RawMessage],
     source: Source,
     received_at: float,
-    stamps: Iterable[int],
 ) -> None:
-    for message, raw, stamp in zip(messages, raw_messages, stamps, strict=False):  # stamps may be endless
+    for message, raw in zip(messages, raw_messages, strict=True):
         message.timestamp_ns, message.attempts, message._id, message.body = raw
         message.answer = None
         message._source = source
         message._data = _UNDECODED
-        message._received_at = message._touched_at = received_at
-        message._stamp = stamp
-        message.is_async = message._is_overdue = message._is_left = False
+        message.received_at = message._touched_at = received_at
+        message.is_async = message.is_overdue = message._is_left = False

@@ -17,17 +17,15 @@ from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
-from gnsq_like.reader.decoder import make_decoder
 from gnsq_like.reader.flow_control import Steering
 from gnsq_like.reader.handlers import Handler, check_handler
-from gnsq_like.reader.message import Message
+from gnsq_like.reader.message import Message, make_decoder
 from gnsq_like.reader.running import NOT_STARTED, Running, Setup
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import owner
-from gnsq_like.runtime.callables import check_callable
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.known_attributes import KnownAttributes
+from gnsq_like.runtime.user_code import HookRunner, check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
 

@@ -32,13 +32,13 @@ from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from gnsq_like.discovery.topics import TopicsPoller
+    from gnsq_like.discovery.lookupd_poller import TopicsPoller
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Running:
 
     def _make_poller(self) -> TopicsPoller:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.topics import make_topics_poller
+        from gnsq_like.discovery.lookupd_poller import make_topics_poller
 
         setup = self._setup
         return make_topics_poller(
@@ -217,7 +217,7 @@ class Running:
                 return
             self._keep()
             for subscription in list(self._table.values()):
-                subscription.connection.abandon()
+                subscription.connection.let_go(False, "its thread has ended")
             self._watchdog.abandon()
             self._table.clear()
             self.stopped.settle()
@@ -284,7 +284,7 @@ class Running:
             subscription.connection.close_subscription()
         except NSQError as exc:
             logger.info("%s", exc)
-        for message in self.handlers.take_from(subscription):
+        for message in self.handlers.take_from(subscription.in_flight):
             message.requeue(0, backoff=False)
         if subscription.in_flight:
             drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
@@ -317,14 +317,9 @@ class Running:
             flow,
             self.handlers,
             self._hooks,
-            adaptive=setup.options.adaptive_rdy,
-        )
-        error = subscription.connect(
             setup.options,
-            on_error=self._report,
-            on_close=self._ended,
-            on_auth=lambda address, authorized: self._hooks.call("on_auth", address, authorized),
         )
+        error = subscription.connect(on_error=self._report, on_close=self._ended)
         if error is not None:
             return error
         if flow.topics.get(target.topic) is not topic_flow:
@@ -344,7 +339,8 @@ class Running:
         if self._table.get(target) is not subscription:
             return  # it had not subscribed
         del self._table[target]
-        self.handlers.drop(subscription)
+        for message in self.handlers.take_from(subscription.in_flight):
+            subscription.drop(message)
         subscription.drop_left()
         self.flow.lose(subscription)
         self._hooks.call("on_disconnect", subscription.address, error)

@@ -79,7 +79,7 @@ class Stop:
         except NSQError as exc:
             logger.info("%s", exc)
         for message in self._waiting:
-            if message._source is subscription:
+            if message in subscription.in_flight:
                 message.requeue(0, backoff=False)
 
     def finish(self) -> None:

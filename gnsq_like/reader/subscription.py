@@ -16,33 +16,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import ConnectionLost, NSQError
-from gnsq_like.options import ConnectionOptions
+from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.policy.board import Mode
 from gnsq_like.policy.charge import Charge, Settings
-from gnsq_like.policy.renewal import Renewal
-from gnsq_like.reader.message import Message, make_messages
+from gnsq_like.policy.delays import requeue_delay
+from gnsq_like.policy.level import Level, Renewal
+from gnsq_like.reader.handlers import Handlers
+from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
-from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
-from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)
 
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
-
-
-#: Why messages are finished.
-Outcome = Literal["handled", "given_up", "expired"]
+#: Instead of the stamp of a message that is not in flight any more.
+_GONE = -1
 
 
 class SubscriptionFlow(Protocol):
@@ -51,24 +51,12 @@ class SubscriptionFlow(Protocol):
     hub_handle: HubHandle
     settings: Settings
 
-    def stamps(self, subscription: Subscription, count: int) -> Iterable[int]: ...
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
-    def finished(self, subscription: Subscription, messages: list[Message], outcome: Outcome) -> None: ...
-    def requeued(self, subscription: Subscription, message: Message, backoff: bool) -> None: ...
-    def dropped(self, subscription: Subscription, message: Message) -> None: ...
+    def answered(
+        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
+    ) -> None: ...
     def written(self) -> None: ...
-    def requeue_delay(self, attempts: int) -> float: ...
     def plan_soon(self) -> None: ...
-
-
-class MessageHandlers(Protocol):
-    """The part of the Reader's handlers that subscriptions use."""
-
-    #: See ``Message.data``.
-    decode: Callable[[bytes], Any] | None
-
-    def put(self, messages: list[Message], polled_at: float = 0.0) -> None:
-        """Never switches."""
 
 
 class Subscription:
@@ -77,7 +65,6 @@ class Subscription:
     :param topic_flow: the backoff and the counts of its topic
     :param flow: decides RDY; every answer is reported to it
     :param handlers: gets the messages of each read
-    :param adaptive: the option ``adaptive_rdy``
     """
 
     def __init__(
@@ -86,10 +73,9 @@ class Subscription:
         topic_flow: TopicFlow,
         channel: str,
         flow: SubscriptionFlow,
-        handlers: MessageHandlers,
+        handlers: Handlers,
         hooks: HookRunner,
-        *,
-        adaptive: bool,
+        options: ReaderOptions,
     ) -> None:
         self.target = address
         self.address = str(address)
@@ -99,20 +85,17 @@ class Subscription:
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
         self.decode = handlers.decode
-        #: Unanswered messages, the oldest first (a dict as an ordered set).
-        self.in_flight: dict[Message, None] = {}
+        #: Unanswered messages, the oldest first, with their stamps for backoff.
+        self.in_flight: dict[Message, int] = {}
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
-        #: The following four are set by begin().
+        #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
-        #: None if RDY is always the share.
-        self.adaptive_rdy: AdaptiveRdy | None = None
-        #: For an nsqd that counts RDY down; then ``adaptive_rdy`` is None.
-        self.renewal: Renewal | None = None
+        self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
-        self._adaptive = adaptive
+        self._options = options
         self._flow = flow
         self._hooks = hooks
         self._deliver = handlers.put
@@ -133,28 +116,25 @@ class Subscription:
 
     def connect(
         self,
-        options: ConnectionOptions,
-        *,
         on_error: Callable[[str, NSQError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
-        on_auth: Callable[[str, Authorized], object],
     ) -> NSQError | None:
         """Connect and subscribe once; returns the error, or None. May switch.
 
         :param on_error: called with (address, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
-        :param on_auth: called with (address, authorized) when nsqd accepted the secret
         """
         connection = Connection(
             self.target,
-            options,
+            self._options,
             on_messages=self.receive,
             on_error=lambda connection, error: on_error(connection.address, error),
             on_close=lambda connection, error: on_close(self, error),
-            on_auth=lambda connection, authorized: on_auth(connection.address, authorized),
         )
         try:
             connection.connect()
+            if connection.authorized is not None:
+                self._hooks.call("on_auth", self.address, connection.authorized)
             self.begin(connection)
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
@@ -187,43 +167,44 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        if negotiated.counts_rdy_down:
-            self.renewal = Renewal()
         self.follow_traffic(True)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
-        if not wanted or not self._adaptive or self.renewal is not None:
-            self.adaptive_rdy = None
-        elif self.adaptive_rdy is None:
-            connection, negotiated = self.connection, self.connection.negotiated
+        connection, negotiated = self.connection, self.connection.negotiated
+        if negotiated.counts_rdy_down:
+            self.level = Renewal()
+        elif not wanted or not self._options.adaptive_rdy:
+            self.level = Level()
+        else:
             buffer_timeout = negotiated.output_buffer_timeout
-            self.adaptive_rdy = AdaptiveRdy(
+            self.level = AdaptiveRdy(
                 connection.round_trip,
                 _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout,
                 deflated=negotiated.deflate,
             )
-            if connection.rdy:
-                self.adaptive_rdy.sent(connection.rdy, time.monotonic())
+        if connection.rdy:
+            self.level.sent(connection.rdy, time.monotonic())
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""
         self.drained = PendingReply()
-        self.connection.set_rdy(0)
+        self.grant(0, time.monotonic())
         return self.drained
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
         """The connection's ``on_messages``: the messages of one read. Never switches."""
         now = connection.last_received_at
         count = len(raw_messages)
-        stamps = self._flow.stamps(self, count)
-        messages = make_messages(raw_messages, self, now, stamps)
-        self.in_flight.update(dict.fromkeys(messages))
+        messages = make_messages(raw_messages, self, now)
+        backoff = self.topic_flow.backoff
+        if backoff.mode is Mode.FLOWING:
+            self.in_flight.update(dict.fromkeys(messages, backoff.epoch))
+        else:
+            granted = self.charge.rdy > 0
+            self.in_flight.update((message, backoff.stamp(self, granted)) for message in messages)
         wants_plan = self.charge.received(count, now)
-        if self.adaptive_rdy is not None:
-            self.adaptive_rdy.received(count, self.charge.in_flight, now)
-        elif self.renewal is not None:
-            self.renewal.received(count)
+        self.level.received(count, self.charge.in_flight, now)
         # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
         self._deliver(messages, connection.polled_at)
         self._flow.received(self, count, wants_plan)
@@ -241,31 +222,9 @@ class Subscription:
 
     def adjust(self, now: float) -> None:
         """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
-        charge = self.charge
-        most = charge.sent_rdy if charge.slow else charge.rdy
-        if self.adaptive_rdy is not None:
-            # Overdue ones included, which nsqd may still count. Too high an RDY costs at most output_buffer_timeout.
-            rdy = self.adaptive_rdy.target(charge.in_flight, most, now)
-            if rdy != self.adaptive_rdy.rdy and self.connection.set_rdy(rdy):
-                self.adaptive_rdy.sent(rdy, now)
-        elif self.renewal is None:
-            if most != self.connection.rdy:
-                self.connection.set_rdy(most)
-        else:
-            self._renew(self.renewal, charge.rdy)
-
-    @property
-    def has_burst(self) -> bool:
-        """Whether it waits for the rest of a burst, perhaps for not much longer."""
-        return self.adaptive_rdy is not None and self.adaptive_rdy.burst > 1
-
-    def _renew(self, renewal: Renewal, share: int) -> None:
-        in_time = self.charge.in_time
-        wanted = renewal.wanted(share, in_time)
-        if renewal.left and renewal.left + in_time > share:
-            wanted = max(0, share - in_time)
-        if wanted is not None and self.connection.set_rdy(wanted):
-            renewal.sent(wanted)
+        rdy = self.level.command(self.charge, now)
+        if rdy is not None and self.connection.set_rdy(rdy):
+            self.level.sent(rdy, now)
 
     # -- deadlines ----------------------------------------------------------------------------------
 
@@ -279,14 +238,14 @@ class Subscription:
         overdue: list[Message] = []
         slow: list[Message] = []
         for message in self.in_flight:
-            if message._received_at + min(slow_after, self.msg_timeout - margin) > now:
+            if message.received_at + min(slow_after, self.msg_timeout - margin) > now:
                 break  # the others arrived later, and TOUCH only adds time
-            if message._is_overdue:
+            if message.is_overdue:
                 continue
             if message.timeout_at - margin <= now:
-                message._is_overdue = True
+                message.is_overdue = True
                 overdue.append(message)
-            elif message._received_at + slow_after <= now and message not in self._slow:
+            elif message.received_at + slow_after <= now and message not in self._slow:
                 slow.append(message)
         if overdue or slow:
             were_slow = self._slow.intersection(overdue)
@@ -300,19 +259,19 @@ class Subscription:
         """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""
         slow = self._slow.intersection(messages)
         self._slow -= slow
-        return len(slow) + sum(message._is_overdue for message in messages), len(slow)
+        return len(slow) + sum(message.is_overdue for message in messages), len(slow)
 
     def next_due(self, margin: float, slow_after: float) -> float | None:
         """When :meth:`reserve` may find the next message, or None."""
         due: float | None = None
         for message in self.in_flight:
-            if message._is_overdue:
+            if message.is_overdue:
                 continue
             at = message.timeout_at - margin
             if message not in self._slow:
-                at = min(at, message._received_at + slow_after)
+                at = min(at, message.received_at + slow_after)
             due = at if due is None else min(due, at)
-            if message._touched_at == message._received_at and message not in self._slow:
+            if message._touched_at == message.received_at and message not in self._slow:
                 break  # the others arrived later
         return due
 
@@ -343,27 +302,25 @@ class Subscription:
         self.is_write_due = False
         if self.finished:
             finished, self.finished = self.finished, []
-            self._finish(finished, "handled")
+            self._finish(finished, Outcome.HANDLED)
 
-    def give_up(self, message: Message) -> None:
-        """FIN for a message that is given up, which is no success for backoff. Never switches."""
-        self._finish([message], "given_up")
-
-    def expire(self, message: Message) -> None:
-        """FIN for a message that is too old, which is no success for backoff. Never switches."""
-        self._finish([message], "expired")
+    def finish_unhandled(self, message: Message, outcome: Outcome) -> None:
+        """FIN for a message that is given up or too old, which is no success for backoff. Never switches."""
+        self._finish([message], outcome)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.requeue, message, delay, backoff)
             return
-        if not self._take(message):
+        stamp = self.in_flight.pop(message, _GONE)
+        if stamp == _GONE:
             return
         # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
-        self._flow.requeued(self, message, backoff)
+        self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
         if delay is None:
-            delay = self._flow.requeue_delay(message.attempts)
+            options = self._options
+            delay = requeue_delay(message.attempts, options.default_requeue_delay, options.max_requeue_delay)
         if not self.connection.requeue(message._id, delay):
             self._late([message])
         else:
@@ -389,8 +346,8 @@ class Subscription:
             logger.debug("touch of message %s is too late; nsqd delivers it again", message.id)
         elif self.connection.touch(message._id):
             message._touched_at = now
-            if message._is_overdue:
-                message._is_overdue = False
+            if message.is_overdue:
+                message.is_overdue = False
                 self.charge.reserve(-1, now)
                 self._flow.plan_soon()
 
@@ -400,8 +357,9 @@ class Subscription:
             self._flow.hub_handle.call(self.drop, message)
             return
         message.answer = "LOST"
-        if self._take(message):
-            self._flow.dropped(self, message)
+        stamp = self.in_flight.pop(message, _GONE)
+        if stamp != _GONE:
+            self._flow.answered(self, [message], [stamp], Outcome.LOST)
             self._flow.written()
 
     def drop_left(self) -> None:
@@ -420,7 +378,7 @@ class Subscription:
         unanswered = 0
         for message in list(self.in_flight):
             if message.answer == "FIN":
-                self._finish([message], "handled")
+                self._finish([message], Outcome.HANDLED)
                 continue
             unanswered += message.answer is None
             message.answer = "REQ"
@@ -429,12 +387,14 @@ class Subscription:
 
     def _finish(self, messages: list[Message], outcome: Outcome) -> None:
         take = self.in_flight.pop
-        # Two threads may have answered the same message; the first one counts.
-        messages = [message for message in messages if take(message, self) is None]
-        if not messages:
-            return
+        stamps = [take(message, _GONE) for message in messages]
+        if _GONE in stamps:  # two threads have answered the same message; the first one counts
+            messages = [message for message, stamp in zip(messages, stamps, strict=True) if stamp != _GONE]
+            stamps = [stamp for stamp in stamps if stamp != _GONE]
+            if not messages:
+                return
         # RDY first, as for a requeue.
-        self._flow.finished(self, messages, outcome)
+        self._flow.answered(self, messages, stamps, outcome)
         if not self.connection.finish_many([message._id for message in messages]):
             self._late(messages)
         elif self._hooks.wants("on_finish"):
@@ -442,9 +402,6 @@ class Subscription:
                 self._hooks.call("on_finish", message)
         if not self.in_flight:
             self._flow.written()
-
-    def _take(self, message: Message) -> bool:
-        return self.in_flight.pop(message, self) is None
 
     def _late(self, messages: list[Message]) -> None:
         for message in messages:

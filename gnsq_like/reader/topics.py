@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
-from gnsq_like.runtime.draws import draw
+from gnsq_like.reader.message import Outcome
+from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,20 @@ class MessageCounts:
     failed: int = 0
     #: Not answered: their connection was lost, or their time was over before a handler began.
     lost: int = 0
+
+    def count(self, outcome: Outcome, number: int) -> None:
+        """So many deliveries have ended so."""
+        if outcome is Outcome.HANDLED:
+            self.finished += number
+        elif outcome is Outcome.LOST:
+            self.lost += number
+        elif outcome in (Outcome.FAILED, Outcome.REQUEUED):
+            self.requeued += number
+            self.failed += number if outcome is Outcome.FAILED else 0
+        else:
+            self.finished += number
+            self.given_up += number if outcome is Outcome.GIVEN_UP else 0
+            self.expired += number if outcome is Outcome.EXPIRED else 0
 
     def add(self, other: MessageCounts) -> None:
         """Add the counts of ``other``."""

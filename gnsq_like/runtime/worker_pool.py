@@ -55,7 +55,6 @@ class WorkerPool(Generic[_T]):
     ) -> None:
         self._handle = handle
         self._spawn = spawn
-        #: May be changed at any time, followed by ``put(())``; a lower value takes effect as handlers end.
         self.concurrency = concurrency
         self._loop = get_hub().loop
         self._queue: deque[_T] = deque()
@@ -89,6 +88,11 @@ class WorkerPool(Generic[_T]):
             self._polled_at = polled_at
         if not self._pump_due:
             self._pump_soon()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Set how many items may be handled at once; a lower number takes effect as handlers end. Never switches."""
+        self.concurrency = concurrency
+        self._pump_soon()
 
     def take_waiting(self) -> list[_T]:
         """Remove and return the items that no worker has begun. Never switches."""

@@ -17,7 +17,7 @@ from math import inf
 from typing import Literal, get_args
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.native import draw
 
 Mode = Literal["round-robin", "hostpool", "epsilon-greedy"]
 MODES: tuple[str, ...] = get_args(Mode)

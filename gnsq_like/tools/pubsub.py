@@ -34,7 +34,7 @@ from gevent.socket import wait_read
 from gnsq_like import Message, Producer
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError, PublishError, PublishRefused, UsageError
-from gnsq_like.runtime.clock import monotonic
+from gnsq_like.runtime.native import monotonic
 from gnsq_like.server.shared.http_connections import HTTPConnections
 from gnsq_like.server.shared.http_server import SOCKET, HTTPServer
 from gnsq_like.server.shared.listen import bound_address, listen

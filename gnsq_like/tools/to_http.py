@@ -12,7 +12,7 @@ from gevent.event import Event
 from gnsq_like import Message
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
-from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.tools.consuming import Consumption
 from gnsq_like.tools.forwarding import Forwarding

@@ -31,12 +31,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from gnsq_like.errors import NegotiationFailed, NotRunning, NsqdError, ProtocolError
 from gnsq_like.wire import commands, frames
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameDecoder, RawMessage
 from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
+
+#: What a publish is registered with, and returned as when nsqd has answered it.
+T = TypeVar("T")
 
 
 class State(Enum):
@@ -97,16 +100,16 @@ class Messages(NamedTuple):
     messages: list[RawMessage]
 
 
-class Confirmed(NamedTuple):
+class Confirmed(NamedTuple, Generic[T]):
     """nsqd accepted these publishes, oldest first."""
 
-    tokens: list[object]
+    tokens: list[T]
 
 
-class Refused(NamedTuple):
+class Refused(NamedTuple, Generic[T]):
     """nsqd refused this publish; a ``Broken`` event follows. Later publishes were not executed."""
 
-    token: object
+    token: T
     error: NsqdError
 
 
@@ -156,8 +159,8 @@ class Broken(NamedTuple):
 
 Event = (
     Messages
-    | Confirmed
-    | Refused
+    | Confirmed[T]
+    | Refused[T]
     | Upgrade
     | AuthRequired
     | Authorized
@@ -170,7 +173,7 @@ Event = (
 )
 
 
-class Session:
+class Session(Generic[T]):
     """The client side of the protocol on one connection.
 
     :param identify: the fields of IDENTIFY, in its own units (docs/internals 1.3)
@@ -193,7 +196,7 @@ class Session:
         self._negotiating = True
         self._decoder = FrameDecoder(max_frame_bytes)
         #: Unanswered commands, oldest first: an ``_Ask``, or a publish's token. Others may read it.
-        self.unanswered: deque[object] = deque()
+        self.unanswered: deque[T | _Ask] = deque()
         self.state = State.NEW
 
     @property
@@ -231,40 +234,41 @@ class Session:
         self.unanswered.append(_Ask.CLS)
         return commands.CLS
 
-    def expect(self, token: object) -> None:
+    def expect(self, token: T) -> None:
         """Register a publish that is written now; ``token`` is returned in ``Confirmed`` or ``Refused``."""
         if self._negotiating or self.state is State.BROKEN:
             raise NotRunning(f"cannot publish while the session is {self.state.name}")
         self.unanswered.append(token)
 
-    def abandon(self) -> list[object]:
+    def abandon(self) -> list[T]:
         """End the session, because the connection is gone. Returns the tokens of the unanswered publishes."""
         self.state = State.BROKEN
         left = [token for token in self.unanswered if not isinstance(token, _Ask)]
         self.unanswered.clear()
         return left
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes) -> list[Event[T]]:
         """The events that ``data`` completes, in order; may be empty. ``Broken`` is always the last event."""
         if self.state is State.BROKEN:
             raise NotRunning("the session is broken")
-        events: list[Event] = []
+        events: list[Event[T]] = []
         if self._negotiating:
             self._negotiate(data, events)
             if self._negotiating or self.broken:
                 return events
             data = b""
-        confirmed: list[object] | None = None
+        confirmed: list[T] | None = None
         unanswered = self.unanswered
         for item in self._decoder.feed(data):
             if isinstance(item, list):
                 confirmed = None
                 events.append(Messages(item))
-            elif item.payload == frames.OK and unanswered and not isinstance(unanswered[0], _Ask):
+            elif item.payload == frames.OK and unanswered and not isinstance(oldest := unanswered[0], _Ask):
                 if confirmed is None:
                     confirmed = []
                     events.append(Confirmed(confirmed))
-                confirmed.append(unanswered.popleft())
+                confirmed.append(oldest)
+                unanswered.popleft()
             else:
                 confirmed = None
                 self._other(item, events)
@@ -274,7 +278,7 @@ class Session:
             self._break(self._decoder.error, events)
         return events
 
-    def _negotiate(self, data: bytes, events: list[Event]) -> None:
+    def _negotiate(self, data: bytes, events: list[Event[T]]) -> None:
         """Process frames until the negotiation is complete or the next upgrade begins."""
         while self._negotiating and not self.broken:
             frame = self._decoder.feed_one(data)
@@ -285,7 +289,7 @@ class Session:
         if self._decoder.error is not None:
             self._break(self._decoder.error, events)
 
-    def _other(self, frame: Frame, events: list[Event]) -> None:
+    def _other(self, frame: Frame, events: list[Event[T]]) -> None:
         if frame.type == frames.ERROR:
             self._error(NsqdError.from_payload(frame.payload), events)
         elif frame.type != frames.RESPONSE:
@@ -302,7 +306,7 @@ class Session:
                 what = "reply to no command" if oldest is None else "wrong reply to a publish"
                 self._break(ProtocolError(f"{what}: {frame.payload[:80]!r}"), events)
 
-    def _answer(self, ask: _Ask, payload: bytes, events: list[Event]) -> None:
+    def _answer(self, ask: _Ask, payload: bytes, events: list[Event[T]]) -> None:
         if ask in (_Ask.IDENTIFY, _Ask.AUTH):
             try:
                 if ask is _Ask.IDENTIFY:
@@ -339,7 +343,7 @@ class Session:
         self._negotiated = negotiated
         self._upgrades = [feature for feature in UPGRADES if getattr(negotiated, feature)]
 
-    def _go_on(self, answered: _Ask, events: list[Event]) -> None:
+    def _go_on(self, answered: _Ask, events: list[Event[T]]) -> None:
         """Take the next step of the negotiation."""
         if self._upgrades:
             self._move(_Input.UPGRADE)
@@ -353,15 +357,16 @@ class Session:
             self._negotiating = False
             events.append(Identified(self._negotiated))
 
-    def _error(self, error: NsqdError, events: list[Event]) -> None:
+    def _error(self, error: NsqdError, events: list[Event[T]]) -> None:
         if not error.fatal:
             events.append(CommandFailed(error))
             return
-        if self.unanswered and not isinstance(self.unanswered[0], _Ask):
-            events.append(Refused(self.unanswered.popleft(), error))
+        if self.unanswered and not isinstance(oldest := self.unanswered[0], _Ask):
+            self.unanswered.popleft()
+            events.append(Refused(oldest, error))
         self._break(error, events)
 
-    def _break(self, error: NsqdError | ProtocolError | NegotiationFailed, events: list[Event]) -> None:
+    def _break(self, error: NsqdError | ProtocolError | NegotiationFailed, events: list[Event[T]]) -> None:
         self.state = State.BROKEN
         events.append(Broken(error))
 

@@ -55,7 +55,7 @@ def test_a_constructor_does_nothing() -> None:
     assert gevent.get_hub() is greenlets
 
 
-@pytest.mark.parametrize("name", ["on_messages", "on_answers", "on_error", "on_close", "on_auth"])
+@pytest.mark.parametrize("name", ["on_messages", "on_answers", "on_error", "on_close"])
 def test_callbacks_that_cannot_be_called_are_refused(name: str) -> None:
     async def asynchronous(*_: object) -> None: ...
 

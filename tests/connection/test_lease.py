@@ -10,7 +10,7 @@ import pytest
 from gevent.threadpool import ThreadPool
 
 from gnsq_like.connection.connection import Connection
-from gnsq_like.connection.lease import Lease, lend
+from gnsq_like.connection.lease import Lease
 from gnsq_like.errors import OutcomeUnknown, PublishRefused
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime.hub_calls import handle_here
@@ -25,15 +25,19 @@ PUB = pub("t", b"body")
 
 
 class Lent:
-    """A connection on lease to a thread of its own; ``publish`` starts a publish there."""
+    """A connection that its first answer lends to a thread of its own; ``publish`` starts a publish there."""
 
-    def __init__(self, connection: Connection, **times: float) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher, **times: float) -> None:
         self.connection = connection
         self.thread = ThreadPool(1)
         self.reply = PendingReply()
         self._made: list[Lease | None] = []
-        times = {"quiet": PATIENCE, "patience": PATIENCE, "tick": PATIENCE, **times}
-        connection.lend = lambda _: self._made.append(lend(connection, 0, handle_here(), **times))
+        self._times = {"quiet": PATIENCE, "patience": PATIENCE, "tick": PATIENCE, **times}
+        watcher.at_answers = self._lend
+
+    def _lend(self, connection: Connection) -> None:
+        if not self._made:
+            self._made.append(connection.lend(0, handle_here(), **self._times))
 
     @property
     def lease(self) -> Lease:
@@ -62,7 +66,7 @@ def lent(nsqd: ScriptedNsqd, watcher: Watcher) -> Iterator[Make]:
 
     def make(**times: float) -> tuple[Lent, Peer]:
         connection, peer = connect(nsqd, watcher)
-        made.append(Lent(connection, **times))
+        made.append(Lent(connection, watcher, **times))
         first = connection.publish(PUB)
         answer_one(peer, b"body")
         confirmed(first)
@@ -248,8 +252,9 @@ def test_after_silence_the_owner_reads_first(lent: Make) -> None:
 
 @pytest.mark.parametrize("unfit", ["an unanswered publish", "half a frame"])
 def test_nothing_is_lent_while_anything_is_under_way(nsqd: ScriptedNsqd, unfit: str) -> None:
-    connection, peer = connect(nsqd)
-    borrowed = Lent(connection)
+    watcher = Watcher()
+    connection, peer = connect(nsqd, watcher)
+    borrowed = Lent(connection, watcher)
     replies = [connection.publish(PUB)]
     if unfit == "an unanswered publish":
         replies.append(connection.publish(PUB))
@@ -266,9 +271,10 @@ def test_nothing_is_lent_while_anything_is_under_way(nsqd: ScriptedNsqd, unfit: 
 @pytest.mark.parametrize("codec", [{"snappy": True}, {"deflate": True}])
 def test_a_connection_with_a_codec_is_not_lent(kind: Kind, codec: dict[str, Any]) -> None:
     with running_nsqd(kind) as daemon:
-        connection = Connection(daemon.tcp_address, ConnectionOptions(**codec))
+        watcher = Watcher()
+        connection = Connection(daemon.tcp_address, ConnectionOptions(**codec), **watcher.callbacks())
         connection.connect()
-        borrowed = Lent(connection)
+        borrowed = Lent(connection, watcher)
         confirmed(connection.publish(PUB))
         assert borrowed.was_refused
         confirmed(connection.publish(PUB))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.runtime.raised import FailureLog
+from gnsq_like.runtime.user_code import FailureLog
 from tests.support.messages import make_message
 from tests.support.pages import blocks, page, section
 from tests.support.scripts import run_script
@@ -45,7 +45,7 @@ def test_the_loggers_are_those_that_there_are() -> None:
 
 def test_the_fields_are_those_of_a_record() -> None:
     listed = re.findall(r"^``(\w+)``  ", section(PAGE, "Failures"), re.MULTILINE)
-    assert sorted(listed) == sorted(make_message()._fields())
+    assert sorted(listed) == sorted(make_message().log_fields)
 
 
 def test_the_line_of_a_failure_looks_like_that(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,7 +45,7 @@ def session(data: bytes) -> None:
     """nsqd's bytes cause events, of which Broken is the last; publishes are confirmed in order."""
     [wishes, how], data = head(data, 2)
     asked = [name for bit, name in enumerate(("tls_v1", "snappy", "deflate")) if wishes >> bit & 1]
-    session = Session(dict.fromkeys(asked, True), _MAX_BYTES, asked[:1] if wishes & 8 else [])
+    session: Session[object] = Session(dict.fromkeys(asked, True), _MAX_BYTES, asked[:1] if wishes & 8 else [])
     session.start()
     left = deque(pieces(data, how))
     tokens = 0

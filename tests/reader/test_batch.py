@@ -423,11 +423,11 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
         messages = []
         for _ in range(count):
             message = make_message(message_id=b"%016d" % number, source=source)
-            message._is_overdue = number in overdue
+            message.is_overdue = number in overdue
             messages.append(message)
             number += 1
         if together:
-            collector.add(messages)
+            collector.put(messages)
         else:
             for message in messages:
                 collector(message)

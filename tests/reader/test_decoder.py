@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.errors import DecodeError, InvalidOption, NSQError
-from gnsq_like.reader.decoder import decode_json, make_decoder
+from gnsq_like.reader.message import decode_json, make_decoder
 from tests.support.messages import Source, make_message
 from tests.support.peer import ScriptedNsqd
 from tests.support.reading import ID, answer_cls, reading, serve, until

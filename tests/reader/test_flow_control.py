@@ -104,9 +104,9 @@ def adaptive_rdy_of(reader: Reader, round_trip: float) -> AdaptiveRdy:
     """That of the only connection, to which a round trip takes so many seconds, however slow this machine is."""
     assert reader._running is not None
     [subscription] = reader._running.flow.subscriptions
-    assert subscription.adaptive_rdy is not None
-    subscription.connection.round_trip = subscription.adaptive_rdy.round_trip = round_trip
-    return subscription.adaptive_rdy
+    assert isinstance(subscription.level, AdaptiveRdy)
+    subscription.connection.round_trip = subscription.level.round_trip = round_trip
+    return subscription.level
 
 
 def test_rdy_follows_what_is_in_flight(nsqd):
@@ -232,7 +232,7 @@ def test_a_test_message_past_its_deadline_leaves_the_test_to_the_next_one(nsqd):
         peer.messages(ID % 1, body=b"fails")
         until(peer, b"RDY 1")
         peer.messages(ID % 2, body=b"is held")
-        wait_for(lambda: held and held[0]._is_overdue)
+        wait_for(lambda: held and held[0].is_overdue)
         peer.messages(ID % 3)
         until(peer, b"RDY 9")  # the handler keeps its place
         held[0].finish()
@@ -452,7 +452,7 @@ def test_a_message_with_a_short_deadline_is_overdue_shortly_before_it(nsqd):
         wait_for(lambda: messages)
         timer = timer_that_is_due_for(reader, messages[0])
         due = timer.due
-        wait_for(lambda: messages[0]._is_overdue)
+        wait_for(lambda: messages[0].is_overdue)
         assert due is not None
         assert time.monotonic() >= due
         messages[0].finish()
@@ -478,14 +478,14 @@ def test_a_touched_message_does_not_hide_the_deadline_of_the_next(nsqd):
 
         def is_overdue() -> bool:
             touches.touch()
-            return outlives._is_overdue
+            return outlives.is_overdue
 
         wait_for(is_overdue)
         # Where this process stands still for long, the one that is touched may be overdue as well.
         wait_for(
             lambda: (
                 reader.stats()["connections"][nsqd.address]["share"]
-                == 2 - sum(message._is_overdue for message in messages)
+                == 2 - sum(message.is_overdue for message in messages)
             )
         )
         release.set()

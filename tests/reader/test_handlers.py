@@ -343,7 +343,7 @@ def test_a_message_may_become_too_old_while_it_waits_for_its_batch():
     now += 60.0
     handlers.put([make_message(message_id=b"b" * 16, source=source, received_at=time.monotonic())])
     wait_for(lambda: len(source.answers) == 2)
-    assert sorted(source.ids("expire")) == ["a" * 16, "b" * 16]
+    assert sorted(source.ids("EXPIRED")) == ["a" * 16, "b" * 16]
     assert handled == []
     handlers.kill()
 

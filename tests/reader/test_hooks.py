@@ -157,7 +157,7 @@ def test_a_handler_still_at_work_when_the_time_is_over(nsqd: ScriptedNsqd) -> No
         peer.messages(*(ID % number for number in (1, 2, 3)))
         wait_for(lambda: len(began) == 3)
         in_time, touched, late = began.values()
-        wait_for(lambda: all(message._is_overdue for message in began.values()))  # a tenth before the deadline
+        wait_for(lambda: all(message.is_overdue for message in began.values()))  # a tenth before the deadline
         deadline = in_time.timeout_at
         gates[in_time.id].set()
         touched.touch()

@@ -12,6 +12,7 @@ from gevent.event import Event
 
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.errors import NsqdError
+from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
@@ -59,8 +60,8 @@ def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None
         wait_for(lambda: reader.stats()["connections"])
         assert reader._running is not None
         [subscription] = reader._running.flow.subscriptions
-        assert subscription.adaptive_rdy is not None
-        assert subscription.adaptive_rdy.deflated is deflate
+        assert isinstance(subscription.level, AdaptiveRdy)
+        assert subscription.level.deflated is deflate
 
 
 def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None:
@@ -68,7 +69,7 @@ def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None
     in_time: list[bool] = []
 
     def handler(message: Message) -> None:
-        wait_for(lambda: message._is_overdue)
+        wait_for(lambda: message.is_overdue)
         deadline = message.timeout_at
         message.touch()
         in_time.append(time.monotonic() < deadline)

@@ -1,4 +1,4 @@
-"""Readers of several topics, in ``topics.py`` and ``subscriptions.py``: a list, a pattern, topics that come and go,
+"""Readers of several topics, in ``reader/topics.py``: a list, a pattern, topics that come and go,
 backoff by topic; ours and real daemons."""
 
 from __future__ import annotations

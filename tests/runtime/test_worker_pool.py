@@ -1,4 +1,4 @@
-"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end (``ends.py``)."""
+"""Worker greenlets: as many as are blocked, nothing starved, nothing lost, however handlers end (``ENDS``)."""
 
 from __future__ import annotations
 
@@ -110,12 +110,11 @@ def test_no_more_than_concurrency_are_inside_and_it_can_be_changed():
     wait_for(lambda: workers.busy == 3)
     settle()
     assert (workers.busy, workers.waiting) == (3, 17)
-    workers.concurrency = 5
-    workers.put(())
+    workers.set_concurrency(5)
     wait_for(lambda: workers.busy == 5)
     settle()
     assert workers.busy == 5
-    workers.concurrency = 2
+    workers.set_concurrency(2)
     handler.let_go(0, 1, 2)
     wait_for(lambda: workers.busy == 2)
     settle()
@@ -124,8 +123,7 @@ def test_no_more_than_concurrency_are_inside_and_it_can_be_changed():
     wait_for(lambda: handler.begun == list(range(6)))
     settle()
     assert workers.busy == 2
-    workers.concurrency = 100
-    workers.put(())
+    workers.set_concurrency(100)
     wait_for(lambda: workers.busy == 16)
     handler.let_go(*range(4, 20))
     wait_for(lambda: workers.busy == 0)
@@ -368,9 +366,8 @@ def test_every_item_is_handled_once_in_order_and_never_too_many_at_once(concurre
         blocked_ahead = workers.busy >= workers.concurrency or not workers.waiting
         assert blocked_ahead, "items wait although there is room"
         if changes:
-            workers.concurrency = changes.pop()
+            workers.set_concurrency(changes.pop())
             widest = max(widest, workers.concurrency)
-            workers.put(())
         if inside:
             handler.let_go(order.choice(inside))
     assert begun == list(range(len(items)))

@@ -26,8 +26,8 @@ from gnsq_like.errors import (
     is_incurable,
 )
 from gnsq_like.options import ConnectionOptions
-from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Deflate, Snappy
+from gnsq_like.transport.layered import CodecStack
 from gnsq_like.transport.tls import Tls
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RESPONSE, RawMessage, encode_frame, encode_message

@@ -27,6 +27,7 @@ class Watcher:
         self.errors: list[NsqdError] = []
         self.ends: list[NSQError | None] = []
         self.answers = 0
+        self.at_answers: Callable[[Connection], object] = lambda _: None
         self.ended = Event()
         self.came = Event()
 
@@ -50,8 +51,9 @@ class Watcher:
         self.ends.append(error)
         self.ended.set()
 
-    def on_answers(self, _: Connection) -> None:
+    def on_answers(self, connection: Connection) -> None:
         self.answers += 1
+        self.at_answers(connection)
 
 
 def connect(

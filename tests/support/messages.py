@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gnsq_like import Message
+from gnsq_like.reader.message import Outcome
 
 ID = "0123456789abcdef"
 
@@ -53,11 +54,8 @@ class Source:
         for message in messages:
             self.finish(message)
 
-    def give_up(self, message: Message) -> None:
-        self.answers.append(("give_up", message.id))
-
-    def expire(self, message: Message) -> None:
-        self.answers.append(("expire", message.id))
+    def finish_unhandled(self, message: Message, outcome: Outcome) -> None:
+        self.answers.append((outcome.name, message.id))
 
     def drop(self, message: Message) -> None:
         message.answer = "LOST"

@@ -41,7 +41,7 @@ def error(text):
 
 
 def ready():
-    session = Session({})
+    session: Session[object] = Session({})
     session.start()
     assert isinstance(session.receive(OK)[0], Identified)
     return session
@@ -55,13 +55,13 @@ def subscribed():
 
 
 def test_the_first_bytes_are_magic_and_identify():
-    session = Session({"client_id": "me"})
+    session: Session[object] = Session({"client_id": "me"})
     assert session.start() == b'  V2IDENTIFY\n\x00\x00\x00\x12{"client_id":"me"}'
     assert session.state is State.IDENTIFYING
 
 
 def test_what_nsqd_answers_is_kept():
-    session = Session({})
+    session: Session[object] = Session({})
     session.start()
     [event] = session.receive(encode_frame(RESPONSE, ANSWER))
     assert event == Identified(Negotiated.from_payload(ANSWER))
@@ -69,7 +69,7 @@ def test_what_nsqd_answers_is_kept():
 
 
 def test_a_plain_ok_is_an_old_nsqd():
-    session = Session({})
+    session: Session[object] = Session({})
     session.start()
     assert session.receive(OK) == [Identified(Negotiated(counts_rdy_down=True))]
 
@@ -77,7 +77,7 @@ def test_a_plain_ok_is_an_old_nsqd():
 @pytest.mark.parametrize("payload", BAD_ANSWERS)
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_a_wrong_answer_to_identify_breaks_the_session(payload):
-    session = Session({})
+    session: Session[object] = Session({})
     session.start()
     [event] = session.receive(encode_frame(RESPONSE, payload))
     assert isinstance(event, Broken)
@@ -92,7 +92,7 @@ def test_a_wrong_answer_to_identify_breaks_the_session(payload):
     )
 )
 def test_any_answer_to_identify_is_read_or_breaks_the_session(answer):
-    session = Session({})
+    session: Session[object] = Session({})
     session.start()
     [event] = session.receive(encode_frame(RESPONSE, json.dumps(answer).encode()))
     assert isinstance(event, Identified | AuthRequired | Broken)
@@ -100,7 +100,7 @@ def test_any_answer_to_identify_is_read_or_breaks_the_session(answer):
 
 
 def negotiating(required=(), **asked):
-    session = Session({"tls_v1": True, "snappy": True, **asked}, required=required)
+    session: Session[object] = Session({"tls_v1": True, "snappy": True, **asked}, required=required)
     session.start()
     return session
 
@@ -370,7 +370,7 @@ def test_an_unknown_frame_type_breaks_the_session(frame_type):
 
 
 def test_commands_out_of_their_state_are_refused_locally():
-    session = Session({})
+    session: Session[object] = Session({})
     with pytest.raises(NotRunning, match=r"^cannot publish while the session is NEW$"):
         session.expect("early")
     with pytest.raises(NotRunning, match=r"^ASK_SUB is not possible while the session is NEW$"):

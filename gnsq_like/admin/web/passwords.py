@@ -18,7 +18,7 @@ from werkzeug.security import check_password_hash, generate_password_hash
 
 from gnsq_like.admin.core import Core
 from gnsq_like.errors import InvalidOption
-from gnsq_like.runtime.clock import wall_clock
+from gnsq_like.runtime.native import wall_clock
 
 #: Requests that may wait for a hash.
 _MOST_WAITING = 20

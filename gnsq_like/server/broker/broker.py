@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.native import draw
 from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Consumer, Delivery
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule

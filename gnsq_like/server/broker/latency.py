@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gnsq_like.quantiles import Buckets
-from gnsq_like.runtime.clock import wall_clock_ns
+from gnsq_like.runtime.native import wall_clock_ns
 
 #: Of nanoseconds; each bucket is 1 % wider than the one before.
 _BUCKETS = Buckets(growth=1.01, least=1)

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
 from gnsq_like.http.client import HTTPClient
-from gnsq_like.runtime.draws import draw
+from gnsq_like.runtime.native import draw
 from gnsq_like.server.nsqd.authorizations import Access, read_access
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.gojson import read_object

@@ -21,7 +21,7 @@ import gevent
 from gevent import socket
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.runtime.clock import monotonic
+from gnsq_like.runtime.native import monotonic
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel, Consumer

@@ -19,8 +19,8 @@ from gnsq_like.server.nsqd.identify import ClientSettings, Negotiated
 from gnsq_like.server.shared.connection import Connection
 from gnsq_like.server.shared.handshake import shake_hands
 from gnsq_like.server.shared.tls_contexts import common_name
-from gnsq_like.transport.codec_stack import CodecStack
 from gnsq_like.transport.compression import Deflate, Snappy
+from gnsq_like.transport.layered import CodecStack
 from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, OK_FRAME, RESPONSE, encode_frame, encode_messages
 
 log = logging.getLogger("gnsq_like.nsqd")

@@ -9,7 +9,7 @@ from typing import Any
 
 from gevent import socket
 
-from gnsq_like.runtime.clock import wall_clock
+from gnsq_like.runtime.native import wall_clock
 from gnsq_like.server.nsqlookupd.http import routes
 from gnsq_like.server.nsqlookupd.registry import Registry
 from gnsq_like.server.nsqlookupd.tcp import LookupdClient

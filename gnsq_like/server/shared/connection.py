@@ -19,7 +19,7 @@ from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.client_output import Output
 from gnsq_like.server.shared.requests import LineTooLong, Requests
 from gnsq_like.server.shared.turn import TURN_TIME, Turn
-from gnsq_like.transport.codec_stack import CodecStack
+from gnsq_like.transport.layered import CodecStack
 from gnsq_like.transport.tcp import give_way
 
 #: Bytes per read: some hundred messages, so that no client delays the others for long.

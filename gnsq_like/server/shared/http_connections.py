@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from gnsq_like.runtime.clock import monotonic
+from gnsq_like.runtime.native import monotonic
 
 #: Connections of one server, unless the limit of descriptors allows less.
 MOST_CONNECTIONS = 4096

@@ -1,4 +1,4 @@
-"""RDY for an nsqd that counts it down, against one that does."""
+"""The RDY in force: the share, or a credit for an nsqd that counts it down, against one that does."""
 
 from __future__ import annotations
 
@@ -7,33 +7,48 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.renewal import Renewal
+from gnsq_like.policy.charge import Charge, Settings
+from gnsq_like.policy.level import Level, Renewal
 from tests.support.scale import examples
+
+
+def charge(share: int, in_flight: int) -> Charge[str]:
+    made = Charge("it", 0.0, Settings())
+    made.sent(share, 0.0)
+    made.in_flight = in_flight
+    return made
+
+
+def test_without_more_it_is_the_share_and_nothing_is_sent_twice() -> None:
+    level = Level()
+    assert level.command(charge(3, 2), 0.0) == 3
+    level.sent(3, 0.0)
+    assert level.command(charge(3, 0), 0.0) is None
 
 
 def test_renewed_at_a_quarter() -> None:
     renewal = Renewal()
-    renewal.sent(100)
-    renewal.received(74)
-    assert renewal.wanted(100, 0) is None
-    renewal.received(1)
-    assert renewal.wanted(100, 0) == 75
+    renewal.sent(100, 0.0)
+    renewal.received(74, 0, 0.0)
+    assert renewal.command(charge(100, 0), 0.0) is None
+    renewal.received(1, 0, 0.0)
+    assert renewal.command(charge(100, 0), 0.0) == 75
 
 
 def test_never_above_the_share_less_what_is_in_flight() -> None:
     renewal = Renewal()
-    renewal.sent(100)
-    renewal.received(100)
-    assert renewal.wanted(100, 60) == 40
-    assert renewal.wanted(100, 100) is None
+    renewal.sent(100, 0.0)
+    renewal.received(100, 0, 0.0)
+    assert renewal.command(charge(100, 60), 0.0) == 40
+    assert renewal.command(charge(100, 100), 0.0) is None
 
 
 def test_rdy_1_is_renewed_when_the_message_is_answered() -> None:
     renewal = Renewal()
-    renewal.sent(1)
-    renewal.received(1)
-    assert renewal.wanted(1, 1) is None
-    assert renewal.wanted(1, 0) == 1
+    renewal.sent(1, 0.0)
+    renewal.received(1, 0, 0.0)
+    assert renewal.command(charge(1, 1), 0.0) is None
+    assert renewal.command(charge(1, 0), 0.0) == 1
 
 
 @examples(5)
@@ -46,10 +61,10 @@ def test_a_peer_that_counts_down_delivers_everything(share: int, messages: int, 
 
     def renew() -> None:
         nonlocal rdy, commands
-        wanted = renewal.wanted(share, in_flight)
+        wanted = renewal.command(charge(share, in_flight), 0.0)
         if wanted is not None:
             assert 0 < wanted <= share - in_flight
-            renewal.sent(wanted)
+            renewal.sent(wanted, 0.0)
             rdy, commands = wanted, commands + 1
 
     renew()
@@ -61,7 +76,7 @@ def test_a_peer_that_counts_down_delivers_everything(share: int, messages: int, 
             network.append(n)
         elif choice == 1 and network:
             n = network.pop(0)
-            renewal.received(n)
+            renewal.received(n, 0, 0.0)
             in_flight += n
             renew()
         elif choice == 2 and in_flight:

@@ -1,0 +1,242 @@
+"""Code of the user: whether it can do its work when it is called, what it raises, and hooks.
+
+Everything here is blocking-style. Calling an ``async def`` function, or one with ``yield``, runs none of it: it returns
+a coroutine or a generator at once, and the work would seem to be done. So a function is checked when it is given
+(:func:`check_callable`), and what it returns is looked at (:func:`undone`).
+
+ENDS are the exceptions that end a greenlet or the program, and say nothing about the code they pass through. Everything
+else that a user's function raises is a fault of it, also where it is no Exception: gevent.Timeout,
+asyncio.CancelledError, GeneratorExit, or what pytest.fail raises.
+
+A failing handler may fail for each message, and a traceback for each buries everything else. So the first failure of a
+kind within a minute is an ERROR with ``exc_info``, which error trackers take for an event; each further one is a
+WARNING of one line, with their number (:class:`FailureLog`). A kind is a type of exception and a place: the innermost
+frame outside this package, because an error that is raised in here was caused by the line that called into it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+import gevent
+from gevent import GreenletExit
+
+from gnsq_like.errors import InvalidOption
+from gnsq_like.runtime import owner
+from gnsq_like.runtime.native import monotonic
+
+logger = logging.getLogger(__name__)
+
+ENDS = (GreenletExit, KeyboardInterrupt, SystemExit)
+
+
+#: For each kind of function that its call does not run: its test, and its name.
+_KINDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (inspect.iscoroutinefunction, "an async def function"),
+    (inspect.isasyncgenfunction, "an async generator function"),
+    (inspect.isgeneratorfunction, "a generator function"),
+)
+_ADVICE = "write it in blocking style, without async, await and yield; it runs in a greenlet or thread of its own"
+
+
+def check_callable(name: str, function: object, arguments: int | None) -> None:
+    """Refuse a function whose call could not do its work.
+
+    :param name: the parameter that it was given for
+    :param arguments: the number of positional arguments that it will be called with; None to check all else
+    :raises InvalidOption: if it is not callable, is asynchronous or a generator function, or takes other arguments
+    """
+    if not callable(function):
+        raise InvalidOption(name, function, "it must be callable")
+    runs = _what_runs(function)
+    for is_kind, kind in _KINDS:
+        if is_kind(runs):
+            raise InvalidOption(name, function, f"it is {kind}, which a call does not run; {_ADVICE}")
+    fault = None if arguments is None else _signature_fault(function, arguments)
+    if fault is not None:
+        count = f"{arguments} positional argument{'' if arguments == 1 else 's'}"
+        raise InvalidOption(name, function, f"it cannot be called with {count}: {fault}")
+
+
+def check_callables(arguments: Mapping[str, int], **functions: object) -> None:
+    """As :func:`check_callable`, for each of several functions.
+
+    :param arguments: the number of positional arguments by the parameter's name
+    """
+    for name, function in functions.items():
+        check_callable(name, function, arguments[name])
+
+
+def _what_runs(function: Any) -> Any:
+    """The function below partials, or the method ``__call__`` of an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or isinstance(function, type):
+        return function
+    return type(function).__call__
+
+
+def _signature_fault(function: Callable[..., object], arguments: int) -> str | None:
+    """Why it cannot be called so, or None; None also for C functions that do not tell their signature."""
+    try:
+        # Not the wrapped function's: a decorator may pass it other arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except TypeError:
+        return None
+    except ValueError as exc:
+        if not isinstance(function, functools.partial):
+            return None
+        try:
+            inspect.signature(function.func, follow_wrapped=False)
+        except (TypeError, ValueError):
+            return None
+        return str(exc)  # the partial's own arguments do not fit
+    try:
+        signature.bind(*range(arguments))
+    except TypeError as exc:
+        return str(exc)
+    return None
+
+
+def undone(result: object) -> str | None:
+    """Why the call that returned ``result`` did not do its work, or None. Closes a coroutine or generator."""
+    if result is None or not isinstance(result, Coroutine | Generator | AsyncGenerator):
+        return None
+    if not isinstance(result, AsyncGenerator):
+        result.close()  # a coroutine that is merely dropped gives a RuntimeWarning; an async generator does not
+    return f"it returned a {type(result).__name__}, {getattr(result, '__name__', '?')}, which nothing runs; {_ADVICE}"
+
+
+_PACKAGE = __name__.partition(".")[0]
+#: Characters of an exception's text; the traceback has all of it.
+_LONGEST = 500
+
+#: Seconds in which further failures of a kind have no traceback.
+MINUTE = 60.0
+#: Kinds that are remembered; a place has few, but a text that is compiled anew each time has a new one each time.
+_MOST_KINDS = 1000
+
+
+def in_one_line(exc: BaseException) -> str:
+    """Type, text and place of an exception: ``ValueError: no user (/srv/clicks/handler.py:12, in store)``."""
+    return f"{_what(exc)}{_where(exc.__traceback__)}"
+
+
+class FailureLog:
+    """Logs what the user's code raises.
+
+    :param every: whether each failure is an ERROR with its traceback
+    :param clock: returns the time in seconds
+    """
+
+    def __init__(self, logger: logging.Logger, *, every: bool = False, clock: Callable[[], float] = monotonic) -> None:
+        self._logger = logger
+        self._every = every
+        self._clock = clock
+        #: Of each kind: when it was last logged with its traceback, and how many there were since.
+        self._kinds: dict[tuple[type, str], tuple[float, int]] = {}
+
+    def log(self, text: str, exc: BaseException, extra: Mapping[str, object] | None = None) -> None:
+        """Log that ``exc`` was raised: ``text``, followed by it in one line. Switches only as handlers of the log do.
+
+        :param extra: further fields of the record
+        """
+        kind = (type(exc), _where(exc.__traceback__))
+        now = self._clock()
+        since, count = self._kinds.pop(kind, (now, 0))
+        if count == 0 or now - since >= MINUTE or self._every:
+            since, count = now, 0
+        self._kinds[kind] = (since, count + 1)
+        if len(self._kinds) > _MOST_KINDS:
+            del self._kinds[next(iter(self._kinds))]  # the one that was last seen longest ago
+        if count == 0:
+            self._logger.error("%s: %s", text, in_one_line(exc), exc_info=exc, extra=extra, stacklevel=2)
+        else:
+            line = "%s: %s; number %d of these within a minute"
+            self._logger.warning(line, text, in_one_line(exc), count + 1, extra=extra, stacklevel=2)
+
+
+def _what(exc: BaseException) -> str:
+    cls = type(exc)
+    name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        text = str(exc)
+    except Exception:
+        text = "<its text cannot be made>"
+    text = " ".join(text.split())
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
+    return f"{name}: {text}" if text else name
+
+
+def _where(traceback: TracebackType | None) -> str:
+    place = ""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if str(frame.f_globals.get("__name__")).partition(".")[0] != _PACKAGE:
+            code = frame.f_code
+            place = f" ({code.co_filename}:{traceback.tb_lineno}, in {code.co_qualname})"
+        traceback = traceback.tb_next
+    return place
+
+
+class HookRunner:
+    """Calls hooks one after the other, in a greenlet that ends when no calls are left.
+
+    :param counts: with how many arguments each will be called, to check that; {} to leave it unchecked
+    :param hooks: functions by name; None where the user gave none
+    :raises InvalidOption: for one that is asynchronous, a generator function, or takes other arguments
+    """
+
+    def __init__(self, counts: Mapping[str, int] = MappingProxyType({}), **hooks: Callable[..., object] | None) -> None:
+        for name, hook in hooks.items():
+            if hook is not None:
+                check_callable(name, hook, counts.get(name))
+        self._hooks = hooks
+        self._failures = FailureLog(logger)
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._greenlet: Any = None
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Schedule a call of the hook of this name, if there is one. Never switches."""
+        hook = self._hooks[name]
+        if hook is None:
+            return
+        self._calls.append((hook, arguments))
+        if self._greenlet is None:
+            self._greenlet = gevent.spawn(self._run)
+
+    def wants(self, name: str) -> bool:
+        """Whether there is a hook of this name: for many calls, one look at this costs less."""
+        return self._hooks[name] is not None
+
+    def abandon(self) -> None:
+        """In a forked child, or after the end of this thread: drop the scheduled calls. Never switches."""
+        owner.keep(self._greenlet)
+        self._calls, self._greenlet = deque(), None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until all calls are made. May switch."""
+        if self._greenlet is not None and self._greenlet is not gevent.getcurrent():
+            self._greenlet.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            while self._calls:
+                hook, arguments = self._calls.popleft()
+                try:
+                    if (fault := undone(hook(*arguments))) is not None:
+                        logger.error("the hook %r did nothing: %s", hook, fault)
+                except ENDS:
+                    raise
+                except BaseException as exc:
+                    self._failures.log(f"the hook {hook!r} raised", exc)
+        finally:
+            # A hook may have ended this greenlet (SystemExit); make the remaining calls in a new one.
+            self._greenlet = gevent.spawn(self._run) if self._calls else None
