@@ -110,7 +110,7 @@ Serve = Callable[..., AbstractContextManager[Server]]
 FLASK = "tests.support.traced_app"
 
 
-@pytest.fixture(params=["flask", "django"])
+@pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     """Which of the two, and the directory to serve it in."""
     return request.param, tmp_path if request.param == "flask" else Project.migrated(tmp_path / "project").path
@@ -141,8 +141,17 @@ def in_uvicorn(framework: str, path: Path, **environment: str) -> AbstractContex
     )
 
 
-@pytest.mark.parametrize("worker", ["gevent", GTHREAD, "uvicorn"])
-@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.mark.parametrize(
+    ("site", "worker", "kind"),
+    [
+        ("flask", "gevent", "process"),
+        ("django", GTHREAD, "process"),
+        ("flask", "uvicorn", "process"),
+        pytest.param("django", "uvicorn", "real", marks=pytest.mark.real_nsqd),
+        pytest.param("django", "gevent", "real", marks=pytest.mark.real_nsqd),
+    ],
+    indirect=["site"],
+)
 def test_nothing_is_lost_and_each_request_is_one_trace(
     site: tuple[str, Path], worker: str, kind: Kind, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,8 +223,15 @@ def test_what_is_wrong_is_said(project: Project, arguments: list[str], text: str
 UNPUBLISHED = "SELECT count(*) FROM gnsq_like_outbox_outboxmessage WHERE published_at IS NULL"
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.mark.parametrize(
+    ("database", "kind", "replicas"),
+    [
+        ("sqlite", "process", 1),
+        ("postgresql", "process", 2),
+        pytest.param("postgresql", "real", 1, marks=pytest.mark.real_nsqd),
+    ],
+    indirect=["database"],
+)
 def test_campaign(
     project: Project,
     database: tuple[dict[str, Any], Callable[[str], list[Any]]],
