@@ -144,8 +144,8 @@ test-servers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/contrib -m servers $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/test_benchmarks.py tests/test_time_limit.py \
-		-m commands $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/docs tests/examples \
+		tests/test_benchmarks.py tests/test_time_limit.py -m commands $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)

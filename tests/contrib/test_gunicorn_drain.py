@@ -69,7 +69,7 @@ def wait_for_signs_of_life(server: Server) -> None:
     [
         ("gevent", signal.SIGTERM),
         pytest.param("gthread", signal.SIGTERM, marks=thorough),
-        pytest.param("sync", signal.SIGTERM, marks=pytest.mark.sample),
+        ("sync", signal.SIGTERM),
         ("gevent", signal.SIGHUP),
         ("gthread", signal.SIGHUP),
     ],

@@ -58,7 +58,6 @@ def posted(server: Server, count: int) -> tuple[int, int]:
     return len(answers.ok), len(answers.other)
 
 
-@pytest.mark.sample
 def test_an_nsqd_that_is_killed(serve: Serve) -> None:
     with (
         running_nsqd("process") as nsqd,

@@ -213,9 +213,7 @@ def test_the_metrics_of_a_registry_are_named_once(registry, metrics):
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(
-    ("kind", "preload"), [("gevent", False), pytest.param("gthread", True, marks=pytest.mark.sample)]
-)
+@pytest.mark.parametrize(("kind", "preload"), [("gevent", False), ("gthread", True)])
 def test_two_workers_count_together(tmp_path, kind, preload):
     directory = tmp_path / "metrics"
     directory.mkdir()

@@ -63,6 +63,7 @@ def test_the_line_of_a_failure_looks_like_that(caplog: pytest.LogCaptureFixture)
         assert line.endswith(f"){rest}")
 
 
+@pytest.mark.commands
 def test_the_examples_run() -> None:
     examples = blocks(PAGE)
     assert len(examples) == 4
@@ -101,6 +102,7 @@ class Kept(Transport):
     def capture_envelope(self, envelope):
         pass
 
+@pytest.mark.commands
 def keep(event, hint):
     kept.append(event)
 
@@ -120,6 +122,7 @@ for event in kept:
     assert json.loads(line) == ["error", "ValueError", "store", fields]
 
 
+@pytest.mark.commands
 def test_structlog_renders_fields_and_traceback() -> None:
     example = next(each for each in blocks(PAGE) if "import structlog" in each)
     example = example.replace("StreamHandler()", "StreamHandler(sys.stdout)").replace("level=", "force=True, level=")

@@ -20,6 +20,8 @@ from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
 from tests.support.pages import DOCS, GUIDES, blocks, page, replaced
 from tests.support.scripts import ROOT, run_beside
 
+pytestmark = pytest.mark.commands
+
 #: Seconds; for a process to start on a busy machine and do what it is to do.
 PATIENCE = 100
 

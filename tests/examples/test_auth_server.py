@@ -10,6 +10,8 @@ from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.raw import Client, sized
 from tests.support.web import ROOT, Server, running
 
+pytestmark = pytest.mark.commands
+
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 

@@ -15,6 +15,8 @@ from gnsq_like import LookupdClient, Producer
 from tests.support.daemons import Kind, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.raw import get
 
+pytestmark = pytest.mark.commands
+
 ROOT = Path(__file__).resolve().parents[2]
 #: The examples in the README.
 EXAMPLES = [ROOT / "examples" / name for name in ("producer.py", "reader.py")]

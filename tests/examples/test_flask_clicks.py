@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import pytest
 from gevent import socket
 
 from tests.support.daemons import wait_for
 from tests.support.web import ROOT, get, running
+
+pytestmark = pytest.mark.commands
 
 COMMAND = [str(ROOT / "examples/flask_clicks/run.py"), "0"]
 

@@ -13,7 +13,7 @@ from gevent import socket
 from tests.support.daemons import wait_for
 from tests.support.web import ROOT, Server, running
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.commands, pytest.mark.timeout(900)]
 
 #: Seconds; the machine may do other things.
 PATIENCE = 300.0

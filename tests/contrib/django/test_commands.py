@@ -42,7 +42,6 @@ def test_publish_and_run(project, nsqd):
     assert server.log.splitlines()[:2] == ["Reading orders/book: book", "Reading work/workers: work"]
 
 
-@pytest.mark.sample
 def test_publish_says_what_is_wrong(project):
     done = project.manage("nsq_publish", "orders", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1", NSQ_TIMEOUT="30")
     assert done.returncode == 1

@@ -83,9 +83,7 @@ def test_every_request_answered_200_is_a_message_consumed_once(project: Project,
         assert len(reader.noted("found")) == len(GOOD)
 
 
-@pytest.mark.parametrize(
-    "kind", ["gevent", pytest.param("gthread", marks=pytest.mark.sample), pytest.param("asgi", marks=has_asgi)]
-)
+@pytest.mark.parametrize("kind", ["gevent", "gthread", pytest.param("asgi", marks=has_asgi)])
 def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
     conf = CONF.replace("WorkerReaders()", 'WorkerReaders("gnsq_like.contrib.django:make_readers")')
     with (

@@ -49,7 +49,7 @@ def test_what_is_recorded_are_plain_bodies() -> None:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("kind", ["gevent", pytest.param("gthread", marks=pytest.mark.sample)])
+@pytest.mark.parametrize("kind", ["gevent", "gthread"])
 def test_under_gunicorn(tmp_path: Path, kind: str) -> None:
     with (
         running_nsqd("process") as nsqd,
