@@ -138,7 +138,8 @@ def test_the_dashboard_is_one_that_grafana_can_import() -> None:
 
 
 def test_every_alert_is_shown_to_fire_and_not_to_fire() -> None:
-    fire, silent = set(), set()
+    fire: set[str] = set()
+    silent: set[str] = set()
     for each in TESTS["tests"]:
         shown = [
             re.findall(r'alertname="(\w+)"', json.dumps(look["exp_samples"]).replace("\\", ""))
