@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
-from gnsq_like.errors import ConnectionLost, NSQError
+from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.charge import Charge, Settings
@@ -112,6 +112,8 @@ class Subscription:
         self.renewal: Renewal | None = None
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
+        #: Whether discovery says that its topic is no longer there: it is not dialled again.
+        self.is_gone = False
         self._adaptive = adaptive
         self._flow = flow
         self._hooks = hooks
@@ -135,13 +137,13 @@ class Subscription:
         self,
         options: ConnectionOptions,
         *,
-        on_error: Callable[[str, NSQError], object],
+        on_error: Callable[[Subscription, NsqdError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
         on_auth: Callable[[str, Authorized], object],
     ) -> NSQError | None:
         """Connect and subscribe once; returns the error, or None. May switch.
 
-        :param on_error: called with (address, error) when nsqd refused an answer
+        :param on_error: called with (self, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
         :param on_auth: called with (address, authorized) when nsqd accepted the secret
         """
@@ -149,7 +151,7 @@ class Subscription:
             self.target,
             options,
             on_messages=self.receive,
-            on_error=lambda connection, error: on_error(connection.address, error),
+            on_error=lambda connection, error: on_error(self, error),
             on_close=lambda connection, error: on_close(self, error),
             on_auth=lambda connection, authorized: on_auth(connection.address, authorized),
         )
