@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The end of nsqd's text where it does not know a message as in flight, while another reason is another consumer.
+_UNKNOWN = "ID not in flight"
+
 
 @dataclass(slots=True)
 class Setup:
@@ -273,13 +276,30 @@ class Running:
         self._redialer.forget(targets)
         for target in targets:
             subscription = self._table.get(target)
-            if subscription is not None and subscription.drained is None:
+            if subscription is None:
+                continue
+            subscription.is_gone = True
+            if subscription.drained is None:
+                logger.info("%r is gone, and its connection is closed", subscription)
                 gevent.spawn(self._release, subscription)
 
-    def _release(self, subscription: Subscription) -> None:
-        logger.info("%r is gone, and its connection is closed", subscription)
+    def _refused(self, subscription: Subscription, error: NsqdError) -> None:
+        """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.
+
+        After a kill -9, an nsqd with disk queues may deliver a message twice at once. It counts two in flight and takes
+        one answer: the other place is lost until the connection ends, and with RDY 1 nothing is delivered any more.
+        """
+        self._report(subscription.address, error)
+        unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
+        if unknown and self.state == "running" and subscription.drained is None:
+            logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
+            gevent.spawn(self._release, subscription, handle_first=True)
+
+    def _release(self, subscription: Subscription, handle_first: bool = False) -> None:
         drained = subscription.begin_to_end()
         self.flow.close(subscription)
+        if handle_first and subscription.in_flight:
+            drained.wait(subscription.msg_timeout)
         try:
             subscription.connection.close_subscription()
         except NSQError as exc:
@@ -319,7 +339,7 @@ class Running:
             self._hooks,
             setup.options,
         )
-        error = subscription.connect(on_error=self._report, on_close=self._ended)
+        error = subscription.connect(on_error=self._refused, on_close=self._ended)
         if error is not None:
             return error
         if flow.topics.get(target.topic) is not topic_flow:
@@ -346,8 +366,8 @@ class Running:
         self._hooks.call("on_disconnect", subscription.address, error)
         if error is not None:
             logger.warning("%s", error)
-        if subscription.drained is not None:
-            self._redialer.forget([target])  # it was released
+        if subscription.is_gone:
+            self._redialer.forget([target])
         elif self._redialer.lost(target) and self._poller is not None:
             self._poller.hurry()
 

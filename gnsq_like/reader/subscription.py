@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
-from gnsq_like.errors import ConnectionLost, NSQError
+from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.policy.board import Mode
@@ -95,6 +95,8 @@ class Subscription:
         self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
+        #: Whether discovery says that its topic is no longer there: it is not dialled again.
+        self.is_gone = False
         self._options = options
         self._flow = flow
         self._hooks = hooks
@@ -116,19 +118,19 @@ class Subscription:
 
     def connect(
         self,
-        on_error: Callable[[str, NSQError], object],
+        on_error: Callable[[Subscription, NsqdError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
     ) -> NSQError | None:
         """Connect and subscribe once; returns the error, or None. May switch.
 
-        :param on_error: called with (address, error) when nsqd refused an answer
+        :param on_error: called with (self, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
         """
         connection = Connection(
             self.target,
             self._options,
             on_messages=self.receive,
-            on_error=lambda connection, error: on_error(connection.address, error),
+            on_error=lambda connection, error: on_error(self, error),
             on_close=lambda connection, error: on_close(self, error),
         )
         try:

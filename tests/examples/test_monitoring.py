@@ -29,6 +29,7 @@ from tests.support.raw import Client, post
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 RULES: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+TESTS: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts_test.yaml").read_text())
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
 
 STATUS = {
@@ -136,16 +137,33 @@ def test_the_dashboard_is_one_that_grafana_can_import() -> None:
     assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"} == VARIABLES
 
 
+def test_every_alert_is_shown_to_fire_and_not_to_fire() -> None:
+    fire: set[str] = set()
+    silent: set[str] = set()
+    for each in TESTS["tests"]:
+        shown = [
+            re.findall(r'alertname="(\w+)"', json.dumps(look["exp_samples"]).replace("\\", ""))
+            for look in each["promql_expr_test"]
+        ]
+        fire.update(*shown)
+        if any(not names for names in shown):
+            silent.update(*shown)
+    alerts = {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+    assert fire == alerts
+    assert silent == alerts
+
+
+def test_the_tests_of_the_alerts_are_made_of_series_that_exist(labels: dict[str, set[str]]) -> None:
+    series = [made["series"] for each in TESTS["tests"] for made in each["input_series"]]
+    for name, text in (re.fullmatch(r"(\w+)\{(.*)\}", each).groups() for each in series):  # type: ignore[union-attr]
+        given = set(re.findall(r"(\w+)=\"", text))
+        assert given - ADDED == labels[name] - ADDED, name
+
+
 @pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not installed"
 )
-def test_promtool_accepts_the_rules() -> None:
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(DEPLOY / "alerts.yaml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.mark.parametrize("arguments", [("check", "rules", "alerts.yaml"), ("test", "rules", "alerts_test.yaml")])
+def test_promtool_accepts_the_rules_and_their_tests(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(["promtool", *arguments], cwd=DEPLOY, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{sum(len(group['rules']) for group in RULES['groups'])} rules found" in done.stdout

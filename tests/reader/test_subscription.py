@@ -27,12 +27,33 @@ def test_a_failed_fin_reaches_on_error_and_ends_nothing(nsqd):
 
     with reading([nsqd], on_error=on_error):
         peer = serve(nsqd)
-        peer.error("E_FIN_FAILED FIN 0123456789abcde1 failed ID not in flight")
+        peer.error("E_FIN_FAILED FIN 0123456789abcde1 failed client does not own message")
         wait_for(lambda: errors)
         peer.messages(ID % 1)
         assert all(line.startswith(b"RDY") for line in until(peer, b"FIN " + ID % 1)[:-1])
         gevent.spawn(answer_cls, peer)
     assert errors == [(nsqd.address, "E_FIN_FAILED")]
+
+
+def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedNsqd) -> None:
+    """A message that came twice at once uses up a place for ever at nsqd; what is in flight is answered before."""
+    gate = Gate()
+    with reading([nsqd], gate, max_in_flight=3) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1, ID % 2)
+        gate.entered.wait()
+        peer.error("E_FIN_FAILED FIN 0123456789abcde3 failed ID not in flight")
+        peer.error("E_FIN_FAILED FIN 0123456789abcde4 failed ID not in flight")
+        until(peer, b"RDY 0")
+        gate.open.set()
+        until(peer, b"FIN " + ID % 1)
+        until(peer, b"FIN " + ID % 2)
+        answer_cls(peer)
+        again = serve(nsqd)
+        again.messages(ID % 5)
+        until(again, b"FIN " + ID % 5)
+        assert reader.stats()["reconnects"] == 1
+        gevent.spawn(answer_cls, again)
 
 
 def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
