@@ -10,8 +10,10 @@ there; each would cost 2 to 5 % of the path.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -164,8 +166,17 @@ class Handlers:
         limit = self._max_attempts
         return not limit or max([message.attempts for message in messages], default=0) <= limit
 
-    def loop(self) -> Iterator[Message]:
-        """For iteration: messages as they arrive, until :meth:`close`. May switch."""
+    def get(self, timeout: float | None) -> Message | None:
+        """The next message, which its taker answers; None after ``timeout`` seconds or :meth:`close`. May switch."""
+        with closing(self.loop(timeout)) as messages:
+            return next(messages, None)
+
+    def loop(self, timeout: float | None = None) -> Generator[Message]:
+        """For iteration: messages as they arrive, until :meth:`close`. May switch.
+
+        :param timeout: seconds to wait for all of them
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         pulled, loops = self._pulled, self._loops
         greenlet: object = None  # the one that has a message
         try:
@@ -175,7 +186,9 @@ class Handlers:
                     greenlet = None
                     turn = PendingReply()
                     self._pulling.append(turn)
-                    turn.wait()
+                    if not turn.wait(None if deadline is None else deadline - time.monotonic()):
+                        self._pulling.remove(turn)
+                        return
                     continue
                 message = pulled.popleft()
                 if message._is_overdue:

@@ -28,6 +28,7 @@ from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.renewal import Renewal
 from gnsq_like.reader.message import Message, make_messages
 from gnsq_like.reader.topics import TopicFlow
+from gnsq_like.reader.touching import Touching
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hook_runner import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -101,6 +102,7 @@ class Subscription:
         self.decode = handlers.decode
         #: Unanswered messages, the oldest first (a dict as an ordered set).
         self.in_flight: dict[Message, None] = {}
+        self._touching = Touching(self.in_flight, self.touch)
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
         #: The following four are set by begin().
@@ -393,6 +395,13 @@ class Subscription:
                 message._is_overdue = False
                 self.charge.reserve(-1, now)
                 self._flow.plan_soon()
+
+    def touch_until_answered(self, message: Message) -> None:
+        """TOUCH in time, as long as it is in flight. Never switches."""
+        if native.thread_id() != self._thread:
+            self._flow.hub_handle.call(self.touch_until_answered, message)
+        elif message in self.in_flight:
+            self._touching.add(message)
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""
