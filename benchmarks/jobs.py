@@ -5,7 +5,7 @@ speed       for each side: jobs a second enqueued by one thread, and run once al
 faults      with two nsqds, one of them behind a proxy: while jobs are sent, workers are killed and started again, an
             nsqd is stopped and started, and the link to the other one stands still or is cut. Counts jobs that never
             ran, and copies
-kill        what is lost of jobs that wait in memory, and of delayed ones, when an nsqd ends by SIGTERM or SIGKILL
+kill        what is lost of jobs that wait, in memory or on disk, and of delayed ones, when nsqd ends by SIGTERM or SIGKILL
 
 Run it as: python benchmarks/jobs.py [speed] [faults] [kill] [--count 10000]. It needs Debian's redis-server for Redis,
 and takes NSQ's nsqd on PATH, or that of gnsq_like.
@@ -125,13 +125,13 @@ def redis() -> Iterator[str]:
 
 
 @contextmanager
-def nsqs(count: int) -> Iterator[list[Nsqd]]:
+def nsqs(count: int, *options: str) -> Iterator[list[Nsqd]]:
     with tempfile.TemporaryDirectory() as directory:
         running = []
         for number in range(count):
             path = Path(directory) / str(number)
             path.mkdir()
-            running.append(Nsqd(str(path)))
+            running.append(Nsqd(str(path), *options))
         yield running
         for each in running:
             each.process.terminate()
@@ -256,8 +256,8 @@ def frozen(proxy: FaultProxy) -> Callable[[], None]:
 
 
 def kill(count: int) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with nsqs(1) as [nsqd], tempfile.TemporaryDirectory() as directory:
+    for number, memory in ((signal.SIGTERM, 10_000), (signal.SIGKILL, 10_000), (signal.SIGKILL, 0)):
+        with nsqs(1, f"--mem-queue-size={memory}") as [nsqd], tempfile.TemporaryDirectory() as directory:
             broker = f"nsq:127.0.0.1:{nsqd.port}"
             app, workers = sender(broker, directory), Workers("threads", broker, directory)
             workers.start()  # makes the channel
@@ -274,11 +274,11 @@ def kill(count: int) -> None:
             time.sleep(max(0.0, due + 10 - time.time()))
             done = {int(each.number): each for each in workers.done()}
             waited = sum(each < count for each in done)
-            early = sum(each.number and each.at < due for key, each in done.items() if key >= count)
+            early = sum(each.at < due for key, each in done.items() if key >= count)
             workers.stop()
             app.broker.close()
         print(
-            f"{number.name}: ran {waited} of {count} that waited and {len(done) - waited} of {count} delayed ones, "
+            f"{number.name}, mem-queue-size {memory}: ran {waited} of {count} that waited and {len(done) - waited} of {count} delayed ones, "
             f"{early} of these too early",
             flush=True,
         )
