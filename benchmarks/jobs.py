@@ -5,7 +5,7 @@ speed       for each side: jobs a second enqueued by one thread, and run once al
 faults      with two nsqds, one of them behind a proxy: while jobs are sent, workers are killed and started again, an
             nsqd is stopped and started, and the link to the other one stands still or is cut. Counts jobs that never
             ran, and copies
-kill        what is lost of jobs that wait, in memory or on disk, and of delayed ones, when nsqd ends by SIGTERM or SIGKILL
+kill        what is lost of jobs that wait, in memory or on disk, and of delayed ones, when nsqd ends
 
 Run it as: python benchmarks/jobs.py [speed] [faults] [kill] [--count 10000]. It needs Debian's redis-server for Redis,
 and takes NSQ's nsqd on PATH, or that of gnsq_like.
@@ -44,6 +44,8 @@ _PROCESSES, _THREADS = 2, 8
 #: Seconds.
 _PATIENCE = 240.0
 _REST = 10.0
+#: After which nsqd has synced its queues on disk, by its --sync-timeout of 2 s.
+_SYNCED = 3.0
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
@@ -267,6 +269,7 @@ def kill(count: int) -> None:
             due = time.time() + 15
             for each in range(count, 2 * count):
                 app.job.send_with_options(args=(each, due, 0), delay=int(1000 * (due - time.time())))
+            time.sleep(_SYNCED)
             nsqd.process.send_signal(number)
             nsqd.process.wait()
             nsqd.start()
@@ -278,8 +281,8 @@ def kill(count: int) -> None:
             workers.stop()
             app.broker.close()
         print(
-            f"{number.name}, mem-queue-size {memory}: ran {waited} of {count} that waited and {len(done) - waited} of {count} delayed ones, "
-            f"{early} of these too early",
+            f"{number.name}, mem-queue-size {memory}: ran {waited} of {count} that waited, and {len(done) - waited} of "
+            f"{count} delayed ones, {early} of these too early",
             flush=True,
         )
 
