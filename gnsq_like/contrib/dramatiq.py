@@ -26,8 +26,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from gnsq_like import Message, Producer, Reader, ReaderGroup, deadletter
+from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.errors import InvalidBody, InvalidOption, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.errors import InvalidBody, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 
 try:
     import dramatiq
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from dramatiq import Middleware
 
     from gnsq_like.options import ConnectionOptionsDict
-    from gnsq_like.tools.daemons import Daemons
 
 __all__ = ["NSQBroker"]
 
@@ -97,11 +97,11 @@ class NSQBroker(dramatiq.Broker):
         self._topic = topic
         self._channel = channel
         self._dead_letters = dead_letters
-        self._lookupds = _several(lookupd_http_addresses)
-        self._nsqds = _several(nsqd_http_addresses)
+        lookupds = several(lookupd_http_addresses)
+        self._cluster = Cluster(channel, several(nsqd_http_addresses), lookupds)
         where: dict[str, Any] = {
-            "nsqd_tcp_addresses": _several(nsqd_tcp_addresses),
-            "lookupd_http_addresses": self._lookupds,
+            "nsqd_tcp_addresses": several(nsqd_tcp_addresses),
+            "lookupd_http_addresses": lookupds,
             **options,
         }
         self._reader: dict[str, Any] = {"max_attempts": _MAX_ATTEMPTS, **where, **(reader or {})}
@@ -130,17 +130,7 @@ class NSQBroker(dramatiq.Broker):
 
         :raises NSQError: if an nsqd does not answer
         """
-        from gnsq_like.tools.daemons import NotFound
-        from gnsq_like.tools.operations import change
-
-        topic = self.topic_of(queue_name)
-        for channel in (None, self._channel):  # the topic first: what it has would pass on to the channel
-            try:
-                failures = change(self._daemons(), "empty", topic, channel).failures
-            except NotFound:
-                continue
-            if failures:
-                raise failures[0]
+        self._cluster.empty(self.topic_of(queue_name))
 
     def flush_all(self) -> None:
         """Drop the messages of all declared queues."""
@@ -160,34 +150,12 @@ class NSQBroker(dramatiq.Broker):
         deadline = None if timeout is None else time.monotonic() + timeout / 1000
         empty = 0
         while True:
-            empty = 0 if self._count(queue_name) else empty + 1
+            empty = 0 if self._cluster.count(self.topic_of(queue_name)) else empty + 1
             if empty == _EMPTY_COUNTS:
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 raise QueueJoinTimeout(queue_name)
             time.sleep(interval / 1000)
-
-    def _count(self, queue_name: str) -> int:
-        """The messages of a queue on all nsqds."""
-        from gnsq_like.tools.counting import count_topic
-        from gnsq_like.tools.daemons import NotFound
-
-        try:
-            topic, counts = count_topic(self._daemons(), self.topic_of(queue_name))
-        except NotFound:
-            return 0
-        if counts.failures:
-            raise counts.failures[0]
-        channel = topic.channels.get(self._channel)
-        waiting = 0 if channel is None else channel.depth + channel.in_flight_count + channel.deferred_count
-        return topic.depth + waiting
-
-    def _daemons(self) -> Daemons:
-        from gnsq_like.tools.daemons import Daemons
-
-        if not self._nsqds and not self._lookupds:
-            raise InvalidOption("nsqd_http_addresses", (), "join() and flush() ask nsqd's HTTP API, or nsqlookupds")
-        return Daemons(() if self._lookupds else self._nsqds, self._lookupds)
 
     # -- sending ------------------------------------------------------------------------------------
 
@@ -201,11 +169,11 @@ class NSQBroker(dramatiq.Broker):
         if delay is not None:
             message = message.copy(options={"eta": current_millis() + delay})
         self.emit_before("enqueue", message, delay)
-        self.publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
+        self._publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
         self.emit_after("enqueue", message, delay)
         return message
 
-    def publish(self, topic: str, body: bytes, delay: float = 0.0) -> None:
+    def _publish(self, topic: str, body: bytes, delay: float = 0.0) -> None:
         """Publish a message's body, deferred for ``delay`` seconds at most.
 
         :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
@@ -240,9 +208,9 @@ class NSQBroker(dramatiq.Broker):
 
     def _make_reader(self, queue_name: str, prefetch: int) -> Reader:
         options = {"max_in_flight": prefetch, **self._reader}
-        return Reader(self.topic_of(queue_name), self._channel, on_giving_up=self.bury, **options)
+        return Reader(self.topic_of(queue_name), self._channel, on_giving_up=self._bury, **options)
 
-    def bury(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
+    def _bury(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
         """Publish a message to the topic of dead letters.
 
         :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
@@ -250,9 +218,9 @@ class NSQBroker(dramatiq.Broker):
         if self._dead_letters is not None:
             topic = self._dead_letters.format(topic=message.topic)
             try:
-                self.publish(topic, deadletter.make_envelope(message, reason))
+                self._publish(topic, deadletter.make_envelope(message, reason))
             except (InvalidBody, PublishRefused):  # the envelope is larger than nsqd allows
-                self.publish(topic, message.body)
+                self._publish(topic, message.body)
 
     def close(self) -> None:
         """End the consumers and the connections. Messages that are still held are requeued."""
@@ -299,7 +267,7 @@ class NSQConsumer(dramatiq.Consumer):
         """A message that is not due: nsqd takes shorter delays only, or has lost it in a restart."""
         try:
             # As a new message: a requeue would count as an attempt.
-            self._broker.publish(message.topic, message.body, left)
+            self._broker._publish(message.topic, message.body, left)
         except ConnectionClosed:
             message.requeue(min(left, self._broker.max_defer), backoff=False)
         else:
@@ -307,7 +275,7 @@ class NSQConsumer(dramatiq.Consumer):
 
     def _bury(self, message: Message, reason: str) -> None:
         try:
-            self._broker.bury(message, reason)
+            self._broker._bury(message, reason)
         except ConnectionClosed:
             message.requeue(backoff=False)
         else:
@@ -323,7 +291,7 @@ class NSQConsumer(dramatiq.Consumer):
         :raises ConnectionClosed: no nsqd took it; Dramatiq tries again
         """
         error = message._exception
-        self._broker.bury(_of(message), "rejected" if error is None else f"{type(error).__name__}: {error}")
+        self._broker._bury(_of(message), "rejected" if error is None else f"{type(error).__name__}: {error}")
         _of(message).finish()
 
     def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
@@ -348,7 +316,3 @@ class NSQMessageProxy(dramatiq.MessageProxy):
 def _of(message: dramatiq.MessageProxy) -> Message:
     assert isinstance(message, NSQMessageProxy)
     return message.delivery
-
-
-def _several(addresses: str | Iterable[str]) -> tuple[str, ...]:
-    return (addresses,) if isinstance(addresses, str) else tuple(addresses)

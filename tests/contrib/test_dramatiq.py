@@ -109,7 +109,7 @@ def test_a_message_that_nsqd_delivers_too_early_is_deferred_again(nsqd: RunningN
     with broker_of(nsqd) as broker:
         record = dramatiq.actor(actor_name="record", broker=broker)(lambda: due.append(time.time()))
         at = time.time() + 0.5
-        broker.publish(TOPIC, record.message().copy(options={"eta": at * 1000}).encode())
+        broker._publish(TOPIC, record.message().copy(options={"eta": at * 1000}).encode())
         with working(broker):
             broker.join("default")
     assert [moment >= at - 0.002 for moment in due] == [True]
@@ -143,7 +143,7 @@ def test_a_job_that_fails_is_retried_and_then_a_dead_letter(nsqd: RunningNsqd, b
 def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker, body: bytes, reason: str) -> None:
     broker.declare_queue("default")
     with working(broker):
-        broker.publish(TOPIC, body)
+        broker._publish(TOPIC, body)
         [letter] = dead_letters(nsqd)
         assert letter.reason.startswith(reason)
         assert letter.body == body
@@ -153,14 +153,14 @@ def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBr
 def test_a_dead_letter_that_fits_only_without_envelope(nsqd: RunningNsqd, broker: NSQBroker) -> None:
     broker.declare_queue("default")
     with working(broker):
-        broker.publish(TOPIC, b"x" * 2000)
+        broker._publish(TOPIC, b"x" * 2000)
         assert [message.body for message in nsqd.messages(f"{TOPIC}.dead", "c", 1)] == [b"x" * 2000]
 
 
 def test_dead_letters_can_be_dropped(nsqd: RunningNsqd) -> None:
     with broker_of(nsqd, dead_letters=None) as broker, working(broker):
         broker.declare_queue("default")
-        broker.publish(TOPIC, b"x")
+        broker._publish(TOPIC, b"x")
         broker.join("default")
     with NsqdHTTPClient(nsqd.http_address) as client:
         assert [each["topic_name"] for each in client.stats()["topics"]] == [TOPIC]
