@@ -47,6 +47,8 @@ _EPHEMERAL = "#ephemeral"
 _NOT_NSQS = re.compile(r"[^.a-zA-Z0-9_-]")
 #: Celery's exchange of events is of the type "topic", but its queues take all of them.
 _EVENTS = "celeryev"
+#: Seconds by which the clock of an nsqd may be behind: what a fanout exchange got earlier is not for a new queue.
+_EARLIER = 1.0
 #: Messages in flight of a consumer without a prefetch limit.
 _MOST_IN_FLIGHT = 100
 #: Deliveries of a message before it is a dead letter: workers died with it.
@@ -73,8 +75,6 @@ class Channel(virtual.Channel):
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
-        #: The topic and channel of each bound queue that is not a topic of its own.
-        self._bound: dict[str, tuple[str, str]] = {}
         self._readers: dict[str, Reader] = {}
         self._without_ack: set[str] = set()
         #: Messages that are not answered, by their delivery tags.
@@ -86,14 +86,19 @@ class Channel(virtual.Channel):
         super().exchange_declare(exchange, "fanout" if exchange == _EVENTS else type, **kwargs)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        if self.typeof(exchange).type == "fanout":
-            self._bound[queue] = nsq_name(exchange, ephemeral=True), nsq_name(queue, ephemeral=True)
-        elif _is_for_replies(exchange):
-            self._bound[queue] = _replies(exchange, routing_key), nsq_name("replies", ephemeral=True)
+        """Nothing: :meth:`_place` asks the connection for the bindings."""
 
     def _place(self, queue: str) -> tuple[str, str]:
         """The topic and channel of a queue."""
-        return self._bound.get(queue) or (nsq_name(queue), self.connection.channel_name)
+        for exchange, routing_key, _ in self.state.queue_bindings(queue):
+            if self._is_fanout(exchange):
+                return nsq_name(exchange, ephemeral=True), nsq_name(queue, ephemeral=True)
+            if _is_for_replies(exchange):
+                return _replies(exchange, routing_key), nsq_name("replies", ephemeral=True)
+        return nsq_name(queue), self.connection.channel_name
+
+    def _is_fanout(self, exchange: str) -> bool:
+        return bool(self.typeof(exchange).type == "fanout")
 
     def _size(self, queue: str) -> int:
         """The messages of a queue; 0 if nobody is to be asked for them."""
@@ -135,13 +140,18 @@ class Channel(virtual.Channel):
             self._without_ack.add(queue)
         if queue not in self._readers:
             inbox = self.connection.inbox
+            topic, channel = self._place(queue)
+            # An ephemeral topic keeps what came before its first channel; a fanout exchange would not.
+            is_fanout = any(self._is_fanout(exchange) for exchange, _, _ in self.state.queue_bindings(queue))
+            since = time.time() - _EARLIER if is_fanout else 0.0
 
             def handler(message: Message) -> None:
+                if message.timestamp < since:
+                    return
                 message.enable_async()
                 message.touch_until_answered()
                 inbox.put((self, queue, message))
 
-            topic, channel = self._place(queue)
             limit = self.qos.prefetch_count or _MOST_IN_FLIGHT
             self._readers[queue] = self.connection.start_reader(topic, channel, handler, limit)
 

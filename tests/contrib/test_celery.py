@@ -16,6 +16,7 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from gnsq_like import NsqdHTTPClient
+from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import InvalidOption
@@ -159,6 +160,20 @@ def test_a_fanout_exchange_reaches_all_queues(nsqd: RunningNsqd) -> None:
         assert [[message.decode() for message in taken.messages] for taken in everybody] == [["x"], ["x"]]
 
 
+def test_what_a_fanout_exchange_got_earlier_is_not_for_new_queues(
+    nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nsqd's topic keeps it until there is a channel: an old request to shut down would end each new worker."""
+    monkeypatch.setattr(celery, "_EARLIER", 0.0)
+    news = Queue("reader", Exchange("news", type="fanout"))
+    with connected(nsqd) as connection:
+        publish(connection, "old", news)
+        taken = Taken(connection, news)
+        wait_until(lambda: "reader#ephemeral" in nsqd.topic("news#ephemeral").channels)
+        publish(connection, "new", news)
+        assert [message.decode() for message in taken.wait(1)] == ["new"]
+
+
 def test_what_is_not_kombus_is_a_dead_letter(nsqd: RunningNsqd) -> None:
     with connected(nsqd) as connection:
         nsqd.publish("jobs", b"[]")
@@ -209,7 +224,8 @@ def worker(pool: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
     command = ["-m", "celery", "-A", "tests.support.celery_app", "worker", "-P", pool, "-c", "4", "-l", "INFO"]
     server = Server(command, directory, NSQD=nsqd.tcp_address)
     try:
-        wait_until(lambda: server.noted("ready"), timeout=100)
+        wait_until(lambda: server.noted("ready") or server.process.poll() is not None, timeout=100)
+        assert server.process.poll() is None, server.log
         yield server
     finally:
         if server.process.poll() is None:

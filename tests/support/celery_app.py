@@ -6,6 +6,8 @@ import os
 
 from celery import Celery, signals
 
+# Makes kombu know nsq://
+import gnsq_like.contrib.celery  # noqa: F401
 from tests.support.notes import note, work
 
 app = Celery("tests.support.celery_app", broker=f"nsq://{os.environ['NSQD']}")
