@@ -1,4 +1,4 @@
-"""Jobs of Dramatiq on NSQ, and the same on Redis: how fast, and what becomes of them when things fail.
+"""Jobs of Dramatiq and Celery on NSQ, and the same on Redis: how fast, and what becomes of them when things fail.
 
 speed       for each side: jobs a second enqueued by one thread, and run once all are there; milliseconds from sending
             to the end of a job while 50 a second are sent (median and 99 %); the CPU that the workers at rest use
@@ -7,8 +7,8 @@ faults      with two nsqds, one of them behind a proxy: while jobs are sent, wor
             ran, and copies
 kill        what is lost of jobs that wait, in memory or on disk, and of delayed ones, when nsqd ends
 
-Run it as: python benchmarks/jobs.py [speed] [faults] [kill] [--count 10000]. It needs Debian's redis-server for Redis,
-and takes NSQ's nsqd on PATH, or that of gnsq_like.
+Run it as: python benchmarks/jobs.py [speed] [faults] [kill] [--count 10000] [--only dramatiq]. It needs Debian's
+redis-server for Redis, and takes NSQ's nsqd on PATH, or that of gnsq_like.
 """
 
 from __future__ import annotations
@@ -36,11 +36,26 @@ from outage import Nsqd, free_port, wait_for_port
 from gnsq_like.testing import FaultProxy
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = {
-    "threads": [sys.executable, "-m", "dramatiq"],
-    "gevent": [str(Path(sys.executable).with_name("dramatiq-gevent"))],
+
+
+class Kind(NamedTuple):
+    """A framework's program."""
+
+    module: str
+    command: list[str]
+    #: How many processes say that they are there.
+    processes: int
+
+
+_DRAMATIQ = ["_jobs_dramatiq", "-p2", "-t8"]
+_CELERY = [sys.executable, "-m", "celery", "-A", "_jobs_celery", "worker"]
+KINDS = {
+    "dramatiq": Kind("_jobs_dramatiq", [sys.executable, "-m", "dramatiq", *_DRAMATIQ], 2),
+    "dramatiq-gevent": Kind("_jobs_dramatiq", [str(Path(sys.executable).with_name("dramatiq-gevent")), *_DRAMATIQ], 2),
+    "celery prefork": Kind("_jobs_celery", [*_CELERY, "-P", "prefork", "-c", "4"], 5),
+    "celery threads": Kind("_jobs_celery", [*_CELERY, "-P", "threads", "-c", "16"], 1),
+    "celery gevent": Kind("_jobs_celery", [*_CELERY, "-P", "gevent", "-c", "16"], 1),
 }
-_PROCESSES, _THREADS = 2, 8
 #: Seconds.
 _PATIENCE = 240.0
 _REST = 10.0
@@ -63,14 +78,16 @@ class Done(NamedTuple):
 
 
 class Workers:
-    """Dramatiq's program of a kind, which can be started again; and the file with what it has done."""
+    """A framework's program, which can be started again; and the file with what it has done."""
 
-    def __init__(self, kind: str, broker: str, directory: str) -> None:
+    def __init__(self, kind: Kind, broker: str, directory: str) -> None:
+        self._kind = kind
         self._file = Path(directory) / "done"
         self._file.touch()
         self._environment = {**os.environ, "JOBS_BROKER": broker, "JOBS_FILE": str(self._file)}
-        self._command = [*PROGRAMS[kind], "_jobs_app", f"-p{_PROCESSES}", f"-t{_THREADS}"]
         self._process: subprocess.Popen[bytes] | None = None
+        #: Processes of earlier starts.
+        self._before = 0
 
     def lines(self) -> list[Done]:
         fields = [line.split() for line in self._file.read_text().splitlines()]
@@ -80,24 +97,28 @@ class Workers:
         return [each for each in self.lines() if each.number != "booted"]
 
     def start(self) -> None:
-        before = len(self.booted())
+        self._before = len(self.booted())
         self._process = subprocess.Popen(
-            self._command, cwd=HERE, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self._kind.command, cwd=HERE, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until(lambda: len(self.booted()) == before + _PROCESSES, "the workers to start")
+        wait_until(lambda: len(self.booted()) >= self._before + self._kind.processes, "the workers to start")
 
     def booted(self) -> list[int]:
         """The worker processes, the oldest first."""
         return [int(each.sent) for each in self.lines() if each.number == "booted"]
 
     def cpu(self) -> float:
-        return sum(cpu_of(pid) or 0.0 for pid in self.booted()[-_PROCESSES:])
+        return sum(cpu_of(pid) or 0.0 for pid in self.booted()[-self._kind.processes :])
 
     def kill_one(self) -> None:
-        """SIGKILL for a worker: Dramatiq's master ends, and is started anew."""
-        os.kill(self.booted()[-1], signal.SIGKILL)
-        self.wait()
-        self.start()
+        """SIGKILL for a worker. Celery's prefork replaces it; otherwise the program ends, and is started anew."""
+        assert self._process is not None
+        process, booted = self._process, self.booted()
+        children = [pid for pid in booted[self._before :] if pid != process.pid]
+        os.kill([process.pid, *children][-1], signal.SIGKILL)
+        wait_until(lambda: process.poll() is not None or len(self.booted()) > len(booted), "the end of a worker")
+        if process.poll() is not None:
+            self.start()
 
     def wait(self) -> None:
         if self._process is not None:
@@ -109,11 +130,12 @@ class Workers:
         self.wait()
 
 
-def sender(broker: str, directory: str) -> Any:
-    """The module with the actor, for this process."""
+def sender(kind: Kind, broker: str, directory: str) -> Any:
+    """The module with the job, for this process."""
     os.environ |= {"JOBS_BROKER": broker, "JOBS_FILE": str(Path(directory) / "own")}
-    sys.modules.pop("_jobs_app", None)
-    return importlib.import_module("_jobs_app")
+    for name in ("_jobs_done", kind.module):
+        sys.modules.pop(name, None)
+    return importlib.import_module(kind.module)
 
 
 @contextmanager
@@ -149,22 +171,22 @@ def one_nsqd() -> Iterator[str]:
 # -- speed -------------------------------------------------------------------------------------------
 
 
-def speed(count: int) -> None:
+def speed(kinds: list[str], count: int) -> None:
     sides: dict[str, Any] = {"nsq": one_nsqd}
     if shutil.which("redis-server"):
         sides["redis"] = redis
-    print(f"{'side':<16}{'enqueued/s':>12}{'run/s':>9}{'ms':>8}{'99 %':>8}{'% CPU at rest':>15}")
-    for kind in PROGRAMS:
+    print(f"{'side':<24}{'enqueued/s':>12}{'run/s':>9}{'ms':>8}{'99 %':>8}{'% CPU at rest':>15}")
+    for kind in kinds:
         for name, server in sides.items():
             with server() as broker, tempfile.TemporaryDirectory() as directory:
-                print(f"{f'{name}, {kind}':<16}{_speed_of(kind, broker, directory, count)}", flush=True)
+                print(f"{f'{name}, {kind}':<24}{_speed_of(KINDS[kind], broker, directory, count)}", flush=True)
 
 
-def _speed_of(kind: str, broker: str, directory: str, count: int) -> str:
-    app, workers = sender(broker, directory), Workers(kind, broker, directory)
+def _speed_of(kind: Kind, broker: str, directory: str, count: int) -> str:
+    app, workers = sender(kind, broker, directory), Workers(kind, broker, directory)
     began = time.monotonic()
     for number in range(count):
-        app.job.send(number, time.time(), 0)
+        app.send(number)
     enqueued = count / (time.monotonic() - began)
     workers.start()
     try:
@@ -173,7 +195,7 @@ def _speed_of(kind: str, broker: str, directory: str, count: int) -> str:
         rate = (count - 1) / (times[-1] - times[0])
         paced = min(count, 500)
         for number in range(count, count + paced):
-            app.job.send(number, time.time(), 0)
+            app.send(number)
             time.sleep(0.02)
         wait_until(lambda: len(workers.done()) >= count + paced, "the paced jobs")
         delays = sorted(1000 * (each.at - each.sent) for each in workers.done() if int(each.number) >= count)
@@ -182,7 +204,7 @@ def _speed_of(kind: str, broker: str, directory: str, count: int) -> str:
         rest = 100 * (workers.cpu() - before) / (time.monotonic() - began)
     finally:
         workers.stop()
-        app.broker.close()
+        app.close()
     late = delays[int(len(delays) * 0.99)]
     return f"{enqueued:>12,.0f}{rate:>9,.0f}{statistics.median(delays):>8.1f}{late:>8.1f}{rest:>15.1f}"
 
@@ -190,26 +212,25 @@ def _speed_of(kind: str, broker: str, directory: str, count: int) -> str:
 # -- faults ------------------------------------------------------------------------------------------
 
 
-def faults(count: int) -> None:
-    from dramatiq.errors import BrokerConnectionError
-
-    for kind in PROGRAMS:
+def faults(kinds: list[str], count: int) -> None:
+    for name in kinds:
+        kind = KINDS[name]
         with (
             nsqs(2) as [stopped, hidden],
             FaultProxy(f"127.0.0.1:{hidden.port}") as proxy,
             tempfile.TemporaryDirectory() as directory,
         ):
             broker = f"nsq:127.0.0.1:{stopped.port},{proxy.address}"
-            app, workers = sender(broker, directory), Workers(kind, broker, directory)
+            app, workers = sender(kind, broker, directory), Workers(kind, broker, directory)
             repeated = Counter[str]()
 
             def send() -> None:
                 for number in range(count):
                     while True:
                         try:
-                            app.job.send(number, time.time(), 0.005)  # noqa: B023
+                            app.send(number, 0.005)  # noqa: B023
                             break
-                        except BrokerConnectionError as exc:
+                        except app.Unsent as exc:  # noqa: B023
                             repeated[type(exc.__cause__).__name__] += 1  # noqa: B023
 
             workers.start()
@@ -226,10 +247,10 @@ def faults(count: int) -> None:
             time.sleep(5)
             ran = Counter(each.number for each in workers.done())
             workers.stop()
-            app.broker.close()
+            app.close()
         copies = sum(ran.values()) - len(ran)
         print(
-            f"{kind}: {count:,} jobs, {rounds} rounds of 4 faults; never ran: {count - len(ran)}; copies: {copies}; "
+            f"{name}: {count:,} jobs, {rounds} rounds of 4 faults; never ran: {count - len(ran)}; copies: {copies}; "
             f"publishes repeated: {dict(repeated)}",
             flush=True,
         )
@@ -257,18 +278,19 @@ def frozen(proxy: FaultProxy) -> Callable[[], None]:
 # -- kill --------------------------------------------------------------------------------------------
 
 
-def kill(count: int) -> None:
+def kill(kinds: list[str], count: int) -> None:
+    kind = KINDS[kinds[0]]
     for number, memory in ((signal.SIGTERM, 10_000), (signal.SIGKILL, 10_000), (signal.SIGKILL, 0)):
         with nsqs(1, f"--mem-queue-size={memory}") as [nsqd], tempfile.TemporaryDirectory() as directory:
             broker = f"nsq:127.0.0.1:{nsqd.port}"
-            app, workers = sender(broker, directory), Workers("threads", broker, directory)
+            app, workers = sender(kind, broker, directory), Workers(kind, broker, directory)
             workers.start()  # makes the channel
             workers.stop()
             for each in range(count):
-                app.job.send(each, time.time(), 0)
+                app.send(each)
             due = time.time() + 15
             for each in range(count, 2 * count):
-                app.job.send_with_options(args=(each, due, 0), delay=int(1000 * (due - time.time())))
+                app.send_later(each, due)
             time.sleep(_SYNCED)
             nsqd.process.send_signal(number)
             nsqd.process.wait()
@@ -279,7 +301,7 @@ def kill(count: int) -> None:
             waited = sum(each < count for each in done)
             early = sum(each.at < due for key, each in done.items() if key >= count)
             workers.stop()
-            app.broker.close()
+            app.close()
         print(
             f"{number.name}, mem-queue-size {memory}: ran {waited} of {count} that waited, and {len(done) - waited} of "
             f"{count} delayed ones, {early} of these too early",
@@ -292,9 +314,10 @@ def main() -> None:
     parts = {"speed": speed, "faults": faults, "kill": kill}
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
     parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--only", action="append", choices=KINDS, help="these programs; may be repeated")
     arguments = parser.parse_args()
     for name in arguments.parts or parts:
-        parts[name](arguments.count)
+        parts[name](arguments.only or [*KINDS], arguments.count)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The jobs of benchmarks/jobs.py, for a worker of Dramatiq: each appends a line, "number sent done", to a file."""
+"""The jobs of benchmarks/jobs.py for Dramatiq."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import time
 
 import dramatiq
-
-BROKER, _, ADDRESSES = os.environ["JOBS_BROKER"].partition(":")
-_FILE = os.open(os.environ["JOBS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+from _jobs_done import ADDRESSES, BROKER, done
+from dramatiq.errors import BrokerConnectionError as Unsent  # noqa: F401
 
 
 def _make_broker() -> dramatiq.Broker:
@@ -23,7 +22,7 @@ def _make_broker() -> dramatiq.Broker:
 
 class _Booting(dramatiq.Middleware):
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        os.write(_FILE, f"booted {os.getpid()} 0\n".encode())
+        done("booted", os.getpid())
 
 
 broker = _make_broker()
@@ -33,6 +32,17 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor
 def job(number: int, sent: float, seconds: float) -> None:
-    if seconds:
-        time.sleep(seconds)
-    os.write(_FILE, f"{number} {sent} {time.time()}\n".encode())
+    time.sleep(seconds)
+    done(number, sent)
+
+
+def send(number: int, seconds: float = 0.0) -> None:
+    job.send(number, time.time(), seconds)
+
+
+def send_later(number: int, due: float) -> None:
+    job.send_with_options(args=(number, due, 0.0), delay=int(1000 * (due - time.time())))
+
+
+def close() -> None:
+    broker.close()
