@@ -207,7 +207,7 @@ class Message:
     def touch(self) -> None:
         """TOUCH: restart nsqd's timeout for the message, up to max-msg-timeout in total. Never switches."""
         if self.answer is not None:
-            self._late("touch")
+            self._late("touch_until_answered")
             return
         self._source.touch(self)
 
@@ -217,7 +217,7 @@ class Message:
         If its holder hangs, nobody else gets it until then, or until the connection is closed.
         """
         if self.answer is not None:
-            self._late("touch")
+            self._late("touch_until_answered")
             return
         self._source.touch_until_answered(self)
 

@@ -139,6 +139,7 @@ def test_a_job_that_fails_is_retried_and_then_a_dead_letter(nsqd: RunningNsqd, b
         (b"{", "not a message of Dramatiq: "),
         (dramatiq.Message("default", "nobody", (), {}, {}).encode(), "ActorNotFound: nobody"),
     ],
+    ids=["garbage", "no actor"],
 )
 def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker, body: bytes, reason: str) -> None:
     broker.declare_queue("default")
