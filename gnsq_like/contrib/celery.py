@@ -243,7 +243,8 @@ class Transport(virtual.Transport):
         self.cluster = Cluster(self.channel_name, several(options.pop("nsqd_http_addresses", ())), lookupds)
         self._max_defer = float(options.pop("max_defer", 3600.0))
         self._reader = {"max_attempts": _MAX_ATTEMPTS, **options.pop("reader", {})}
-        self._producer = Producer(**self._where, **options.pop("producer", {}))
+        # Kombu tries again by itself; and each of Celery's events would wait for nsqds that are away.
+        self._producer = Producer(**{"fail_fast": True, **self._where, **options.pop("producer", {})})
         #: Messages of all consumers: (channel, queue, message).
         self.inbox: queues.SimpleQueue[tuple[Channel, str, Message]] = queues.SimpleQueue()
         self._group: ReaderGroup | None = None
