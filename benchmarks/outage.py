@@ -67,12 +67,12 @@ def wait_for_port(port: int) -> None:
 class Nsqd:
     """An nsqd that can be started again on the same ports."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *options: str) -> None:
         own = shutil.which("nsqd")
         self.port = free_port()
         flags = [f"--tcp-address=127.0.0.1:{self.port}", f"--http-address=127.0.0.1:{free_port()}"]
         program = [own] if own else [sys.executable, "-m", "gnsq_like", "nsqd"]
-        self._command = [*program, *flags, f"--data-path={directory}"]
+        self._command = [*program, *flags, f"--data-path={directory}", *options]
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:

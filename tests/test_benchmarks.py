@@ -115,3 +115,8 @@ def test_a_fleet_is_simulated_and_the_same_seed_finds_the_same(tmp_path: Path) -
 
     for kind in ("traffic", "discovery"):
         ElementTree.parse(tmp_path / f"scale-{kind}.svg")
+
+
+def test_jobs_run_at_least_once_under_faults() -> None:
+    output = run("jobs.py", "faults", "--count", "100", "--only", "dramatiq")
+    assert "dramatiq: 100 jobs, 1 rounds of 4 faults; never ran: 0;" in output

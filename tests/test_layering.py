@@ -326,14 +326,15 @@ watched = {
 }
 extras = {"click", "rich", "flask", "django", "prometheus_client", "gunicorn", "pyspark", "pyarrow", "msgpack"}
 extras |= {"pytest", "jinja2", "cryptography", "werkzeug"}
-extras |= {"django_tasks", "sqlalchemy", "opentelemetry", "health_check"}
+extras |= {"django_tasks", "sqlalchemy", "opentelemetry", "health_check", "dramatiq", "kombu"}
 try:
     import django
     from django.conf import settings
 except ModuleNotFoundError:
     pass
-else:  # models need an application
-    settings.configure(INSTALLED_APPS=["gnsq_like.contrib.django.outbox"])
+else:  # models need an application, and Django's admin needs others
+    needed = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+    settings.configure(INSTALLED_APPS=[*needed, "gnsq_like.contrib.django.outbox"])
     django.setup()
 import gnsq_like
 names = [module.name for module in pkgutil.walk_packages(gnsq_like.__path__, "gnsq_like.")]

@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 from gevent import monkey
 
-from gnsq_like.errors import InvalidOption, NSQError, check_seconds
+from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import MessageCounts
@@ -42,6 +42,14 @@ _SUMMED = (
 _STATES = ("running", "stopping", "stopped", "new")
 
 
+def _check(readers: tuple[Reader, ...]) -> None:
+    for reader in readers:
+        if not isinstance(reader, Reader):
+            raise InvalidOption("readers", reader, "it must be a Reader; for a list of them write *readers")
+    if len(set(readers)) < len(readers):
+        raise InvalidOption("readers", readers, "each must be another one")
+
+
 class ReaderGroup:
     """Several Readers that start, run and stop together; a Reader that gives up stops the others.
 
@@ -60,11 +68,7 @@ class ReaderGroup:
     """
 
     def __init__(self, *readers: Reader, stop_timeout: float = 30.0, own_thread: bool = False) -> None:
-        for reader in readers:
-            if not isinstance(reader, Reader):
-                raise InvalidOption("readers", reader, "it must be a Reader; for a list of them write *readers")
-        if len(set(readers)) < len(readers):
-            raise InvalidOption("readers", readers, "each must be another one")
+        _check(readers)
         check_seconds("stop_timeout", stop_timeout)
         self.readers = readers
         self._stop_timeout = stop_timeout
@@ -104,6 +108,27 @@ class ReaderGroup:
             thread.end_soon()
             raise
 
+    def add(self, reader: Reader) -> None:
+        """Start another Reader in the running group; those that have stopped leave it. From any thread. May block.
+
+        :raises InvalidOption: for anything but a Reader, and for one that is in the group
+        :raises NotRunning: if the group does not run, or the Reader already does
+        """
+        _check((*self.readers, reader))
+        thread = self._thread
+        if thread is None or thread.hub_handle is None:
+            self._add_here(reader)
+        else:
+            thread.hub_handle.run(self._add_here, reader, timeout=_START_TIMEOUT)
+
+    def _add_here(self, reader: Reader) -> None:
+        # In the Readers' hub, so that the last of them does not end the thread meanwhile.
+        if self._state != "running":
+            raise NotRunning(f"the group is {self._state}")
+        reader.start()
+        self.readers = (*(each for each in self.readers if each._state != "stopped"), reader)
+        reader._on_stopped(partial(self._one_stopped, reader))
+
     def _start_here(self) -> None:
         started: list[Reader] = []
         try:
@@ -112,7 +137,7 @@ class ReaderGroup:
                 started.append(reader)
         except BaseException:
             for reader in started:
-                reader._stop_soon(0.0)
+                reader.begin_to_stop(0.0)
             for reader in started:
                 reader.wait()
             raise
@@ -163,7 +188,7 @@ class ReaderGroup:
         :param timeout: seconds for running handlers, instead of the group's; further calls can only shorten them
         """
         for reader in self.readers:
-            reader._stop_soon(self._stop_timeout if timeout is None else timeout)
+            reader.begin_to_stop(self._stop_timeout if timeout is None else timeout)
         if not self.readers and self._thread is not None:
             self._thread.end_soon()  # otherwise the last Reader to stop ends it
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -100,8 +102,12 @@ class Loops:
         while self._turns:
             self._turns.popleft().settle()
 
-    def run(self) -> Iterator[Message]:
-        """One loop: messages as they arrive, until :meth:`stop`. May switch."""
+    def run(self, timeout: float | None) -> Generator[Message]:
+        """One loop: messages as they arrive, until :meth:`stop`. May switch.
+
+        :param timeout: seconds to wait for all of them
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         greenlet: object = None  # the one that has a message
         try:
             while not self._stopped:
@@ -110,7 +116,9 @@ class Loops:
                     greenlet = None
                     turn = PendingReply()
                     self._turns.append(turn)
-                    turn.wait()
+                    if not turn.wait(None if deadline is None else deadline - time.monotonic()):
+                        self._turns.remove(turn)
+                        return
                     continue
                 message = self._messages.popleft()
                 if gevent.getcurrent() is not greenlet:  # another greenlet may continue the iterator
@@ -259,9 +267,18 @@ class Handlers:
             return False
         return max([message.attempts for message in messages], default=0) <= self._max_attempts
 
-    def loop(self) -> Iterator[Message]:
-        """For iteration: messages as they arrive, until :meth:`close`. May switch."""
-        return iter(()) if self._loops is None else self._loops.run()
+    def get(self, timeout: float | None) -> Message | None:
+        """The next message, which its taker answers; None after ``timeout`` seconds or :meth:`close`. May switch."""
+        with closing(self.loop(timeout)) as messages:
+            return next(messages, None)
+
+    def loop(self, timeout: float | None = None) -> Generator[Message]:
+        """For iteration: messages as they arrive, until :meth:`close`. May switch.
+
+        :param timeout: seconds to wait for all of them
+        """
+        if self._loops is not None:
+            yield from self._loops.run(timeout)
 
     def close(self) -> list[Message]:
         """Start no more handlers; messages that still arrive are requeued at once. Never switches.

@@ -103,6 +103,7 @@ class Source(Protocol):
     def failed(self, message: Message, exc: BaseException) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
     def touch(self, message: Message) -> None: ...
+    def touch_until_answered(self, message: Message) -> None: ...
 
 
 class Message:
@@ -133,6 +134,7 @@ class Message:
         "_data",
         "_id",
         "_is_left",
+        "_is_touched",
         "_source",
         "_touched_at",
         "answer",
@@ -160,6 +162,8 @@ class Message:
     _touched_at: float
     #: Whether its handler, or the loop that took it, has gone on without answering it.
     _is_left: bool
+    #: Whether the Reader touches it.
+    _is_touched: bool
 
     def __init__(self, raw: RawMessage, source: Source, received_at: float) -> None:
         _fill([self], [raw], source, received_at)
@@ -213,6 +217,16 @@ class Message:
         return self.answer is not None
 
     @property
+    def is_lost(self) -> bool:
+        """Whether nsqd delivers it again, whatever the answer: its connection is lost, or its time is over.
+
+        To be asked by whoever holds a message for long, for instance before an effect that should happen once.
+        """
+        if self.answer is not None:
+            return self.answer == "LOST"
+        return self.is_overdue or not self._source.alive
+
+    @property
     def timeout_at(self) -> float:
         """Monotonic time at which nsqd delivers it again unless it is answered (docs/internals 1.7, 2.5)."""
         deadline = self._touched_at + self._source.msg_timeout
@@ -247,6 +261,16 @@ class Message:
             self._late("touch")
             return
         self._source.touch(self)
+
+    def touch_until_answered(self) -> None:
+        """Have the Reader call :meth:`touch` in time until it is answered, or max-msg-timeout is over. Never switches.
+
+        If its holder hangs, nobody else gets it until then, or until the connection is closed.
+        """
+        if self.answer is not None:
+            self._late("touch_until_answered")
+            return
+        self._source.touch_until_answered(self)
 
     def enable_async(self) -> None:
         """Leave the message unanswered when the handler returns. Next: :meth:`finish` or :meth:`requeue`, later."""
@@ -338,4 +362,4 @@ def _fill(
         message._source = source
         message._data = _UNDECODED
         message.received_at = message._touched_at = received_at
-        message.is_async = message.is_overdue = message._is_left = False
+        message.is_async = message.is_overdue = message._is_left = message._is_touched = False

@@ -255,15 +255,18 @@ class Reader(KnownAttributes):
         :param timeout: seconds for running handlers
         :returns: the number of messages unanswered after that time
         """
-        self._stop_soon(timeout)
+        self.begin_to_stop(timeout)
         running = self._running
         if running is None or not running.hub_handle.here or self._is_handling(gevent.getcurrent()):
             return 0
         running.wait(None)
         return running.left
 
-    def _stop_soon(self, timeout: float) -> None:
-        """Begin to stop, from any thread. Never switches."""
+    def begin_to_stop(self, timeout: float = 30.0) -> None:
+        """Begin to stop, and return. From any thread. Never switches. Next: :meth:`wait`.
+
+        :param timeout: seconds for running handlers; further calls can only shorten them
+        """
         check_seconds("timeout", timeout)
         if self._running is not None:
             self._running.stop_soon(timeout)
@@ -343,6 +346,27 @@ class Reader(KnownAttributes):
             yield from self._running.handlers.loop()
         if self.error is not None:
             raise self.error
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None if there is none within ``timeout`` seconds. From any thread. May switch, or block.
+
+        For a Reader without a handler, which is running. Answer each message, from any thread. When its connection is
+        lost, the Reader drops it, see :attr:`Message.is_lost`.
+
+        :param timeout: 0 does not wait; None waits until the Reader is stopped
+        :raises NotRunning: if it has a handler, does not run, or is stopped meanwhile
+        :raises ConnectionFailed: as :meth:`run`
+        """
+        check_seconds("timeout", timeout, or_none=True)
+        if self.handler is not None:
+            raise NotRunning("get() is for a Reader without a handler")
+        running = self._running
+        message = None
+        if running is not None and self._state == "running":
+            message = running.hub_handle.run(running.handlers.get, timeout)
+        if message is None and self._state != "running":
+            raise self.error or NotRunning(f"this Reader is {self._state}")
+        return message
 
     # -- looking in ---------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from gnsq_like.policy.level import Level, Renewal
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.topics import TopicFlow
+from gnsq_like.reader.touching import Touching
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -87,6 +88,7 @@ class Subscription:
         self.decode = handlers.decode
         #: Unanswered messages, the oldest first, with their stamps for backoff.
         self.in_flight: dict[Message, int] = {}
+        self._touching = Touching(self.in_flight, self.touch)
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
         #: The following three are set by begin().
@@ -352,6 +354,13 @@ class Subscription:
                 message.is_overdue = False
                 self.charge.reserve(-1, now)
                 self._flow.plan_soon()
+
+    def touch_until_answered(self, message: Message) -> None:
+        """TOUCH in time, as long as it is in flight. Never switches."""
+        if native.thread_id() != self._thread:
+            self._flow.hub_handle.call(self.touch_until_answered, message)
+        elif message in self.in_flight:
+            self._touching.add(message)
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""

@@ -279,3 +279,30 @@ def test_a_signal_stops_all_readers_and_a_second_sigint_ends_the_wait(handlers: 
         counts = {"depth": left, "in_flight_count": 0, "requeue_count": left, "timeout_count": 0}
         # nsqd may read the last answers only when the process has ended.
         wait_for(lambda: all(channel_stats(nsqd, channel=name).items() >= counts.items() for name in "ab"), f"{counts}")
+
+
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_readers_join_a_running_group(own_thread: bool) -> None:
+    """Those that have stopped leave it, the last one ends its thread, and a Reader joins once."""
+    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+        bodies: list[bytes] = []
+        first, second, third = (reader_of(nsqd, name, lambda message: bodies.append(message.body)) for name in "abc")
+        group = ReaderGroup(first, own_thread=own_thread)
+        with pytest.raises(NotRunning, match="the group is new"):
+            group.add(second)
+        with group:
+            group.add(second)
+            wait_for(lambda: connected(group))
+            producer.publish("t", b"x")
+            wait_for(lambda: bodies == [b"x", b"x"])
+            for wrong in (second, "Reader"):
+                with pytest.raises(InvalidOption):
+                    group.add(wrong)  # type: ignore[arg-type]
+            first.stop()
+            first.wait()
+            group.add(third)
+            assert group.readers == (second, third)
+        assert group.stats()["state"] == "stopped"
+        with pytest.raises(NotRunning):
+            group.add(first)
+        assert first.stats()["state"] == "stopped"

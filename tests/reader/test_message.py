@@ -85,7 +85,7 @@ def test_what_the_block_raises_requeues_it(message, source, raised, answer):
 
 
 @pytest.mark.parametrize("first", ["finish", "requeue"])
-@pytest.mark.parametrize("late", ["finish", "requeue", "touch"])
+@pytest.mark.parametrize("late", ["finish", "requeue", "touch", "touch_until_answered"])
 def test_a_later_answer_is_logged_and_does_nothing(message, source, first, late, caplog):
     caplog.set_level(logging.DEBUG, "gnsq_like.reader.message")
     getattr(message, first)()

@@ -70,6 +70,9 @@ class Source:
     def touch(self, message: Message) -> None:
         self.answers.append(("touch", message.id))
 
+    def touch_until_answered(self, message: Message) -> None:
+        self.answers.append(("touch_until_answered", message.id))
+
 
 def make_message(
     body: bytes = b"body",

@@ -153,6 +153,8 @@ class _Nowhere:
 
     def touch(self, message: Message) -> None: ...
 
+    def touch_until_answered(self, message: Message) -> None: ...
+
 
 def _message(topic: str, channel: str, body: bytes) -> Message:
     from gnsq_like import Message

@@ -19,6 +19,8 @@ MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({
         ("django", "import gnsq_like.contrib.django", "django"),
         ("django_tasks", f"{CONFIGURED}; import gnsq_like.contrib.django.tasks.framework", "django-tasks"),
         ("sqlalchemy", "import gnsq_like.contrib.flask.outbox", "sqlalchemy"),
+        ("kombu", "import gnsq_like.contrib.celery", "celery"),
+        ("dramatiq", "import gnsq_like.contrib.dramatiq", "dramatiq"),
         ("prometheus_client", "import gnsq_like.contrib.prometheus", "prometheus"),
         ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
     ],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import import_string
@@ -15,6 +17,9 @@ from gnsq_like.contrib.django.tasks.framework import TaskError, TaskResult, Task
 
 #: This process, in ``worker_ids``.
 WORKER_ID = f"{socket.gethostname()[:40]}-{get_random_string(12)}"
+
+#: Rows of one statement, which SQLite limits.
+_PRUNED_AT_ONCE = 500
 
 _FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
@@ -49,6 +54,20 @@ def store(result: Any, using: str) -> Any:
 def forget(number: str, using: str) -> None:
     """Delete the result of a task that was not sent."""
     _table(using).filter(pk=number).delete()
+
+
+def prune(before: datetime, failed_before: datetime, using: str) -> int:
+    """Delete the results of tasks that succeeded before one time, or failed before another.
+
+    :returns: how many
+    """
+    succeeded = Q(status=TaskResultStatus.SUCCESSFUL, finished_at__lt=before)
+    failed = Q(status=TaskResultStatus.FAILED, finished_at__lt=failed_before)
+    count = 0
+    # A few at a time: a worker that writes meanwhile does not wait long.
+    while old := list(_table(using).filter(succeeded | failed).values_list("pk", flat=True)[:_PRUNED_AT_ONCE]):
+        count += _table(using).filter(pk__in=old).delete()[0]
+    return count
 
 
 def is_finished(number: str, using: str) -> bool:

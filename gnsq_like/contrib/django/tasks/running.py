@@ -32,7 +32,6 @@ from gnsq_like.contrib.django.tasks.framework import (
     normalize_json,
     signals,
 )
-from gnsq_like.contrib.django.tasks.touching import touched
 from gnsq_like.errors import DecodeError, Requeue
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ class Worker:
             self._call_hook(message)
             return
         result = self._begin(message, call, task)
-        with touched(message):
-            self._attempt(message, result)
+        message.touch_until_answered()
+        self._attempt(message, result)
 
     def give_up(self, message: Message) -> None:
         """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is no

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -24,6 +26,7 @@ from gnsq_like import NsqdHTTPClient, Producer, ReaderGroup, Requeue
 from gnsq_like.contrib.django import make_readers, readers, testing
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.readers import declared
+from gnsq_like.contrib.django.tasks import records
 from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import (
     InvalidTask,
@@ -31,6 +34,7 @@ from gnsq_like.contrib.django.tasks.framework import (
     TaskResultStatus,
     signals,
 )
+from gnsq_like.contrib.django.tasks.management.commands import nsq_prune_tasks
 from gnsq_like.contrib.django.tasks.models import TaskRecord
 from gnsq_like.contrib.django.testing import deliver, recording
 from gnsq_like.errors import DecodeError, NotSent
@@ -444,3 +448,30 @@ def test_a_call_comes_back() -> None:
 def test_the_migration_is_complete(using: str) -> None:
     call_command("makemigrations", "gnsq_like_tasks", check=True, dry_run=True, verbosity=0)
     assert connections[using].vendor == "sqlite"
+
+
+def test_old_results_are_deleted(using: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that succeeded after other times than those that failed; what waits or runs stays."""
+    now = timezone.now()
+    for status, days in itertools.product(("READY", "RUNNING", "SUCCESSFUL", "FAILED"), (1, 10, 100)):
+        at = now - timedelta(days=days)
+        ended = at if status in ("SUCCESSFUL", "FAILED") else None
+        TaskRecord.objects.using(using).create(
+            id=f"{status}-{days}", module_path="m", backend="default", status=status, enqueued_at=at, finished_at=ended
+        )
+    with patch.object(records, "_PRUNED_AT_ONCE", 2):
+        call_command("nsq_prune_tasks", "--failed-days", "50", "--database", using)
+    left = TaskRecord.objects.using(using).filter(finished_at__isnull=False).values_list("id", flat=True)
+    assert sorted(left) == ["FAILED-1", "FAILED-10", "SUCCESSFUL-1"]
+    assert TaskRecord.objects.using(using).count() == 9
+    call_command("nsq_prune_tasks", "--days", "0", "--database", using)
+    assert TaskRecord.objects.using(using).count() == 6
+    assert capsys.readouterr().out == "Deleted 3\nDeleted 3\n"
+    for wrong in (["--days", "-1", "--database", using], ["--database", "nowhere"]):
+        with pytest.raises(CommandError):
+            call_command("nsq_prune_tasks", *wrong)
+
+
+def test_there_may_be_nothing_to_delete_from() -> None:
+    with override_settings(INSTALLED_APPS=APPS), pytest.raises(CommandError, match="no table of results"):
+        nsq_prune_tasks.Command().handle(days=7.0, failed_days=None, database="default")

@@ -1,0 +1,52 @@
+"""The outbox in Django's admin: to look at, and to delete what nsqd refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.utils import timezone
+
+from gnsq_like.contrib.django.looking import LookingAdmin
+from gnsq_like.contrib.django.outbox.models import OutboxMessage
+
+#: Characters of a body that are shown.
+_SHOWN = 10_000
+
+
+class StateFilter(admin.SimpleListFilter):
+    """What a relay would do with the messages."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        """The choices."""
+        return [("due", "to be published"), ("deferred", "deferred"), ("published", "published")]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        """The messages of the chosen state."""
+        deferred = Q(due_at__gt=timezone.now())
+        chosen = {
+            "due": Q(published_at=None) & ~deferred,
+            "deferred": Q(published_at=None) & deferred,
+            "published": Q(published_at__isnull=False),
+        }.get(self.value() or "")
+        return queryset if chosen is None else queryset.filter(chosen)
+
+
+@admin.register(OutboxMessage)
+class OutboxAdmin(LookingAdmin):
+    """Each message. One that nsqd refuses stays due, holds up those with its key, and may be deleted here."""
+
+    list_display = ("id", "topic", "key", "sequence", "created_at", "due_at", "published_at")
+    list_filter = (StateFilter, "topic")
+    search_fields = ("topic", "key")
+    date_hierarchy = "created_at"
+    exclude = ("body", "shard")
+    readonly_fields = ("content",)
+
+    def content(self, message: Any) -> str:
+        """The body as text."""
+        return bytes(message.body).decode("utf-8", errors="replace")[:_SHOWN]

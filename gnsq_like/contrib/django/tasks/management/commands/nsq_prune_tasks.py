@@ -1,0 +1,37 @@
+"""``manage.py nsq_prune_tasks``: deletes old results of tasks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
+
+from gnsq_like.contrib.django.tasks import records
+
+
+class Command(BaseCommand):
+    """See ``help``."""
+
+    help = "Deletes the results of tasks that ended long ago. Tasks that wait or run stay, however old they are."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """How old, and where."""
+        parser.add_argument("--days", type=float, default=7.0, help="Days to keep results for (default: 7).")
+        parser.add_argument("--failed-days", type=float, help="The same for failed tasks, if they differ.")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="The database with the results.")
+
+    def handle(self, *, days: float, failed_days: float | None, database: str, **_: Any) -> None:
+        """Delete, and report how many."""
+        if database not in connections:
+            raise CommandError(f"There is no database {database!r} in DATABASES.")
+        if not records.has_table():
+            raise CommandError("There is no table of results: gnsq_like.contrib.django.tasks is not in INSTALLED_APPS.")
+        failed = days if failed_days is None else failed_days
+        if min(days, failed) < 0:
+            raise CommandError("Days are 0 or more.")
+        now = timezone.now()
+        count = records.prune(now - timedelta(days=days), now - timedelta(days=failed), database)
+        self.stdout.write(f"Deleted {count}")

@@ -1,0 +1,318 @@
+"""A broker for Dramatiq: actors' messages are NSQ's.
+
+::
+
+    broker = NSQBroker(nsqd_tcp_addresses="127.0.0.1:4150")
+    dramatiq.set_broker(broker)
+
+    @dramatiq.actor
+    def count(url): ...
+
+    count.send("https://nsq.io")        # then run: dramatiq MODULE, or dramatiq-gevent MODULE
+
+A queue is a topic with one channel. ``ack`` is FIN; ``nack`` publishes the message to the topic of dead letters, then
+FIN. A delayed message is a deferred one, and a retry is a new one, as with Dramatiq's own brokers: so NSQ's attempts
+count only workers that died, and messages handed back. ``docs/jobs.rst`` says what that cannot keep.
+
+Each consumer is a Reader. All of a process are one group in one thread, or in the hub of a patched process; Dramatiq's
+threads take messages with ``Reader.get``, and may answer them from anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from gnsq_like import Message, Producer, Reader, ReaderGroup, deadletter
+from gnsq_like.contrib.shared.clusters import Cluster, several
+from gnsq_like.contrib.shared.extras import missing
+from gnsq_like.errors import InvalidBody, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+
+try:
+    import dramatiq
+except ModuleNotFoundError as exc:
+    raise missing(exc, "dramatiq") from exc
+from dramatiq.common import current_millis, q_name
+from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
+
+if TYPE_CHECKING:
+    from dramatiq import Middleware
+
+    from gnsq_like.options import ConnectionOptionsDict
+
+__all__ = ["NSQBroker"]
+
+#: Deliveries of a message after which it is a dead letter: workers died with it, or handed it back.
+_MAX_ATTEMPTS = 10
+#: Seconds for jobs that run when a consumer closes, and when the broker closes.
+_CONSUMER_CLOSES = 60.0
+_BROKER_CLOSES = 1.0
+#: Counts of nothing, one after the other, after which a queue is empty: nsqd counts a message nowhere for an instant
+#: while it is handed from the topic to the channel.
+_EMPTY_COUNTS = 2
+
+
+class NSQBroker(dramatiq.Broker):
+    """Sends and receives the messages of Dramatiq's actors.
+
+    :param middleware: see ``dramatiq.Broker``
+    :param nsqd_tcp_addresses: one or several nsqds, on which queues are created
+    :param lookupd_http_addresses: one or several nsqlookupds, for further nsqds
+    :param nsqd_http_addresses: of the same nsqds, for :meth:`join` and :meth:`flush` without nsqlookupds
+    :param topic: the topic of a queue, with ``{queue}`` in it
+    :param channel: the channel of all queues
+    :param dead_letters: the topic of a queue's dead letters, with ``{topic}`` in it: envelopes, see
+        ``gnsq_like.deadletter``; None drops them
+    :param max_defer: the longest delay in seconds that nsqd takes at once: its max-req-timeout. A message with a longer
+        one is deferred again when it arrives
+    :param reader: further options of the Readers. ``max_in_flight`` is Dramatiq's prefetch unless given;
+        ``max_attempts`` (10) is the number of deliveries after which a message is a dead letter
+    :param producer: further options of the Producer
+    :param options: of all connections, see :class:`gnsq_like.options.ConnectionOptions`
+    :raises InvalidAddress, InvalidOption: if an argument is invalid
+    """
+
+    #: The topic of each declared queue.
+    queues: dict[str, str]
+
+    def __init__(
+        self,
+        middleware: list[Middleware] | None = None,
+        *,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
+        nsqd_http_addresses: str | Iterable[str] = (),
+        topic: str = "dramatiq.{queue}",
+        channel: str = "dramatiq",
+        dead_letters: str | None = "{topic}.dead",
+        max_defer: float = 3600.0,
+        reader: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+        **options: Unpack[ConnectionOptionsDict],
+    ) -> None:
+        super().__init__(middleware)
+        self.max_defer = max_defer
+        self._topic = topic
+        self._channel = channel
+        self._dead_letters = dead_letters
+        lookupds = several(lookupd_http_addresses)
+        self._cluster = Cluster(channel, several(nsqd_http_addresses), lookupds)
+        where: dict[str, Any] = {
+            "nsqd_tcp_addresses": several(nsqd_tcp_addresses),
+            "lookupd_http_addresses": lookupds,
+            **options,
+        }
+        self._reader: dict[str, Any] = {"max_attempts": _MAX_ATTEMPTS, **where, **(reader or {})}
+        self._producer = Producer(**where, **(producer or {}))
+        self._make_reader("check", 1)
+        #: The Readers of all consumers, once there is one. The lock is for those who begin at once.
+        self._group: ReaderGroup | None = None
+        self._starting = threading.Lock()
+
+    # -- queues -------------------------------------------------------------------------------------
+
+    def topic_of(self, queue_name: str) -> str:
+        """The topic of a queue."""
+        return self._topic.format(queue=q_name(queue_name))
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue; nsqd creates its topic with the first message or consumer."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues[queue_name] = self.topic_of(queue_name)
+            # No queue for delayed messages, which are in the same topic.
+            self.emit_after("declare_queue", queue_name)
+
+    def flush(self, queue_name: str) -> None:
+        """Drop the messages of a queue on all nsqds, those that are delayed or being processed included.
+
+        :raises NSQError: if an nsqd does not answer
+        """
+        self._cluster.empty(self.topic_of(queue_name))
+
+    def flush_all(self) -> None:
+        """Drop the messages of all declared queues."""
+        for queue_name in self.queues:
+            self.flush(queue_name)
+
+    def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
+        """Wait until a queue has no message on any nsqd, those that are delayed or being processed included.
+
+        :param interval: milliseconds between two looks
+        :param timeout: milliseconds in total
+        :raises QueueNotFound: if the queue is not declared
+        :raises QueueJoinTimeout: when the time is over
+        """
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        deadline = None if timeout is None else time.monotonic() + timeout / 1000
+        empty = 0
+        while True:
+            empty = 0 if self._cluster.count(self.topic_of(queue_name)) else empty + 1
+            if empty == _EMPTY_COUNTS:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise QueueJoinTimeout(queue_name)
+            time.sleep(interval / 1000)
+
+    # -- sending ------------------------------------------------------------------------------------
+
+    def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
+        """Publish a message, and return it when nsqd has it.
+
+        :param delay: milliseconds until it is delivered
+        :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
+        :raises NSQError: if nsqd refuses it, for instance because it is too large
+        """
+        if delay is not None:
+            message = message.copy(options={"eta": current_millis() + delay})
+        self.emit_before("enqueue", message, delay)
+        self._publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
+        self.emit_after("enqueue", message, delay)
+        return message
+
+    def _publish(self, topic: str, body: bytes, delay: float = 0.0) -> None:
+        """Publish a message's body, deferred for ``delay`` seconds at most.
+
+        :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
+        """
+        defer = min(delay, self.max_defer) if delay > 0 else None
+        try:
+            self._producer.publish(topic, body, defer=defer)
+        except (NotSent, OutcomeUnknown) as exc:
+            raise ConnectionClosed(str(exc)) from exc
+
+    # -- receiving ----------------------------------------------------------------------------------
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> NSQConsumer:
+        """Consume a declared queue.
+
+        :param prefetch: maximum number of messages in flight
+        :param timeout: milliseconds after which an iteration yields None
+        :raises QueueNotFound: if the queue is not declared
+        """
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        reader = self._make_reader(queue_name, prefetch)
+        with self._starting:
+            try:
+                if self._group is None:
+                    raise NotRunning
+                self._group.add(reader)
+            except NotRunning:  # there is none, or its last Reader has stopped
+                self._group = ReaderGroup(reader, own_thread=True)
+                self._group.start()
+        return NSQConsumer(self, reader, timeout / 1000)
+
+    def _make_reader(self, queue_name: str, prefetch: int) -> Reader:
+        options = {"max_in_flight": prefetch, **self._reader}
+        return Reader(self.topic_of(queue_name), self._channel, on_giving_up=self._bury, **options)
+
+    def _bury(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
+        """Publish a message to the topic of dead letters.
+
+        :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
+        """
+        if self._dead_letters is not None:
+            topic = self._dead_letters.format(topic=message.topic)
+            try:
+                self._publish(topic, deadletter.make_envelope(message, reason))
+            except (InvalidBody, PublishRefused):  # the envelope is larger than nsqd allows
+                self._publish(topic, message.body)
+
+    def close(self) -> None:
+        """End the consumers and the connections. Messages that are still held are requeued."""
+        if self._group is not None:
+            self._group.stop(_BROKER_CLOSES)
+        self._producer.close()
+
+
+class NSQConsumer(dramatiq.Consumer):
+    """Yields the messages of a queue as Dramatiq's, and None where there is none in time.
+
+    :param timeout: seconds
+    """
+
+    def __init__(self, broker: NSQBroker, reader: Reader, timeout: float) -> None:
+        self._broker = broker
+        self._reader = reader
+        self._timeout = timeout
+
+    def __next__(self) -> NSQMessageProxy | None:
+        """The next message that is due; None if there is none in time.
+
+        :raises ConnectionClosed: if the nsqds refuse for good
+        """
+        try:
+            message = self._reader.get(self._timeout)
+        except NSQError as exc:
+            raise ConnectionClosed(str(exc)) from exc
+        if message is None:
+            return None
+        message.touch_until_answered()
+        try:
+            job = dramatiq.Message.decode(message.body)
+        except DecodeError as exc:
+            self._bury(message, f"not a message of Dramatiq: {exc}")
+            return None
+        eta = job.options.pop("eta", None)
+        if isinstance(eta, int | float) and (left := (eta - current_millis()) / 1000) > 0:
+            self._defer(message, left)
+            return None
+        return NSQMessageProxy(job, message)
+
+    def _defer(self, message: Message, left: float) -> None:
+        """A message that is not due: nsqd takes shorter delays only, or has lost it in a restart."""
+        try:
+            # As a new message: a requeue would count as an attempt.
+            self._broker._publish(message.topic, message.body, left)
+        except ConnectionClosed:
+            message.requeue(min(left, self._broker.max_defer), backoff=False)
+        else:
+            message.finish()
+
+    def _bury(self, message: Message, reason: str) -> None:
+        try:
+            self._broker._bury(message, reason)
+        except ConnectionClosed:
+            message.requeue(backoff=False)
+        else:
+            message.finish()
+
+    def ack(self, message: dramatiq.MessageProxy) -> None:
+        """FIN."""
+        _of(message).finish()
+
+    def nack(self, message: dramatiq.MessageProxy) -> None:
+        """Make it a dead letter.
+
+        :raises ConnectionClosed: no nsqd took it; Dramatiq tries again
+        """
+        error = message._exception
+        self._broker._bury(_of(message), "rejected" if error is None else f"{type(error).__name__}: {error}")
+        _of(message).finish()
+
+    def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
+        """Hand messages back that no worker has begun."""
+        for message in messages:
+            _of(message).requeue(0, backoff=False)
+
+    def close(self) -> None:
+        """Take no more messages; those that are being processed can still be answered."""
+        self._reader.begin_to_stop(_CONSUMER_CLOSES)
+
+
+class NSQMessageProxy(dramatiq.MessageProxy):
+    """A message that a worker has, with its delivery."""
+
+    def __init__(self, job: dramatiq.Message[Any], delivery: Message) -> None:
+        super().__init__(job)
+        #: For its answer, and to see whether it :attr:`~gnsq_like.Message.is_lost`.
+        self.delivery = delivery
+
+
+def _of(message: dramatiq.MessageProxy) -> Message:
+    assert isinstance(message, NSQMessageProxy)
+    return message.delivery

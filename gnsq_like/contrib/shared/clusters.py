@@ -1,0 +1,77 @@
+"""The messages of a topic with one channel, over all nsqds: counted and dropped by their HTTP APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gnsq_like.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from gnsq_like.tools.daemons import Daemons
+
+
+class Cluster:
+    """Where queues are.
+
+    :param channel: the channel of each topic
+    :param nsqds: HTTP addresses of the nsqds; not needed if there are nsqlookupds
+    :param lookupds: HTTP addresses of nsqlookupds, which know the nsqds
+    """
+
+    def __init__(self, channel: str, nsqds: tuple[str, ...], lookupds: tuple[str, ...]) -> None:
+        self._channel = channel
+        self._nsqds = nsqds
+        self._lookupds = lookupds
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anybody to ask."""
+        return bool(self._nsqds or self._lookupds)
+
+    def count(self, topic: str) -> int:
+        """The messages that are not finished, those in flight and deferred included. May switch, or block.
+
+        :raises NSQError: if nobody is to be asked, or an nsqd does not answer
+        """
+        from gnsq_like.tools.counting import count_topic
+        from gnsq_like.tools.daemons import NotFound
+
+        try:
+            found, counts = count_topic(self._daemons(), topic)
+        except NotFound:
+            return 0
+        if counts.failures:
+            raise counts.failures[0]
+        channel = found.channels.get(self._channel)
+        waiting = 0 if channel is None else channel.depth + channel.in_flight_count + channel.deferred_count
+        return found.depth + waiting
+
+    def empty(self, topic: str) -> None:
+        """Drop all messages, those in flight and deferred included. May switch, or block.
+
+        :raises NSQError: if nobody is to be asked, or an nsqd does not answer
+        """
+        from gnsq_like.tools.daemons import NotFound
+        from gnsq_like.tools.operations import change
+
+        for channel in (None, self._channel):  # the topic first: what it has would pass on to the channel
+            try:
+                failures = change(self._daemons(), "empty", topic, channel).failures
+            except NotFound:
+                continue
+            if failures:
+                raise failures[0]
+
+    def _daemons(self) -> Daemons:
+        from gnsq_like.tools.daemons import Daemons
+
+        if not self.is_known:
+            text = "messages are counted and dropped over nsqd's HTTP API: name that, or nsqlookupds"
+            raise InvalidOption("nsqd_http_addresses", (), text)
+        return Daemons(() if self._lookupds else self._nsqds, self._lookupds)
+
+
+def several(addresses: str | Iterable[str]) -> tuple[str, ...]:
+    """One address, or several."""
+    return (addresses,) if isinstance(addresses, str) else tuple(addresses)

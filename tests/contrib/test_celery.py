@@ -1,0 +1,281 @@
+"""Kombu's connections on NSQ, and Celery's workers with each kind of pool."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import Connection, Consumer, Exchange, Queue
+from kombu.exceptions import OperationalError
+
+from gnsq_like import NsqdHTTPClient
+from gnsq_like.contrib import celery
+from gnsq_like.contrib.celery import nsq_name
+from gnsq_like.deadletter import open_envelope
+from gnsq_like.errors import InvalidOption
+from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.web import Server
+
+JOBS = Queue("jobs", Exchange("jobs"), routing_key="jobs")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningNsqd]:
+    with running_nsqd(msg_timeout=2) as running:
+        yield running
+
+
+@pytest.fixture
+def nsqd(shared: RunningNsqd) -> RunningNsqd:
+    with NsqdHTTPClient(shared.http_address) as client:
+        for topic in client.stats()["topics"]:
+            client.delete_topic(topic["topic_name"])
+    return shared
+
+
+@contextmanager
+def connected(nsqd: RunningNsqd, **options: Any) -> Iterator[Any]:
+    options = {"nsqd_http_addresses": nsqd.http_address, **options}
+    with Connection(f"nsq://{nsqd.tcp_address}", transport_options=options) as connection:
+        yield connection
+
+
+class Taken:
+    """A consumer that keeps what it gets."""
+
+    def __init__(self, connection: Any, *queues: Any, no_ack: bool = False, prefetch: int = 0) -> None:
+        self.messages: list[Any] = []
+        self._connection = connection
+        self.consumer = Consumer(
+            connection.channel(),
+            queues,
+            no_ack=no_ack,
+            prefetch_count=prefetch or None,
+            callbacks=[lambda body, message: self.messages.append(message)],
+        )
+        self.consumer.consume()
+
+    def wait(self, count: int) -> list[Any]:
+        """The messages, when there are so many."""
+        while len(self.messages) < count:
+            self._connection.drain_events(timeout=60)
+        return self.messages
+
+
+def publish(connection: Any, body: object, queue: Any = JOBS, **options: Any) -> None:
+    connection.Producer().publish(
+        body, exchange=queue.exchange, routing_key=queue.routing_key, declare=[queue], **options
+    )
+
+
+def left(nsqd: RunningNsqd, topic: str = "jobs") -> int:
+    return nsqd.topic(topic).channels["celery"].left
+
+
+def test_messages_are_acknowledged_rejected_and_requeued(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        for number in range(3):
+            publish(connection, number)
+        taken = Taken(connection, JOBS)
+        by_body = {message.decode(): message for message in taken.wait(3)}
+        assert sorted(by_body) == [0, 1, 2]
+        by_body[0].ack()
+        by_body[1].reject()
+        by_body[2].requeue()
+        again = taken.wait(4)[-1]
+        assert (again.decode(), again.delivery_info["redelivered"]) == (2, True)
+        again.ack()
+        wait_until(lambda: not left(nsqd))
+    [letter] = [open_envelope(message.body) for message in nsqd.messages("jobs.dead", "c", 1)]
+    assert letter.reason == "rejected"
+
+
+def test_without_acknowledgements_a_message_is_finished_at_once(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        publish(connection, "x")
+        Taken(connection, JOBS, no_ack=True).wait(1)
+        wait_until(lambda: not left(nsqd))
+
+
+def test_what_is_not_answered_comes_to_the_next_connection(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        publish(connection, "x")
+        Taken(connection, JOBS).wait(1)
+    with connected(nsqd) as connection:
+        [message] = Taken(connection, JOBS).wait(1)
+        assert message.decode() == "x"
+        message.ack()
+
+
+def test_the_prefetch_count_limits_what_is_in_flight(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        for number in range(5):
+            publish(connection, number)
+        taken = Taken(connection, JOBS, prefetch=2)
+        taken.wait(2)
+        wait_until(lambda: nsqd.topic("jobs").channels["celery"].in_flight == 2)
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.05)
+        taken.consumer.qos(prefetch_count=5)
+        for message in taken.wait(5):
+            message.ack()
+
+
+@pytest.mark.parametrize("most", [3600.0, 0.2])
+def test_an_eta_may_be_later_than_nsqd_defers(nsqd: RunningNsqd, most: float) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=0.7)
+    with connected(nsqd, max_defer=most) as connection:
+        publish(connection, "x", headers={"eta": at.isoformat()})
+        [message] = Taken(connection, JOBS).wait(1)
+        assert datetime.now(UTC) >= at - timedelta(milliseconds=2)
+        message.ack()
+
+
+def test_a_message_that_is_held_for_long_is_touched(nsqd: RunningNsqd) -> None:
+    """msg-timeout is 2 s."""
+    with connected(nsqd) as connection:
+        publish(connection, "x")
+        [message] = Taken(connection, JOBS).wait(1)
+        time.sleep(3)
+        assert nsqd.topic("jobs").channels["celery"].timed_out == 0
+        message.ack()
+
+
+def test_a_fanout_exchange_reaches_all_queues(nsqd: RunningNsqd) -> None:
+    exchange = Exchange("news", type="fanout")
+    queues = [Queue(f"reader-{number}", exchange) for number in range(2)]
+    with connected(nsqd) as connection:
+        everybody = [Taken(connection, queue) for queue in queues]
+        wait_until(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
+        publish(connection, "x", queues[0])
+        while not all(taken.messages for taken in everybody):
+            connection.drain_events(timeout=60)
+        assert [[message.decode() for message in taken.messages] for taken in everybody] == [["x"], ["x"]]
+
+
+def test_what_a_fanout_exchange_got_earlier_is_not_for_new_queues(
+    nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nsqd's topic keeps it until there is a channel: an old request to shut down would end each new worker."""
+    monkeypatch.setattr(celery, "_EARLIER", 0.0)
+    news = Queue("reader", Exchange("news", type="fanout"))
+    with connected(nsqd) as connection:
+        publish(connection, "old", news)
+        taken = Taken(connection, news)
+        wait_until(lambda: "reader#ephemeral" in nsqd.topic("news#ephemeral").channels)
+        publish(connection, "new", news)
+        assert [message.decode() for message in taken.wait(1)] == ["new"]
+
+
+def test_what_is_not_kombus_is_a_dead_letter(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        nsqd.publish("jobs", b"[]")
+        publish(connection, "x")
+        Taken(connection, JOBS).wait(1)[0].ack()
+    [letter] = [open_envelope(message.body) for message in nsqd.messages("jobs.dead", "c", 1)]
+    assert (letter.reason, letter.body) == ("not a message of kombu's", b"[]")
+
+
+def test_queues_are_counted_and_purged(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        for number in range(3):
+            publish(connection, number)
+        channel = connection.channel()
+        assert channel.queue_declare("jobs").message_count == 3
+        assert channel.queue_purge("jobs") == 3
+        assert channel.queue_declare("jobs").message_count == 0
+    with connected(nsqd, nsqd_http_addresses=()) as connection, pytest.raises(InvalidOption):
+        connection.channel().queue_purge("jobs")
+
+
+def test_what_nsq_does_not_have_is_refused(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        with pytest.raises(OperationalError, match="no priorities"):
+            publish(connection, "x", priority=3)
+        with pytest.raises(NotImplementedError, match="basic_get"):
+            connection.channel().basic_get("jobs")
+    nowhere = Connection("nsq://127.0.0.1:1", transport_options={"producer": {"timeout": 0.1}})
+    with nowhere as connection, pytest.raises(OperationalError):
+        publish(connection, "x", retry=False)
+
+
+def test_names() -> None:
+    assert nsq_name("celery") == "celery"
+    assert nsq_name("celery.pidbox", ephemeral=True) == "celery.pidbox#ephemeral"
+    for name in ("a@b", "x" * 65):
+        assert len(nsq_name(name, ephemeral=True)) <= 64
+    assert nsq_name("a@b") != nsq_name("a-b")
+
+
+# -- Celery's workers ----------------------------------------------------------------------------------------
+
+POOLS = ["prefork", "threads", "gevent"]
+
+
+@contextmanager
+def worker(pool: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
+    command = ["-m", "celery", "-A", "tests.support.celery_app", "worker", "-P", pool, "-c", "4", "-l", "INFO"]
+    server = Server(command, directory, NSQD=nsqd.tcp_address)
+    try:
+        wait_until(lambda: server.noted("ready") or server.process.poll() is not None, timeout=100)
+        assert server.process.poll() is None, server.log
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.end()
+
+
+@pytest.fixture
+def send(nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sends a task; ``send.app`` is the application."""
+    from celery import Celery
+
+    with Celery("sender", broker=f"nsq://{nsqd.tcp_address}", set_as_current=False) as app:
+
+        def send(name: str) -> None:
+            app.send_task("tests.support.celery_app.job", (name,))
+
+        send.app = app  # type: ignore[attr-defined]
+        yield send
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_worker_runs_retries_and_answers(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
+    names = [f"0-{number}" for number in range(50)]
+    with worker(pool, nsqd, tmp_path) as server:
+        for name in [*names, "0-fail"]:
+            send(name)
+        wait_until(lambda: {*server.noted("done")} == {*names}, timeout=100)
+        wait_until(lambda: server.noted("began").count("0-fail") == 3, timeout=100)
+        wait_until(lambda: not left(nsqd, "celery"))
+        assert [[*each.values()] for each in send.app.control.ping(timeout=60, limit=1)] == [[{"ok": "pong"}]]
+        assert server.end() == 0
+        assert sorted(server.noted("done")) == sorted(names)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_worker_that_is_killed_loses_no_task(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
+    """With late acknowledgements; prefork has a child killed, the others have one process."""
+    names = [f"0.01-{number}" for number in range(50)]
+    with worker(pool, nsqd, tmp_path) as server:
+        for name in ["gate-first", *names]:
+            send(name)
+        wait_until(lambda: "gate-first" in server.noted("began"), timeout=100)
+        [pid] = {note.pid for note in server.notes if note.name == "gate-first"}
+        os.kill(int(pid), signal.SIGKILL)
+        server.open_gate()
+        if pool != "prefork":
+            server.wait_for_end()
+            with worker(pool, nsqd, tmp_path) as server:
+                wait_until(lambda: {*server.noted("done")} == {"gate-first", *names}, timeout=100)
+        wait_until(lambda: {*server.noted("done")} == {"gate-first", *names}, timeout=100)
+        wait_until(lambda: not left(nsqd, "celery"))

@@ -1,0 +1,383 @@
+"""Dramatiq's actors on NSQ: its workers in this process, and its own programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dramatiq
+import pytest
+from dramatiq.errors import BrokerConnectionError, QueueJoinTimeout, QueueNotFound
+from dramatiq.results import Results
+from dramatiq.results.backends import StubBackend
+
+from gnsq_like import NsqdHTTPClient, Producer
+from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
+from gnsq_like.deadletter import DeadLetter, open_envelope
+from gnsq_like.errors import InvalidOption, PublishRefused
+from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.web import Server
+
+TOPIC = "dramatiq.default"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningNsqd]:
+    with running_nsqd(msg_timeout=1, max_msg_size=2000) as running:
+        yield running
+
+
+@pytest.fixture
+def nsqd(shared: RunningNsqd) -> RunningNsqd:
+    with NsqdHTTPClient(shared.http_address) as client:
+        for topic in client.stats()["topics"]:
+            client.delete_topic(topic["topic_name"])
+    return shared
+
+
+@contextmanager
+def broker_of(nsqd: RunningNsqd, **options: Any) -> Iterator[NSQBroker]:
+    broker = NSQBroker(nsqd_tcp_addresses=nsqd.tcp_address, nsqd_http_addresses=nsqd.http_address, **options)
+    before = dramatiq.broker.global_broker
+    dramatiq.set_broker(broker)
+    try:
+        yield broker
+    finally:
+        broker.close()
+        dramatiq.broker.global_broker = before
+
+
+@pytest.fixture
+def broker(nsqd: RunningNsqd) -> Iterator[NSQBroker]:
+    with broker_of(nsqd) as made:
+        yield made
+
+
+@contextmanager
+def working(broker: NSQBroker, threads: int = 4) -> Iterator[dramatiq.Worker]:
+    worker = dramatiq.Worker(broker, worker_threads=threads, worker_timeout=100)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def recording(broker: NSQBroker, seen: list[Any], **options: Any) -> dramatiq.Actor[..., Any]:
+    return dramatiq.actor(actor_name="record", broker=broker, **options)(lambda value: seen.append(value))
+
+
+def dead_letters(nsqd: RunningNsqd) -> list[DeadLetter]:
+    """The only one, when it has come."""
+    return [open_envelope(message.body) for message in nsqd.messages(f"{TOPIC}.dead", "c", 1)]
+
+
+def test_actors_run(broker: NSQBroker) -> None:
+    seen: list[int] = []
+    record = recording(broker, seen)
+    with working(broker):
+        for number in range(200):
+            record.send(number)
+        broker.join("default")
+    assert sorted(seen) == list(range(200))
+    assert broker.get_declared_queues() == {"default"}
+    assert broker.get_declared_delay_queues() == set()
+
+
+@pytest.mark.parametrize("most", [3600.0, 0.2])
+def test_a_delay_may_be_longer_than_nsqd_takes(nsqd: RunningNsqd, most: float) -> None:
+    due: list[float] = []
+    with broker_of(nsqd, max_defer=most) as broker, working(broker):
+        record = dramatiq.actor(actor_name="record", broker=broker)(lambda: due.append(time.time()))
+        sent = record.send_with_options(delay=700)
+        broker.join("default")
+    assert len(due) == 1
+    assert due[0] >= sent.options["eta"] / 1000 - 0.002  # nsqd rounds to milliseconds
+    assert sent.queue_name == "default"
+
+
+def test_a_message_that_nsqd_delivers_too_early_is_deferred_again(nsqd: RunningNsqd) -> None:
+    """As nsqd does at its restart."""
+    due: list[float] = []
+    with broker_of(nsqd) as broker:
+        record = dramatiq.actor(actor_name="record", broker=broker)(lambda: due.append(time.time()))
+        at = time.time() + 0.5
+        broker._publish(TOPIC, record.message().copy(options={"eta": at * 1000}).encode())
+        with working(broker):
+            broker.join("default")
+    assert [moment >= at - 0.002 for moment in due] == [True]
+
+
+def test_a_job_that_fails_is_retried_and_then_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    seen: list[str] = []
+
+    @dramatiq.actor(broker=broker, max_retries=2, min_backoff=10, max_backoff=20)
+    def fail(name: str) -> None:
+        seen.append(name)
+        raise ValueError(name)
+
+    with working(broker):
+        message = fail.send("x")
+        broker.join("default")
+    assert seen == ["x"] * 3
+    [letter] = dead_letters(nsqd)
+    assert (letter.topic, letter.channel, letter.attempts) == (TOPIC, "dramatiq", 1)
+    assert letter.reason == "ValueError: x"
+    assert dramatiq.Message.decode(letter.body).message_id == message.message_id
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{", "not a message of Dramatiq: "),
+        (dramatiq.Message("default", "nobody", (), {}, {}).encode(), "ActorNotFound: nobody"),
+    ],
+    ids=["garbage", "no actor"],
+)
+def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker, body: bytes, reason: str) -> None:
+    broker.declare_queue("default")
+    with working(broker):
+        broker._publish(TOPIC, body)
+        [letter] = dead_letters(nsqd)
+        assert letter.reason.startswith(reason)
+        assert letter.body == body
+        broker.join("default")
+
+
+def test_a_dead_letter_that_fits_only_without_envelope(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    broker.declare_queue("default")
+    with working(broker):
+        broker._publish(TOPIC, b"x" * 2000)
+        assert [message.body for message in nsqd.messages(f"{TOPIC}.dead", "c", 1)] == [b"x" * 2000]
+
+
+def test_dead_letters_can_be_dropped(nsqd: RunningNsqd) -> None:
+    with broker_of(nsqd, dead_letters=None) as broker, working(broker):
+        broker.declare_queue("default")
+        broker._publish(TOPIC, b"x")
+        broker.join("default")
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        assert [each["topic_name"] for each in client.stats()["topics"]] == [TOPIC]
+
+
+def test_a_message_that_comes_too_often_is_a_dead_letter(nsqd: RunningNsqd) -> None:
+    """A job that ends its worker would end all others, too."""
+    with broker_of(nsqd, reader={"max_attempts": 3}) as broker:
+        record = recording(broker, [])
+        record.send(1)
+        for _ in range(3):
+            consumer = broker.consume("default", timeout=30_000)
+            message = next(consumer)
+            assert message is not None
+            consumer.requeue([message])
+            consumer.close()
+        with working(broker):
+            [letter] = dead_letters(nsqd)
+        assert letter.attempts == 4
+
+
+def test_a_long_job_is_touched(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    """msg-timeout is 1 s; the other job waits behind it, and is touched, too."""
+    seen: list[int] = []
+
+    @dramatiq.actor(broker=broker)
+    def slow(number: int) -> None:
+        time.sleep(2.5)
+        seen.append(number)
+
+    with working(broker, threads=1):
+        slow.send(1)
+        slow.send(2)
+        broker.join("default")
+        assert nsqd.topic(TOPIC).channels["dramatiq"].timed_out == 0
+    assert sorted(seen) == [1, 2]
+
+
+def test_messages_that_no_worker_has_begun_are_handed_back(broker: NSQBroker) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    @dramatiq.actor(broker=broker)
+    def wait(number: int) -> None:
+        began.set()
+        go_on.wait()
+        seen.append(number)
+
+    for number in range(3):
+        wait.send(number)
+    worker = dramatiq.Worker(broker, worker_threads=1, worker_timeout=100)
+    worker.start()
+    began.wait()
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    wait_until(lambda: not worker.workers[0].running)
+    go_on.set()
+    stopping.join()
+    assert len(seen) == 1
+    with working(broker):
+        broker.join("default")
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_a_paused_worker_goes_on(broker: NSQBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumers are closed and made again, the last of them with the thread of all."""
+    monkeypatch.setattr(dramatiq.worker, "CONSUMER_RESTART_DELAY_SECS", 0.1)
+    seen: list[int] = []
+    record = recording(broker, seen)
+    with working(broker) as worker:
+        record.send(1)
+        broker.join("default")
+        worker.pause()
+        record.send(2)
+        worker.resume()
+        broker.join("default")
+    assert seen == [1, 2]
+
+
+def test_flush_and_join(broker: NSQBroker) -> None:
+    seen: list[int] = []
+    record = recording(broker, seen)
+    broker.flush("default")  # there is no topic yet
+    with pytest.raises(QueueNotFound):
+        broker.join("other")
+    broker.join("default", timeout=5000)
+    record.send(1)
+    record.send_with_options(args=(2,), delay=100_000)
+    with pytest.raises(QueueJoinTimeout):
+        broker.join("default", timeout=10, interval=1)
+    consumer = broker.consume("default", prefetch=2, timeout=30_000)
+    message = next(consumer)
+    assert isinstance(message, NSQMessageProxy)
+    broker.flush_all()
+    broker.join("default")
+    consumer.ack(message)  # nsqd refuses it, and nothing happens
+    consumer.close()
+    with pytest.raises(QueueNotFound):
+        broker.consume("other")
+
+
+def test_join_needs_an_http_api(nsqd: RunningNsqd) -> None:
+    broker = NSQBroker(nsqd_tcp_addresses=nsqd.tcp_address)
+    broker.declare_queue("default")
+    with pytest.raises(InvalidOption, match="nsqd_http_addresses"):
+        broker.join("default")
+
+
+def test_errors_are_dramatiqs_where_another_try_may_help(nsqd: RunningNsqd) -> None:
+    broker = NSQBroker(nsqd_tcp_addresses="127.0.0.1:1", producer={"timeout": 0.1})
+    record = recording(broker, [])
+    with pytest.raises(BrokerConnectionError):
+        record.send(1)
+    with broker_of(nsqd) as other, pytest.raises(PublishRefused):
+        recording(other, []).send("x" * 2000)
+
+
+def test_pipelines_groups_results_and_callbacks(broker: NSQBroker) -> None:
+    broker.add_middleware(Results(backend=StubBackend()))
+    seen: list[int] = []
+
+    @dramatiq.actor(broker=broker, store_results=True)
+    def add(left: int, right: int) -> int:
+        return left + right
+
+    @dramatiq.actor(broker=broker)
+    def told(_: dict[str, Any], result: int) -> None:
+        seen.append(result)
+
+    with working(broker):
+        pipeline = add.message(1, 2) | add.message_with_options(args=(3,))
+        assert pipeline.run().get_result(block=True, timeout=60_000) == 6
+        group = dramatiq.group([add.message(number, 1) for number in range(5)]).run()
+        assert sorted(group.get_results(block=True, timeout=60_000)) == [1, 2, 3, 4, 5]
+        add.send_with_options(args=(20, 3), on_success=told)
+        wait_until(lambda: seen == [23])
+        broker.join("default")
+
+
+def test_each_queue_is_a_topic(nsqd: RunningNsqd) -> None:
+    with broker_of(nsqd, topic="jobs.{queue}", channel="workers", reader={"max_in_flight": 7}) as broker:
+        seen: list[int] = []
+        record = recording(broker, seen, queue_name="mail")
+        with working(broker):
+            record.send(1)
+            broker.join("mail")
+            assert [*nsqd.topic("jobs.mail").channels] == ["workers"]
+    assert seen == [1]
+
+
+# -- Dramatiq's own programs ---------------------------------------------------------------------------------
+
+PROGRAMS = {
+    "threads": ["-m", "dramatiq"],
+    "gevent": [str(Path(sys.executable).with_name("dramatiq-gevent"))],
+}
+
+
+@contextmanager
+def program(kind: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
+    command = [*PROGRAMS[kind], "tests.support.dramatiq_app", "-p", "2", "-t", "4"]
+    server = Server(command, directory, NSQD=nsqd.tcp_address)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            wait_until(lambda: server.noted("booted"))
+            server.end()
+
+
+def sending(nsqd: RunningNsqd) -> Callable[[str], None]:
+    """Sends a job, as a program that does not have the actors does."""
+    producer = Producer(nsqd.tcp_address)
+
+    def send(name: str) -> None:
+        producer.publish(TOPIC, dramatiq.Message("default", "job", (name,), {}, {}).encode())
+
+    return send
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_worker_that_is_killed_loses_no_job(kind: str, nsqd: RunningNsqd, tmp_path: Path) -> None:
+    names = [f"0.01-{number}" for number in range(200)]
+    send = sending(nsqd)
+    with program(kind, nsqd, tmp_path) as server:
+        send("gate-first")
+        for name in names:
+            send(name)
+        wait_until(lambda: "gate-first" in server.noted("began"))
+        [pid] = server.pids("began") & {note.pid for note in server.notes if note.name == "gate-first"}
+        os.kill(int(pid), signal.SIGKILL)
+        server.open_gate()
+        # Dramatiq's master ends the others, too: what supervises it starts all anew.
+        assert server.wait_for_end()
+    with program(kind, nsqd, tmp_path) as server:
+        wait_until(lambda: {*server.noted("done")} == {"gate-first", *names})
+        wait_until(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_stopped_worker_hands_back_what_it_has(kind: str, nsqd: RunningNsqd, tmp_path: Path) -> None:
+    """Each job runs once, in the first workers or in the next ones; a failing one three times."""
+    names = [f"1-{number}" for number in range(40)]
+    send = sending(nsqd)
+    send("0-fail")
+    for name in names:
+        send(name)
+    with program(kind, nsqd, tmp_path) as server:
+        wait_until(lambda: server.noted("done"))  # 8 run at once
+        assert server.end() == 0
+        assert len(server.noted("done")) < len(names)
+    with program(kind, nsqd, tmp_path) as server:
+        wait_until(lambda: len(server.noted("done")) == len(names))
+        wait_until(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
+        assert sorted(server.noted("done")) == sorted(names)
+        assert server.noted("began").count("0-fail") == 3
+    assert [letter.reason for letter in dead_letters(nsqd)] == ["ValueError: 0-fail"]
