@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
@@ -22,6 +22,10 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_channel, encode_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 _T = TypeVar("_T")
 
@@ -404,3 +408,23 @@ def _typed(value: str, kind: type | tuple[type, ...]) -> object:
             except ValueError:
                 continue
     return value
+
+
+# -- schema ---------------------------------------------------------------------------------------------
+
+
+class WrongSchema(UsageError):
+    """The user gave a schema that differs from the source's."""
+
+
+def ddl_of(options: SourceOptions) -> str:
+    """The columns that the options ask for, as Spark's DDL."""
+    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in options.columns)
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
+    """Raise WrongSchema if the schema is another one: Spark accepts any and then fails at the first row."""
+    expected = [(name, COLUMNS[name][0].lower()) for name in options.columns]
+    if [(field.name, field.dataType.simpleString()) for field in schema.fields] != expected:
+        columns = ", ".join(f"{name} {kind}" for name, kind in expected)
+        raise WrongSchema(f"the columns are {columns}: leave .schema() out, and choose columns with columns")

@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
 from gnsq_like.spark.pipeline.metrics import ADDED, CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, batch_path
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.live_server import LiveServer
-from gnsq_like.spark.watch.options import WatchOptions
 from gnsq_like.spark.watch.run_status import Problem, RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)

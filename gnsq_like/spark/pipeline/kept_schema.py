@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import paths
+from gnsq_like.spark.tables.columns import differences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,25 +79,22 @@ def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
     paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 
-def change(old: DataType, new: DataType, name: str = "", *, widens: bool = False) -> str | None:
+def change(old: DataType, new: DataType, *, widens: bool = False) -> str | None:
     """What in the new type readers of the old one could not read; None if they could read all of it.
 
-    :param name: the field's; "" for the body
     :param widens: whether a field may get a type that has all values of the old one
     """
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        return _change_of_fields(old, new, f"{name}." if name else "", widens=widens)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return change(old.elementType, new.elementType, f"{name}[]", widens=widens)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return change(old.valueType, new.valueType, f"{name}{{}}", widens=widens)
-    if old == new or (widens and _is_wider(new, old)):
-        return None
-    if not name:
-        return "bodies were {} in the table, and would be {}".format(
-            *("rows of fields" if isinstance(each, StructType) else "bytes" for each in (old, new))
-        )
-    return f"field {name} is {_name_of(old)} in the table, and would be {_name_of(new)}"
+    for name, before, now in differences(old, new):
+        if before is None or (now is not None and widens and _is_wider(now, before)):
+            continue
+        if now is None:
+            return f"field {name} is missing, which the table has (it may be null)"
+        if not name:
+            return "bodies were {} in the table, and would be {}".format(
+                *("rows of fields" if isinstance(each, StructType) else "bytes" for each in (before, now))
+            )
+        return f"field {name} is {_name_of(before)} in the table, and would be {_name_of(now)}"
+    return None
 
 
 def _is_wider(new: DataType, old: DataType) -> bool:
@@ -106,17 +104,6 @@ def _is_wider(new: DataType, old: DataType) -> bool:
     if isinstance(new, DecimalType) and isinstance(old, DecimalType):
         return new.scale == old.scale and new.precision > old.precision
     return isinstance(new, DoubleType) and isinstance(old, FloatType)
-
-
-def _change_of_fields(old: StructType, new: StructType, path: str, *, widens: bool) -> str | None:
-    added = {each.name: each.dataType for each in new.fields}
-    for field in old.fields:
-        if field.name not in added:
-            return f"field {path}{field.name} is missing, which the table has (it may be null)"
-        found = change(field.dataType, added[field.name], f"{path}{field.name}", widens=widens)
-        if found is not None:
-            return found
-    return None
 
 
 def _name_of(kind: DataType) -> str:

@@ -20,11 +20,11 @@ import gevent
 
 from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
-from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
-from gnsq_like.spark.pipeline.leisure import Leisure
+from gnsq_like.spark.pipeline.maintenance import Leisure
+from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.pipeline.watched import Watch, watched

@@ -5,22 +5,37 @@
     <table>/date=2026-11-21/hour=13/part-<uuid>.parquet
 
 Directories help people who look at them, and the care of tables; readers go by the table's own log.
+
+:func:`clean` removes those that belong to no table: of killed tasks, of drivers killed before the commit, and those
+that a table has dropped. A file may be there before the commit that adds it. So only files are removed that are older
+than a day, and the files are listed before the table's log is read: what is committed in between is in the log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pyarrow import fs
 
+from gnsq_like.errors import NSQError
+
 #: The relative path of a data file.
 _PATH = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})/part-[0-9a-f]{32}\.parquet")
+
+
+class TableError(NSQError):
+    """A table cannot be read, written or maintained; the text says which and why."""
+
+
+class BatchOutOfOrder(TableError):
+    """The table has a later batch of the same query than the one that is to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +88,34 @@ def directories(url: str) -> list[str]:
     system, path = file_system(url)
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     return [each.base_name for each in found if each.type == fs.FileType.Directory]
+
+
+# -- removal --------------------------------------------------------------------------------------------
+
+
+#: A batch that takes longer from its first file to its commit fails (``committed_table.check_files``).
+UNTRACKED_AGE = timedelta(days=1)
+
+
+def clean(table: str, is_ours: Callable[[str], bool], tracked: Callable[[], Set[str]], now: datetime) -> list[str]:
+    """Remove the files of a table that it does not know; returns their relative paths.
+
+    :param is_ours: whether a relative path can be that of a file of the table
+    :param tracked: returns the relative paths that a reader may need
+    """
+    system, root = file_system(table)
+    found = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+    old = {
+        each.path.removeprefix(f"{root}/")
+        for each in found
+        if each.type == fs.FileType.File and each.mtime is not None and each.mtime < now - UNTRACKED_AGE
+    }
+    candidates = sorted(filter(is_ours, old))
+    if not candidates:
+        return []
+    known = tracked()
+    removed = [path for path in candidates if path not in known]
+    for path in removed:
+        with suppress(FileNotFoundError):
+            system.delete_file(f"{root}/{path}")
+    return removed

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnsq_like.spark.pipeline.config import WatchOptions
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
-from gnsq_like.spark.watch.options import WatchOptions
 from gnsq_like.spark.watch.page import time_text
 
 #: Seconds over which the rate is measured, and between two points of the graphs, of which so many are kept.
@@ -140,7 +140,7 @@ class RunStatus:
     def between(self, last_run: Mapping[str, Any] | None) -> None:
         """This is the status of a pipeline seen from outside.
 
-        :param last_run: what the last run noted (``pipeline.last_run``)
+        :param last_run: what the last run noted (``watched.last_run``)
         """
         self._last_run = last_run
         is_running = last_run is not None and last_run["state"] == "running"

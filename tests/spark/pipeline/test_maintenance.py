@@ -19,12 +19,10 @@ pytest.importorskip("pyiceberg")
 from pyarrow import dataset, parquet
 
 from gnsq_like.spark.pipeline import Pipeline
-from gnsq_like.spark.pipeline.claim import care_claimed
 from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.leisure import Leisure
-from gnsq_like.spark.pipeline.maintenance import maintain_tables
-from gnsq_like.spark.tables.hours import hours_of
+from gnsq_like.spark.pipeline.maintenance import Leisure, hours_of, maintain_tables
+from gnsq_like.spark.pipeline.owners import care_claimed
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
 from tests.support.files import files_below

@@ -26,12 +26,12 @@ from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
-from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.dead_letters import structure_of
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.kept_schema import check_kept
 from gnsq_like.spark.pipeline.metrics import CLASSES
+from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.parse import PARSED, WHY, parse
 from gnsq_like.spark.pipeline.report import read_metrics
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.pipeline.spans import spans_of
+from gnsq_like.spark.pipeline.report import spans_of
 from tests.support.pipeline_tables import batch
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.tables.hours import Hour, drop_hour, hours_of
+from gnsq_like.spark.pipeline.maintenance import Hour, drop_hour, hours_of
 
 START = datetime(2026, 11, 21, 13, tzinfo=UTC)
 HOUR = Hour(START, "date=2026-11-21/hour=13")
