@@ -19,7 +19,7 @@ CLOSE_WAIT: FINs that have caused no error by then are confirmed.
 If something goes wrong, the messages in hand are treated like this:
 
 - Another attempt took the number: the next number is tried; if an END took it, they are requeued.
-- The batch is finished (:class:`~gnsq_like.spark.errors.Fenced`): requeued, and the task fails.
+- The batch is finished (:class:`~gnsq_like.spark.staging.store.Fenced`): requeued, and the task fails.
 - They have been in hand for half of ``msg_timeout``, because this process stood still: requeued, since nsqd may
   soon deliver them to another consumer.
 - The connection is lost: staged all the same, since an nsqd that died does not have them any more.

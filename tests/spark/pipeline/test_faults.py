@@ -12,7 +12,7 @@ from gnsq_like.spark.pipeline.faults import failure, sentence
 WORKER = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function. SQLSTATE: 39000
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-gnsq_like.spark.errors.StagingError: staging_location /stage is not what it is for the driver.
+gnsq_like.spark.staging.store.StagingError: staging_location /stage is not what it is for the driver.
 \tat org.apache.spark.Scheduler.run(ConcurrentScheduler.java:1)
 """
 
@@ -20,7 +20,7 @@ gnsq_like.spark.errors.StagingError: staging_location /stage is not what it is f
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[PYTHON] Failed: gnsq_like.spark.errors.NotInstalled: python lacks gevent.\n", "python lacks gevent"),
+        ("[PYTHON] Failed: gnsq_like.spark.user_errors.NotInstalled: python lacks gevent.\n", "python lacks gevent"),
         (WORKER, "staging_location /stage is not what it is for the driver"),
         (
             "x\njava.io.IOException: No space left on device\n\tat y",
