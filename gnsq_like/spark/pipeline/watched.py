@@ -50,6 +50,7 @@ class Watch:
     def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
         """A batch was written."""
         self.status.wrote(rows)
+        self.status.renew(time.time())
 
     def runs(self) -> None:
         """The query was started."""
