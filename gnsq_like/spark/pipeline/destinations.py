@@ -25,8 +25,6 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
     """The pipeline's table; None for one of plain Parquet files. Raises InvalidOption."""
     if pipeline.format == "parquet":
         return None
-    from gnsq_like.spark.pipeline.destinations import open_table
-
     home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
     return open_table(
         pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=pipeline.format_options

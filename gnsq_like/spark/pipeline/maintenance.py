@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from gnsq_like.spark.pipeline.config import TableOptions
 from gnsq_like.spark.pipeline.owners import care_claimed
-from gnsq_like.spark.tables.data_file import TableError, directories, file_system
+from gnsq_like.spark.tables.data_file import TableError, directories, file_system, hour_of
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
@@ -133,8 +133,6 @@ def _full_hour(at: datetime) -> datetime:
 
 
 def _drop_hours(place: str, first: datetime, stop: Callable[[], bool]) -> Iterator[str]:
-    from gnsq_like.spark.pipeline.maintenance import drop_hour, hours_of
-
     old = [each for each in hours_of(place) if each.start < first]
     for hour in old:
         if stop():
@@ -201,11 +199,6 @@ class Hour(NamedTuple):
     #: Relative to the table.
     path: str
 
-    @property
-    def end(self) -> datetime:
-        """When the next hour begins."""
-        return self.start + timedelta(hours=1)
-
 
 def hours_of(table: str) -> list[Hour]:
     """The hours that a table has directories for, in order."""
@@ -214,20 +207,9 @@ def hours_of(table: str) -> list[Hour]:
         for day in directories(table)
         if day.startswith("date=")
         for hour in directories(f"{table}/{day}")
-        if (start := _start(day, hour)) is not None
+        if (start := hour_of(day, hour)) is not None
     ]
     return sorted(found)
-
-
-def _start(day: str, hour: str) -> datetime | None:
-    """When an hour began, by the names of its directories; None if they are others."""
-    (is_day, _, date), (is_hour, _, number) = day.partition("="), hour.partition("=")
-    if (is_day, is_hour) != ("date", "hour"):
-        return None
-    try:
-        return datetime.fromisoformat(date).replace(tzinfo=UTC) + timedelta(hours=int(number))
-    except ValueError:
-        return None
 
 
 def drop_hour(table: str, hour: Hour) -> None:

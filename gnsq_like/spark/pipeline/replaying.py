@@ -28,6 +28,7 @@ from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
 from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.tables.data_file import hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -230,12 +231,13 @@ def complete_batches(
 
 def _hours(spark: SparkSession, table: str) -> list[tuple[datetime, str]]:
     """The hours of a table, with their directories."""
-    hours = []
-    for date in _names(spark, table, "date="):
-        for hour in _names(spark, f"{table}/{date}", "hour="):
-            day = datetime.fromisoformat(date.removeprefix("date=")).replace(tzinfo=UTC)
-            hours.append((day + timedelta(hours=int(hour.removeprefix("hour="))), f"{date}/{hour}"))
-    return sorted(hours)
+    found = [
+        (at, f"{day}/{hour}")
+        for day in _names(spark, table, "date=")
+        for hour in _names(spark, f"{table}/{day}", "hour=")
+        if (at := hour_of(day, hour)) is not None
+    ]
+    return sorted(found)
 
 
 def _names(spark: SparkSession, directory: str, prefix: str) -> set[str]:

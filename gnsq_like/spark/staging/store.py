@@ -92,7 +92,6 @@ def open_store(location: str, storage: Mapping[str, str]) -> Store:
         if not path.is_absolute():
             raise StagingError(f"staging_location {location!r} must be an absolute path: executors run elsewhere")
         return PosixStore(path)
-    from gnsq_like.spark.staging.store import ObjectStore  # needs fsspec, which few need
 
     return ObjectStore(location, {name: _from_text(value) for name, value in storage.items()})
 

@@ -26,8 +26,9 @@ from pyarrow import fs
 
 from gnsq_like.errors import NSQError
 
-#: The relative path of a data file.
-_PATH = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})/part-[0-9a-f]{32}\.parquet")
+#: The directories of an hour, and the relative path of a data file.
+_HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})")
+_PATH = re.compile(rf"{_HOUR.pattern}/part-[0-9a-f]{{32}}\.parquet")
 
 
 class TableError(NSQError):
@@ -62,6 +63,15 @@ def hour_directory(at: datetime) -> str:
     """The directory of an hour, relative to its table."""
     utc = at.astimezone(UTC)
     return f"date={utc:%Y-%m-%d}/hour={utc.hour}"
+
+
+def hour_of(day: str, hour: str) -> datetime | None:
+    """When an hour began, by the names of its two directories; None if they are others."""
+    found = _HOUR.fullmatch(f"{day}/{hour}")
+    try:
+        return datetime.fromisoformat(found[1]).replace(tzinfo=UTC, hour=int(found[2])) if found else None
+    except ValueError:
+        return None
 
 
 def new_path(at: datetime) -> str:
