@@ -134,7 +134,7 @@ def test_a_failure_downstream_is_tried_again_with_the_same_rows(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
     @udf("string")
-    def fail_first(body: bytes) -> str:
+    def fail_first(body):
         from pyspark import TaskContext
 
         context = TaskContext.get()
