@@ -198,7 +198,7 @@ def test_an_nsqd_that_is_away(spark: SparkSession) -> None:
 
 
 def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession) -> None:
-    @udf("string")
+    @udf(returnType="string", useArrow=False)
     def late_failure(number):
         from pyspark import TaskContext
 

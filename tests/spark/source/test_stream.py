@@ -133,7 +133,7 @@ def test_what_is_wrong_is_said_plainly(spark: SparkSession, nsqd: Running, tmp_p
 def test_a_failure_downstream_is_tried_again_with_the_same_rows(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    @udf("string")
+    @udf(returnType="string", useArrow=False)
     def fail_first(body):
         from pyspark import TaskContext
 
