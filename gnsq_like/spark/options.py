@@ -39,17 +39,6 @@ _SLOW = 1 / 8
 _IDLE = 1 / 100
 _LEAST_IDLE = 0.15
 
-#: What had another name before the first release, in lower case without "_".
-_RENAMED = {
-    "maxmessagespertrigger": "max_messages",
-    "maxbytespertrigger": "max_bytes",
-    "minmessagespertrigger": "min_messages",
-    "availablenowwaitinflight": "wait_in_flight",
-    "includecolumns": "columns",
-    "msgtimeoutms": "msg_timeout",
-    "publishtimeoutms": "publish_timeout",
-}
-
 #: Options of Kafka's source that NSQ cannot honour, and why.
 _REFUSED = {
     "startingoffsets": "NSQ has no offsets: a channel has the messages since it was created",
@@ -223,8 +212,8 @@ def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
     bare = key.lower().replace("_", "")
     if bare in _REFUSED:
         return InvalidOption(key, value, _REFUSED[bare])
-    now = _RENAMED.get(bare) or next((name for name in names if name.replace("_", "") == bare), None)
-    hint = f"; it is called {now}" if now in names else did_you_mean(key, names)
+    now = next((name for name in names if name.replace("_", "") == bare), None)
+    hint = f"; it is called {now}" if now else did_you_mean(key, names)
     return InvalidOption(key, value, f"there is no such option{hint}")
 
 

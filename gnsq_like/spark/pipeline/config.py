@@ -116,12 +116,6 @@ _TABLES = ("source", "transform", "dead_letters", "table", "watch", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
 
-#: Tables of the time before the first release, and what to do instead.
-_GONE = {
-    "maintain": 'its keys are in [table], "every" as maintain_every, and the options of the format in [table.options]',
-    "windows": "sums by window are a query of the table, or a stream of their own (docs/pipeline.rst)",
-}
-
 
 class BadPipelineFile(UsageError):
     """A file does not describe a pipeline; the text says which file and why."""
@@ -356,8 +350,6 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
         elif name in flat:
             values[name] = _checked(name, value, Pipeline, name)
         else:
-            if name in _GONE:
-                raise BadPipelineFile(f"{path}: there is no [{name}] any more: {_GONE[name]}")
             _only(path, "", {name: value}, [*flat, *_TABLES, "topics", "parse"])
     for required in ("source", "location"):
         if required not in values:

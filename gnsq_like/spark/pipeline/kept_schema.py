@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -48,7 +47,7 @@ def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: 
     :param schema: that of the bodies; None if they are kept as they are
     :param ddl: the schema as it is in the configuration
     """
-    old = _kept(spark, table) or _written(spark, table)
+    old = _kept(spark, table)
     if old is None:
         return
     refuse_change(old, schema or BinaryType(), table, ddl)
@@ -129,13 +128,3 @@ def _kept(spark: SparkSession, table: str) -> DataType | None:
         except (ValueError, KeyError):
             continue  # a process was killed while it wrote
     return None
-
-
-def _written(spark: SparkSession, table: str) -> DataType | None:
-    """The type of bodies in the files of a table without a kept schema, of an earlier version; None without files."""
-    if not any(name.startswith("date=") for name in paths.list_names(spark, table)):
-        return None
-    try:
-        return spark.read.parquet(table).schema[BODY].dataType
-    except (AnalysisException, KeyError):
-        return None

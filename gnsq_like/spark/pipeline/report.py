@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
-from gnsq_like.spark.pipeline.metrics import ADDED, COLUMNS, MinuteMetrics, percentile
+from gnsq_like.spark.pipeline.metrics import COLUMNS, MinuteMetrics, percentile
 from gnsq_like.spark.watch.page import render, time_text
 from gnsq_like.spark.watch.run_status import RunStatus
 
@@ -127,8 +127,7 @@ def read_batch(place: str) -> list[MinuteMetrics]:
 
 
 def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:
-    added = {name: default for name, default in ADDED.items() if row[name] is None}
-    return MinuteMetrics(**{**row, **added, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
+    return MinuteMetrics(**{**row, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
 
 
 def _reasons(pipeline: Pipeline, since: datetime | None) -> Counter[str]:
@@ -170,13 +169,7 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
         if not files:
             return pa.table({name: [] for name in columns})
         found = dataset.dataset(files, filesystem=system, format="parquet", partitioning=None)
-        # The first file may be one of an earlier version, without some columns.
-        absent = [
-            pa.field(name, pa.string() if ADDED[name] == "" else pa.int64())
-            for name in columns
-            if name not in found.schema.names
-        ]
-        table = found.replace_schema(pa.schema([*found.schema, *absent])).to_table(columns=columns)
+        table = found.to_table(columns=columns)
         # Times in Spark's own default, INT96, lack their zone and their unit.
         kinds = [pa.timestamp("us", "UTC") if pa.types.is_timestamp(each.type) else each.type for each in table.schema]
         return table.cast(pa.schema(zip(columns, kinds, strict=True)))

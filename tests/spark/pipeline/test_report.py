@@ -28,13 +28,6 @@ def test_what_was_written_is_read_in_order_of_arrival(tmp_path: Path) -> None:
     assert rows == sorted(chain(*batches), key=lambda row: row.seen_at)
 
 
-def test_batches_of_an_earlier_version_are_read_too(tmp_path: Path) -> None:
-    [row] = batch(1)
-    pipeline = written(tmp_path, batch(0), [replace(row, topic="clicks", filtered=3)], old=1)
-    assert [(row.topic, row.filtered) for row in read_metrics(pipeline)] == [("", 0), ("clicks", 3)]
-    assert (read_metrics(written(tmp_path / "all", batch(0), old=1))) == batch(0)
-
-
 def test_the_page_has_the_figures_and_well_formed_charts(tmp_path: Path) -> None:
     pipeline = written(tmp_path, batch(0), batch(1, messages=1234, latency=1800.0, rejected=34), batch(2))
     page = write_report(pipeline, tmp_path / "report.html").read_text()
