@@ -17,7 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
@@ -155,13 +154,10 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
     import pyarrow as pa
     from pyarrow import dataset, fs
 
-    url = place.replace("s3a://", "s3://", 1)
+    from gnsq_like.spark.tables.data_file import file_system
+
     try:
-        if urlsplit(url).scheme == "file":
-            # Not from_uri: Spark does not decode the characters of a path.
-            system, path = fs.LocalFileSystem(), url.removeprefix("file://")
-        else:
-            system, path = fs.FileSystem.from_uri(url)
+        system, path = file_system(place)
         listed = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
         files = [each.path for each in listed if each.path.endswith(".parquet")]
         # Hidden files belong to a batch that was not finished, whose day may be later than all others.
