@@ -133,6 +133,7 @@ fuzz: $(FUZZ_VENV)/$(STAMP)
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
 
 test-spark: $(TEST_VENV)/$(JAVA_STAMP)
+	$(BIN)/python -m tests.support.spark_sessions
 	$(BIN)/python -m pytest tests/spark -m 'spark_long or not spark_long or spark' -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 # PostgreSQL is Debian's: CI installs it, and elsewhere its tests are skipped without it.

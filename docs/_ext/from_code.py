@@ -132,9 +132,9 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.workers import pages
+    from gnsq_like.spark.pipeline.config import WatchOptions
     from gnsq_like.spark.source.plan import Depth
     from gnsq_like.spark.staging.offsets import TopicChannel
-    from gnsq_like.spark.watch.options import WatchOptions
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
 

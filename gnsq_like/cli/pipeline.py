@@ -377,7 +377,7 @@ def _sentences() -> Iterator[None]:
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
-        from gnsq_like.spark.tables.errors import TableError
+        from gnsq_like.spark.tables.data_file import TableError
 
         try:
             yield

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
@@ -22,6 +22,10 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_channel, encode_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 _T = TypeVar("_T")
 
@@ -34,17 +38,6 @@ _SLOW = 1 / 8
 #: A pause after which a partition ends, as a share of the same: whoever expects longer pauses sets a longer time-out.
 _IDLE = 1 / 100
 _LEAST_IDLE = 0.15
-
-#: What had another name before the first release, in lower case without "_".
-_RENAMED = {
-    "maxmessagespertrigger": "max_messages",
-    "maxbytespertrigger": "max_bytes",
-    "minmessagespertrigger": "min_messages",
-    "availablenowwaitinflight": "wait_in_flight",
-    "includecolumns": "columns",
-    "msgtimeoutms": "msg_timeout",
-    "publishtimeoutms": "publish_timeout",
-}
 
 #: Options of Kafka's source that NSQ cannot honour, and why.
 _REFUSED = {
@@ -219,8 +212,8 @@ def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
     bare = key.lower().replace("_", "")
     if bare in _REFUSED:
         return InvalidOption(key, value, _REFUSED[bare])
-    now = _RENAMED.get(bare) or next((name for name in names if name.replace("_", "") == bare), None)
-    hint = f"; it is called {now}" if now in names else did_you_mean(key, names)
+    now = next((name for name in names if name.replace("_", "") == bare), None)
+    hint = f"; it is called {now}" if now else did_you_mean(key, names)
     return InvalidOption(key, value, f"there is no such option{hint}")
 
 
@@ -404,3 +397,23 @@ def _typed(value: str, kind: type | tuple[type, ...]) -> object:
             except ValueError:
                 continue
     return value
+
+
+# -- schema ---------------------------------------------------------------------------------------------
+
+
+class WrongSchema(UsageError):
+    """The user gave a schema that differs from the source's."""
+
+
+def ddl_of(options: SourceOptions) -> str:
+    """The columns that the options ask for, as Spark's DDL."""
+    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in options.columns)
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
+    """Raise WrongSchema if the schema is another one: Spark accepts any and then fails at the first row."""
+    expected = [(name, COLUMNS[name][0].lower()) for name in options.columns]
+    if [(field.name, field.dataType.simpleString()) for field in schema.fields] != expected:
+        columns = ", ".join(f"{name} {kind}" for name, kind in expected)
+        raise WrongSchema(f"the columns are {columns}: leave .schema() out, and choose columns with columns")

@@ -54,7 +54,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """A session on two cores that knows the format "nsq"."""
-    with session("local[2]") as spark:
+    """A session on two cores that knows the format "nsq", and tries a failed task again, as clusters do."""
+    with session("local[2,4]") as spark:
         register(spark)
         yield spark

@@ -21,7 +21,7 @@ from gnsq_like.spark import py_files
 from tests.spark.pipeline.killing import check, fill, read, running, write_config
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT
-from tests.support.spark_sessions import ROOT, environment, run_program
+from tests.support.spark_sessions import ROOT, environment
 
 # -- a Spark cluster of processes for tests: a standalone master with workers; and a Python without gnsq_like
 
@@ -172,46 +172,26 @@ def test_a_pickled_source_brings_the_place_of_its_package(tmp_path: Path, bare_p
 @pytest.mark.spark_long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("java")
-def test_add_py_file_and_register(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
-    add = "import gnsq_like.spark\nspark.sparkContext.addPyFile(gnsq_like.spark.py_files('gnsq_like.zip'))\n"
-    where = (
-        "\ndef place(_):\n    import gnsq_like\n    yield gnsq_like.__file__\n"
-        "report['place'] = spark.sparkContext.parallelize([0], 1).mapPartitions(place).collect()\n"
-    )
-    report = run_program(tmp_path, add + job_for(nsqd, tmp_path) + where, python=bare_python, python_path="")
-    check_rows(tmp_path)
-    assert "gnsq_like.zip" in report["place"][0]
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("java")
-def test_spark_submit_with_py_files(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
+def test_a_cluster_whose_python_has_no_gnsq_like(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
+    """A job that is submitted with ``--py-files``; then the command, which sends gnsq_like along (``addPyFile``)."""
     import pyspark
 
     (tmp_path / "job.py").write_text(SUBMITTED.format(job=job_for(nsqd, tmp_path)))
     with standalone(tmp_path, workers=1) as master:
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         options = ["--master", master, "--py-files", py_files(tmp_path / "gnsq_like.zip"), *LOOPBACK]
-        command = [submit, *options, str(tmp_path / "job.py")]
-        with running(
-            *command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python, PYSPARK_DRIVER_PYTHON=bare_python
-        ) as process:
-            output, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, output[-10_000:]
-    check_rows(tmp_path)
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("java")
-def test_the_command_on_a_cluster(tmp_path: Path, bare_python: str, nsqd: Running) -> None:
-    fill([nsqd], COUNT)
-    config = write_config([nsqd], tmp_path, COUNT // 2)
-    with standalone(tmp_path, workers=2) as master:
+        run_on_cluster(tmp_path, submit, *options, str(tmp_path / "job.py"), python=bare_python, driver=bare_python)
+        check_rows(tmp_path)
+        fill([nsqd], COUNT)
+        config = write_config([nsqd], tmp_path, COUNT // 2)
         arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--master", master]
-        command = [sys.executable, "-c", COMMAND, *arguments]
-        with running(*command, cwd=tmp_path, PYTHONPATH="", PYSPARK_PYTHON=bare_python) as process:
-            output, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, output[-10_000:]
+        run_on_cluster(tmp_path, sys.executable, "-c", COMMAND, *arguments, python=bare_python, driver=sys.executable)
     check(read([nsqd], tmp_path), COUNT)
+
+
+def run_on_cluster(directory: Path, *command: str, python: str, driver: str) -> None:
+    with running(
+        *command, cwd=directory, PYTHONPATH="", PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=driver
+    ) as process:
+        output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output[-10_000:]

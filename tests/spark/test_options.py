@@ -122,7 +122,7 @@ def test_a_topic_without_a_channel_is_refused(topics: str) -> None:
         ({"topics": "views"}, "give either it or topics"),
         ({"topics_pattern": "v.*"}, "give either it or topics_pattern"),
         ({"max_mesages": "5"}, "did you mean max_messages"),
-        ({"maxMessagesPerTrigger": "5"}, "it is called max_messages"),
+        ({"maxMessages": "5"}, "it is called max_messages"),
         ({"stagingLocation": "/stage"}, "it is called staging_location"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
         ({"nsq.snapy": "true"}, "no such option"),

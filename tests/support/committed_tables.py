@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from gnsq_like.spark.pipeline.ddl import schema_of
+from gnsq_like.spark.pipeline.destinations import open_table
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile
-from gnsq_like.spark.tables.opening import open_table
 from gnsq_like.spark.tables.parquet_files import write_file
 
 Kind = Literal["delta", "iceberg"]

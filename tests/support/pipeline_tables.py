@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.metrics import ADDED, CLASSES, COLUMNS, Group, MinuteMetrics, fold
+from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
+from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, batch_path
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.live_server import LiveServer
-from gnsq_like.spark.watch.options import WatchOptions
 from gnsq_like.spark.watch.run_status import Problem, RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
@@ -47,14 +46,11 @@ def batch(number: int, messages: int = 100, latency: float = 0.5, rejected: int 
     return fold(groups, batch_number=number, seen_at=seen_at, written_at=written_at, depth=number)
 
 
-def written(directory: Path, *batches: list[MinuteMetrics], old: int = 0) -> Pipeline:
-    """A pipeline whose table of metrics has these batches.
-
-    :param old: how many of them an earlier version has written, which knew neither topics nor filtered messages
-    """
+def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
+    """A pipeline whose table of metrics has these batches."""
     source = {"topic": "clicks", "channel": "c", "lookupd_http_addresses": "127.0.0.1:1"}
     pipeline = Pipeline(location=str(directory / "a place with 100% #"), source=source, name="a<b")
-    for position, rows in enumerate(batches):
+    for rows in batches:
         name = batch_name("0123-4567-89ab-cdef", rows[0].batch_number)
         place = Path(batch_path(pipeline.place("metrics"), rows[0].seen_at, name).removeprefix("file://"))
         place.mkdir(parents=True)
@@ -63,8 +59,7 @@ def written(directory: Path, *batches: list[MinuteMetrics], old: int = 0) -> Pip
             for each in COLUMNS
         }
         columns |= {name: [list(each.items()) for each in columns[name]] for name in ("attempts", "latencies")}
-        found = pa.Table.from_pydict(columns, schema=ARROW)
-        parquet.write_table(found.drop_columns(list(ADDED)) if position < old else found, place / "part-0.parquet")
+        parquet.write_table(pa.Table.from_pydict(columns, schema=ARROW), place / "part-0.parquet")
     return pipeline
 
 

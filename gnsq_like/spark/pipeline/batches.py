@@ -66,11 +66,6 @@ class WrittenBatch:
         """The number of messages of which the transformation left nothing."""
         return sum(row.filtered for row in self.rows)
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of bodies."""
-        return sum(row.bytes for row in self.rows)
-
 
 @dataclass(frozen=True)
 class _Written:

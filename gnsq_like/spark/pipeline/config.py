@@ -8,19 +8,100 @@ refused before Java is started.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
-from gnsq_like.spark.options import SourceOptions, duration, parse_options
+from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size, words
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
-from gnsq_like.spark.pipeline.care_options import TableOptions
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
-from gnsq_like.spark.watch.options import WatchOptions
+
+
+def _address(value: str) -> str:
+    if value:
+        parse_address(value, to_listen=True)
+    return value
+
+
+def _above_zero(read: Callable[[str], float]) -> Callable[[str], float]:
+    def checked(value: str) -> float:
+        found = read(value)
+        if found <= 0:
+            raise UsageError("it must be above 0")
+        return found
+
+    return checked
+
+
+def _share(value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise UsageError("it must be a number from 0 to less than 1, as 0.05 for 5 %")
+    return found
+
+
+def _urls(value: str) -> tuple[str, ...]:
+    urls = words(value)
+    for url in urls:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise UsageError("it must begin with http:// or https://")
+    return urls
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """How a run is watched. A threshold that is None is never passed."""
+
+    #: "host:port" (port 0: any free one) of the page, ``/metrics``, ``/healthz`` and ``/status``; empty for none.
+    http_address: str = option(_address, "")
+    #: Seconds by which the table may be behind.
+    lag: float | None = option(_above_zero(duration), None)
+    #: Messages that may wait in all nsqds together.
+    depth: int | None = option(number(0), None)
+    #: The share of messages, over ``window``, that may be rejected.
+    rejected: float | None = option(_share, None)
+    #: Seconds for which it may be that nothing comes.
+    nothing_for: float | None = option(_above_zero(duration), None)
+    #: Seconds over which latency and the share of rejected messages are taken.
+    window: float = option(_above_zero(duration), 300.0)
+    #: URLs that get a POST when something begins or ceases to be wrong.
+    webhook: tuple[str, ...] = option(_urls, ())
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The table [table]. Durations are in seconds; None: the format's default, or for ever."""
+
+    #: How often a run does it; 0 for never.
+    maintain_every: float = option(duration, 0.0)
+    #: Bytes of a file of Delta.
+    target_size: int = option(size(1 << 20), 128 << 20)
+    #: How long an hour is over before it is compacted.
+    compact_after: float = option(duration, 3600.0)
+    #: How long readers may use an older version of the table.
+    keep_versions: float | None = option(duration, None)
+    keep_data: float | None = option(duration_from("1d"), None)
+    keep_rejected: float | None = option(duration_from("1d"), None)
+    keep_metrics: float | None = option(duration_from("1d"), None)
+    keep_archive: float | None = option(duration_from("1d"), None)
+
+    @property
+    def hours_kept(self) -> dict[str, float]:
+        """How long the tables beside ``data`` keep their hours, where that is limited."""
+        kept = {"rejected": self.keep_rejected, "metrics": self.keep_metrics, "archive": self.keep_archive}
+        return {what: keep for what, keep in kept.items() if keep is not None}
+
+
+# -- the whole ------------------------------------------------------------------------------------------
+
 
 #: The possible formats of the table.
 FORMATS = ("parquet", "delta", "iceberg")
@@ -34,12 +115,6 @@ _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 _TABLES = ("source", "transform", "dead_letters", "table", "watch", "spark")
 #: The fields that are in the table [parse].
 _PARSE = ("schema", "stop_above", "timestamp_unit")
-
-#: Tables of the time before the first release, and what to do instead.
-_GONE = {
-    "maintain": 'its keys are in [table], "every" as maintain_every, and the options of the format in [table.options]',
-    "windows": "sums by window are a query of the table, or a stream of their own (docs/pipeline.rst)",
-}
 
 
 class BadPipelineFile(UsageError):
@@ -275,8 +350,6 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
         elif name in flat:
             values[name] = _checked(name, value, Pipeline, name)
         else:
-            if name in _GONE:
-                raise BadPipelineFile(f"{path}: there is no [{name}] any more: {_GONE[name]}")
             _only(path, "", {name: value}, [*flat, *_TABLES, "topics", "parse"])
     for required in ("source", "location"):
         if required not in values:

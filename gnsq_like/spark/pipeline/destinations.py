@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.tables.committed_table import CommittedTable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from gnsq_like.spark.pipeline.config import Pipeline
-    from gnsq_like.spark.tables.committed_table import CommittedTable
+
 
 #: What lies in the place of a table of each format.
 _SIGNS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg": "metadata/*.metadata.json"}
@@ -24,8 +25,6 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
     """The pipeline's table; None for one of plain Parquet files. Raises InvalidOption."""
     if pipeline.format == "parquet":
         return None
-    from gnsq_like.spark.tables.opening import open_table
-
     home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
     return open_table(
         pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=pipeline.format_options
@@ -74,3 +73,26 @@ def check_format(pipeline: Pipeline) -> None:
             raise InvalidOption(
                 "format", pipeline.format, f"{directory} holds a table of the format {kind}: give data another place"
             )
+
+
+def open_table(kind: str, url: str, *, title: str, home: str, options: dict[str, str] | None = None) -> CommittedTable:
+    """The table of a format at a place, which need not exist.
+
+    :param kind: "delta" or "iceberg"
+    :param title: the table's name in a catalog, unless the options give one
+    :param home: the URL of the directory where a catalog may be made
+    :param options: for delta the options of the object store, for iceberg the catalog's, both by their libraries' names
+    :raises InvalidOption: a package is missing, or an option
+    """
+    try:
+        if kind == "delta":
+            from gnsq_like.spark.tables.delta import DeltaLakeTable
+
+            return DeltaLakeTable(url, options or {})
+        from gnsq_like.spark.tables.iceberg import open_iceberg
+
+        return open_iceberg(url, title=title, home=home, options=options or {})
+    except ModuleNotFoundError as exc:
+        raise InvalidOption(
+            "format", kind, f'{exc.name} is not installed; the format needs it: pip install "gnsq-like[{kind}]"'
+        ) from exc

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -32,6 +31,7 @@ from pyspark.sql.types import (
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import paths
+from gnsq_like.spark.tables.columns import differences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: 
     :param schema: that of the bodies; None if they are kept as they are
     :param ddl: the schema as it is in the configuration
     """
-    old = _kept(spark, table) or _written(spark, table)
+    old = _kept(spark, table)
     if old is None:
         return
     refuse_change(old, schema or BinaryType(), table, ddl)
@@ -78,25 +78,22 @@ def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
     paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 
-def change(old: DataType, new: DataType, name: str = "", *, widens: bool = False) -> str | None:
+def change(old: DataType, new: DataType, *, widens: bool = False) -> str | None:
     """What in the new type readers of the old one could not read; None if they could read all of it.
 
-    :param name: the field's; "" for the body
     :param widens: whether a field may get a type that has all values of the old one
     """
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        return _change_of_fields(old, new, f"{name}." if name else "", widens=widens)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return change(old.elementType, new.elementType, f"{name}[]", widens=widens)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return change(old.valueType, new.valueType, f"{name}{{}}", widens=widens)
-    if old == new or (widens and _is_wider(new, old)):
-        return None
-    if not name:
-        return "bodies were {} in the table, and would be {}".format(
-            *("rows of fields" if isinstance(each, StructType) else "bytes" for each in (old, new))
-        )
-    return f"field {name} is {_name_of(old)} in the table, and would be {_name_of(new)}"
+    for name, before, now in differences(old, new):
+        if before is None or (now is not None and widens and _is_wider(now, before)):
+            continue
+        if now is None:
+            return f"field {name} is missing, which the table has (it may be null)"
+        if not name:
+            return "bodies were {} in the table, and would be {}".format(
+                *("rows of fields" if isinstance(each, StructType) else "bytes" for each in (before, now))
+            )
+        return f"field {name} is {_name_of(before)} in the table, and would be {_name_of(now)}"
+    return None
 
 
 def _is_wider(new: DataType, old: DataType) -> bool:
@@ -106,17 +103,6 @@ def _is_wider(new: DataType, old: DataType) -> bool:
     if isinstance(new, DecimalType) and isinstance(old, DecimalType):
         return new.scale == old.scale and new.precision > old.precision
     return isinstance(new, DoubleType) and isinstance(old, FloatType)
-
-
-def _change_of_fields(old: StructType, new: StructType, path: str, *, widens: bool) -> str | None:
-    added = {each.name: each.dataType for each in new.fields}
-    for field in old.fields:
-        if field.name not in added:
-            return f"field {path}{field.name} is missing, which the table has (it may be null)"
-        found = change(field.dataType, added[field.name], f"{path}{field.name}", widens=widens)
-        if found is not None:
-            return found
-    return None
 
 
 def _name_of(kind: DataType) -> str:
@@ -142,13 +128,3 @@ def _kept(spark: SparkSession, table: str) -> DataType | None:
         except (ValueError, KeyError):
             continue  # a process was killed while it wrote
     return None
-
-
-def _written(spark: SparkSession, table: str) -> DataType | None:
-    """The type of bodies in the files of a table without a kept schema, of an earlier version; None without files."""
-    if not any(name.startswith("date=") for name in paths.list_names(spark, table)):
-        return None
-    try:
-        return spark.read.parquet(table).schema[BODY].dataType
-    except (AnalysisException, KeyError):
-        return None

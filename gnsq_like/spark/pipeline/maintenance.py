@@ -3,21 +3,33 @@
 It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a table of
 Delta or Iceberg keeps what older versions have for ``keep_versions``. Plain Parquet files have no log that says which
 of them count, so they are not compacted: readers that have listed an hour could fail, or lack rows.
+
+A run does it beside its batches (:class:`Leisure`), in a native thread and without an effect on the run.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from gnsq_like.spark.pipeline.care_options import TableOptions
-from gnsq_like.spark.pipeline.claim import care_claimed
-from gnsq_like.spark.tables.errors import TableError
+import gevent
+from pyarrow import fs
+
+from gnsq_like.spark.pipeline.config import TableOptions
+from gnsq_like.spark.pipeline.owners import care_claimed
+from gnsq_like.spark.tables.data_file import TableError, directories, file_system, hour_of
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
+
+logger = logging.getLogger(__name__)
+
 
 _HOUR, _DAY = 3600.0, 86400.0
 #: The formats' defaults of keep_versions, in seconds. Each commit to an Iceberg table writes all of its snapshots.
@@ -93,10 +105,10 @@ def _care_of_committed(
     keep_versions = timedelta(seconds=_or(options.keep_versions, _KEEP_VERSIONS[pipeline.format]))
     table = table_of(pipeline)
     if pipeline.format == "delta":
-        from gnsq_like.spark.tables import delta, delta_care
+        from gnsq_like.spark.tables import delta
 
         assert isinstance(table, delta.DeltaLakeTable)
-        yield from delta_care.care(
+        yield from delta.care(
             table,
             now,
             target=options.target_size,
@@ -106,10 +118,10 @@ def _care_of_committed(
             stop=stop,
         )
     else:
-        from gnsq_like.spark.tables import iceberg, iceberg_care
+        from gnsq_like.spark.tables import iceberg
 
         assert isinstance(table, iceberg.IcebergTable)
-        yield from iceberg_care.care(table, now, keep_from=keep_from, keep_versions=keep_versions, stop=stop)
+        yield from iceberg.care(table, now, keep_from=keep_from, keep_versions=keep_versions, stop=stop)
 
 
 def _or(value: float | None, default: float) -> float:
@@ -121,8 +133,6 @@ def _full_hour(at: datetime) -> datetime:
 
 
 def _drop_hours(place: str, first: datetime, stop: Callable[[], bool]) -> Iterator[str]:
-    from gnsq_like.spark.tables.hours import drop_hour, hours_of
-
     old = [each for each in hours_of(place) if each.start < first]
     for hour in old:
         if stop():
@@ -130,3 +140,85 @@ def _drop_hours(place: str, first: datetime, stop: Callable[[], bool]) -> Iterat
         drop_hour(place, hour)
     if old:
         yield f"{len(old)} hours before {first:%Y-%m-%d %H}:00 deleted"
+
+
+# -- beside a run ---------------------------------------------------------------------------------------
+
+
+#: Seconds that the end of a run waits for a step of it; the process may end in the middle of one.
+_PATIENCE = 10.0
+
+
+class Leisure:
+    """The care of a pipeline's tables while it runs, as often as ``[table] maintain_every`` says.
+
+    :raises InvalidOption: from the constructor, for a wrong value
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._every = pipeline.table_options.maintain_every
+        #: The monotonic time at which it is due.
+        self._due = time.monotonic() + self._every
+        self._is_stopped = False
+        #: The last one's end.
+        self._result: Any = None
+
+    def check(self) -> None:
+        """Begin if it is time. Never switches."""
+        if not self._every or time.monotonic() < self._due or not self._is_idle():
+            return
+        self._due = time.monotonic() + self._every
+        # A native thread in a patched process, too: a greenlet would stop all others.
+        self._result = gevent.get_hub().threadpool.spawn(self._work)
+
+    def stop(self) -> None:
+        """End it after its present step, if that does not take too long. May switch."""
+        self._is_stopped = True
+        if self._result is not None:
+            self._result.wait(timeout=_PATIENCE)
+
+    def _is_idle(self) -> bool:
+        return self._result is None or self._result.ready()
+
+    def _work(self) -> None:
+        try:
+            for line in maintain_tables(self._pipeline, stop=lambda: self._is_stopped):
+                logger.info("%s: %s", self._pipeline.title, line)
+        except Exception as exc:
+            logger.warning("%s: the tables could not be maintained, and will be later: %s", self._pipeline.title, exc)
+
+
+# -- hours of plain files -------------------------------------------------------------------------------
+
+
+class Hour(NamedTuple):
+    """A directory of a table."""
+
+    start: datetime
+    #: Relative to the table.
+    path: str
+
+
+def hours_of(table: str) -> list[Hour]:
+    """The hours that a table has directories for, in order."""
+    found = [
+        Hour(start, f"{day}/{hour}")
+        for day in directories(table)
+        if day.startswith("date=")
+        for hour in directories(f"{table}/{day}")
+        if (start := hour_of(day, hour)) is not None
+    ]
+    return sorted(found)
+
+
+def drop_hour(table: str, hour: Hour) -> None:
+    """Delete an hour. Raises TableError."""
+    system, root = file_system(table)
+    try:
+        system.delete_dir(f"{root}/{hour.path}")
+        if isinstance(system, fs.LocalFileSystem):
+            with suppress(OSError):  # it has other hours
+                Path(root, hour.path).parent.rmdir()
+    except OSError as exc:
+        raise TableError(f"{table}/{hour.path} cannot be deleted: {exc}") from exc

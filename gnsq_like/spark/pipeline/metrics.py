@@ -84,14 +84,10 @@ class MinuteMetrics:
     attempts: Mapping[int, int] = field(default_factory=dict)
     #: Messages by the class of their latency (``CLASSES``).
     latencies: Mapping[int, int] = field(default_factory=dict)
-    #: The topic; "" in tables of versions that knew only one.
     topic: str = ""
     #: Messages that fit, and of which the transformation left nothing.
     filtered: int = 0
 
-
-#: Columns that tables of earlier versions do not have, with their values there.
-ADDED: Mapping[str, Any] = {"topic": "", "filtered": 0}
 
 COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
 

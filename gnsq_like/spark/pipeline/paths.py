@@ -13,8 +13,10 @@ Files are accessed through Spark's own file systems, so a table can be wherever 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from gnsq_like.spark.tables.data_file import hour_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +37,7 @@ def batch_name(query_id: str, number: int) -> str:
 
 def batch_path(table: str, seen_at: datetime, batch: str) -> str:
     """The directory of a batch in a table."""
-    at = seen_at.astimezone(UTC)
-    return f"{table}/date={at:%Y-%m-%d}/hour={at.hour}/batch={batch}"
+    return f"{table}/{hour_directory(seen_at)}/batch={batch}"
 
 
 def settle(spark: SparkSession) -> None:

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline import paths
-from gnsq_like.spark.pipeline.archive import complete_batches
-from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
-from gnsq_like.spark.pipeline.replaying import Replayed
+from gnsq_like.spark.pipeline.owners import claimed
+from gnsq_like.spark.pipeline.replaying import Replayed, complete_batches
 from gnsq_like.spark.pipeline.run import IDENTITY, check_settings, session_for
 
 if TYPE_CHECKING:

@@ -4,19 +4,23 @@ Each batch of the archive becomes a batch of the new table, with the same name, 
 that was ended half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table
 with commits, and each message is there once. A topic takes nothing back: there, messages of a replay that is repeated
 come again.
+
+The archive has every message as it came. A batch of it is written before anything else of that batch, so whatever is in
+a table is in the archive. Rejected messages are kept in batches of the same kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.options import parse_options
-from gnsq_like.spark.pipeline.archive import BatchPlace, complete_batches
+from gnsq_like.spark.pipeline import paths
 from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
@@ -24,6 +28,7 @@ from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
 from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.tables.data_file import hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -184,3 +189,56 @@ class _Publish:
         finally:
             kept.unpersist()
         return replace(replayed, batches=replayed.batches + 1, messages=replayed.messages + messages)
+
+
+# -- batches of plain files -----------------------------------------------------------------------------
+
+
+#: A batch of this age is complete; the metrics show whether a newer one is. Older metrics may have been removed.
+_SURELY_DONE = timedelta(days=1)
+_HOUR = timedelta(hours=1)
+_BATCH = re.compile(r"batch=(\w+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """A batch in a table of plain files."""
+
+    directory: str
+    #: The beginning of the id of its query.
+    query_id: str
+    number: int
+
+
+def complete_batches(
+    pipeline: Pipeline, spark: SparkSession, what: str, start: datetime | None = None, end: datetime | None = None
+) -> Iterator[BatchPlace]:
+    """The batches of "archive" or "rejected" in the hours from ``start`` to before ``end``, in the order of arrival.
+
+    Without a batch that is being written.
+    """
+    now = datetime.now(UTC)
+    for at, hour in _hours(spark, pipeline.place(what)):
+        if (end is not None and at >= end) or (start is not None and at + _HOUR <= start):
+            continue
+        names = _names(spark, f"{pipeline.place(what)}/{hour}", "batch=")
+        if at > now - _SURELY_DONE:
+            names &= _names(spark, f"{pipeline.place('metrics')}/{hour}", "batch=")
+        found = [(match[1], int(match[2]), name) for name in names if (match := _BATCH.fullmatch(name))]
+        for query_id, number, name in sorted(found):
+            yield BatchPlace(f"{pipeline.place(what)}/{hour}/{name}", query_id, number)
+
+
+def _hours(spark: SparkSession, table: str) -> list[tuple[datetime, str]]:
+    """The hours of a table, with their directories."""
+    found = [
+        (at, f"{day}/{hour}")
+        for day in _names(spark, table, "date=")
+        for hour in _names(spark, f"{table}/{day}", "hour=")
+        if (at := hour_of(day, hour)) is not None
+    ]
+    return sorted(found)
+
+
+def _names(spark: SparkSession, directory: str, prefix: str) -> set[str]:
+    return {name for name in paths.list_names(spark, directory) if name.startswith(prefix)}

@@ -1,7 +1,7 @@
 """The report: one HTML file, from the metrics table alone; it needs no Spark and no Java.
 
-Reads the Parquet of ``metrics`` and ``rejected`` with pyarrow, adds it up over time (``spans``), and writes the page
-that a run serves (``watch.page``), with all that it needs in it.
+Reads the Parquet of ``metrics`` and ``rejected`` with pyarrow, adds it up over time, in spans of equal length, and
+writes the page that a run serves (``watch.page``), with all that it needs in it.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
-from gnsq_like.spark.pipeline.metrics import ADDED, COLUMNS, MinuteMetrics, percentile
-from gnsq_like.spark.pipeline.spans import added, spans_of
-from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.pipeline.metrics import COLUMNS, MinuteMetrics, percentile
 from gnsq_like.spark.watch.page import render, time_text
 from gnsq_like.spark.watch.run_status import RunStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: How many reasons and batches are listed.
 _LISTED = 10
@@ -125,8 +126,7 @@ def read_batch(place: str) -> list[MinuteMetrics]:
 
 
 def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:
-    added = {name: default for name, default in ADDED.items() if row[name] is None}
-    return MinuteMetrics(**{**row, **added, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
+    return MinuteMetrics(**{**row, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
 
 
 def _reasons(pipeline: Pipeline, since: datetime | None) -> Counter[str]:
@@ -154,13 +154,10 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
     import pyarrow as pa
     from pyarrow import dataset, fs
 
-    url = place.replace("s3a://", "s3://", 1)
+    from gnsq_like.spark.tables.data_file import file_system
+
     try:
-        if urlsplit(url).scheme == "file":
-            # Not from_uri: Spark does not decode the characters of a path.
-            system, path = fs.LocalFileSystem(), url.removeprefix("file://")
-        else:
-            system, path = fs.FileSystem.from_uri(url)
+        system, path = file_system(place)
         listed = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
         files = [each.path for each in listed if each.path.endswith(".parquet")]
         # Hidden files belong to a batch that was not finished, whose day may be later than all others.
@@ -168,13 +165,7 @@ def _read(place: str, columns: list[str], since: datetime | None = None) -> pa.T
         if not files:
             return pa.table({name: [] for name in columns})
         found = dataset.dataset(files, filesystem=system, format="parquet", partitioning=None)
-        # The first file may be one of an earlier version, without some columns.
-        absent = [
-            pa.field(name, pa.string() if ADDED[name] == "" else pa.int64())
-            for name in columns
-            if name not in found.schema.names
-        ]
-        table = found.replace_schema(pa.schema([*found.schema, *absent])).to_table(columns=columns)
+        table = found.to_table(columns=columns)
         # Times in Spark's own default, INT96, lack their zone and their unit.
         kinds = [pa.timestamp("us", "UTC") if pa.types.is_timestamp(each.type) else each.type for each in table.schema]
         return table.cast(pa.schema(zip(columns, kinds, strict=True)))
@@ -256,3 +247,71 @@ def _last_batches(rows: Sequence[MinuteMetrics]) -> list[tuple[str, ...]]:
             )
         )
     return lines
+
+
+# -- over time ------------------------------------------------------------------------------------------
+
+
+#: Seconds that a span may have. The shortest is taken that gives at most so many spans and is no shorter than a batch
+#: usually is: in shorter spans, the messages of a batch would look like a higher rate than there ever was.
+_LENGTHS = (1, 2, 5, 10, 30, 60, 120, 300, 900, 3600, 2 * 3600, 6 * 3600, 86400)
+_MOST_SPANS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The messages that arrived in one span of time."""
+
+    start: datetime
+    #: Seconds.
+    length: float
+    messages: int = 0
+    #: Seconds by which the table was behind; None without a batch.
+    lag: float | None = None
+    #: How many messages waited in nsqd at the end; None if that is not known.
+    depth: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.length
+
+
+def spans_of(rows: Sequence[MinuteMetrics]) -> list[Span]:
+    """Spans of one length and without gaps, from the first arrival to the last."""
+    first, last = (int(pick(row.seen_at.timestamp() for row in rows)) for pick in (min, max))
+    least = max(_usual(rows), (last - first) / (_MOST_SPANS - 2))
+    length = next((each for each in _LENGTHS if each >= least), _LENGTHS[-1])
+    begin = first - first % length
+    by_span: dict[int, list[MinuteMetrics]] = {start: [] for start in range(begin, last + 1, length)}
+    for row in rows:
+        at = int(row.seen_at.timestamp())
+        by_span[at - at % length].append(row)
+    return [_span(start, length, by_span[start]) for start in sorted(by_span)]
+
+
+def _usual(rows: Sequence[MinuteMetrics]) -> float:
+    """Seconds that a batch usually covers: until the next one, or, for a single one, until it was written."""
+    begins = sorted({row.seen_at for row in rows})
+    if len(begins) == 1:
+        return (rows[0].written_at - rows[0].seen_at).total_seconds()
+    return median((later - earlier).total_seconds() for earlier, later in pairwise(begins))
+
+
+def _span(start: int, length: int, rows: list[MinuteMetrics]) -> Span:
+    depths = [row.depth for row in sorted(rows, key=lambda row: row.seen_at) if row.depth is not None]
+    return Span(
+        start=datetime.fromtimestamp(start, UTC),
+        length=length,
+        messages=sum(row.messages for row in rows),
+        lag=max((row.lag for row in rows), default=None),
+        depth=depths[-1] if depths else None,
+    )
+
+
+def added(counts: Iterable[Mapping[int, int]]) -> Counter[int]:
+    """Several counts as one."""
+    total: Counter[int] = Counter()
+    for each in counts:
+        total.update(each)
+    return total

@@ -20,11 +20,11 @@ import gevent
 
 from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
-from gnsq_like.spark.pipeline.claim import claimed
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
-from gnsq_like.spark.pipeline.leisure import Leisure
+from gnsq_like.spark.pipeline.maintenance import Leisure
+from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.pipeline.watched import Watch, watched
@@ -42,8 +42,6 @@ IDENTITY = ("nsqd_address", "topic", "id")
 #: Seconds between two checks of the query, and of nsqd's depth.
 _CHECK_INTERVAL = 0.25
 _DEPTH_INTERVAL = 2.0
-#: Seconds over which the rate of a run is measured.
-_RATE_SPAN = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ class Snapshot:
     duplicates: int = 0
     #: Bytes of bodies.
     bytes: int = 0
-    #: Messages a second: lately, or over the whole run when it is over.
+    #: Messages a second: over the last minute, or over the whole run when it is over.
     rate: float = 0.0
-    #: The age of the newest message of the last batch when that began; None before the first batch.
+    #: The age of the newest message in the table as long as others wait, else 0; None if that is not known.
     lag: float | None = None
     #: How many messages wait in nsqd; None if no nsqd answers.
     depth: int | None = None
@@ -72,6 +70,10 @@ class Snapshot:
     http_address: str = ""
     #: What is wrong by the thresholds of ``watch``, as sentences.
     problems: tuple[str, ...] = ()
+
+
+#: What a snapshot has of the run's status.
+_FIGURES = ("batches", "messages", "rejected", "filtered", "duplicates", "bytes", "rate", "lag", "depth")
 
 
 def run_pipeline(
@@ -195,11 +197,10 @@ class _Run:
         self._started = self._depth_at = 0.0
         #: Batches that were written and not counted yet; a thread of Spark fills it.
         self._written: deque[WrittenBatch] = deque()
-        #: Monotonic times with the messages so far, over the last ``_RATE_SPAN`` seconds.
-        self._past: deque[tuple[float, int]] = deque()
-        #: The last batch whose report from Spark was read, and how many messages the watermark dropped.
+        #: The last batch whose report from Spark was read; how many copies were dropped, and how many messages by the
+        #: watermark.
         self._reported = -1
-        self._too_late = 0
+        self._duplicates = self._too_late = 0
 
     def start(self, available_now: bool, adopt: bool) -> None:
         """Start the query."""
@@ -232,7 +233,6 @@ class _Run:
         writer.belongs_to(self._query.id)
         self._watching.runs()
         self._started = time.monotonic()
-        self._past.append((self._started, 0))
 
     def follow(self, watch: Callable[[Snapshot], None], stop: Callable[[], bool]) -> Snapshot:
         """Wait until the query ends, and return the last snapshot. Raises PipelineFailed."""
@@ -285,38 +285,21 @@ class _Run:
         return self._snapshot
 
     def _check(self) -> None:
-        """Count the batches that were written, and ask nsqd for its depth from time to time."""
+        """Report the batches that were written, and ask nsqd for its depth from time to time."""
         now = time.monotonic()
-        snapshot = self._snapshot
         while self._written:
-            batch = self._written.popleft()
-            self._watching.wrote(batch.rows)
-            snapshot = replace(
-                snapshot,
-                batches=snapshot.batches + 1,
-                messages=snapshot.messages + batch.messages,
-                rejected=snapshot.rejected + batch.rejected,
-                filtered=snapshot.filtered + batch.filtered,
-                bytes=snapshot.bytes + batch.bytes,
-                lag=batch.rows[0].lag,
-            )
-        self._past.append((now, snapshot.messages))
-        while len(self._past) > 2 and self._past[1][0] < now - _RATE_SPAN:
-            self._past.popleft()
-        (then, before), depth = self._past[0], snapshot.depth
+            self._watching.wrote(self._written.popleft().rows)
         if now - self._depth_at > _DEPTH_INTERVAL:
             self._depth_at = now
-            depths = self._daemons.depths()
-            depth = sum(each.messages for each in depths.values()) if depths else None
+            self._daemons.depths()
             if self._query is not None:
                 self._read_reports(self._query)
                 self._look(self._query)
+        found = self._watching.status.current
         self._snapshot = replace(
-            snapshot,
+            self._snapshot,
+            **{name: found[name] for name in _FIGURES},
             seconds=now - self._started,
-            rate=(snapshot.messages - before) / (now - then) if now > then else 0.0,
-            depth=depth,
-            duplicates=self._snapshot.duplicates,
             problems=self._watching.problems,
         )
 
@@ -326,22 +309,20 @@ class _Run:
         self._watching.look(
             self._daemons.last_depths,
             self._daemons.away,
-            duplicates=self._snapshot.duplicates,
+            duplicates=self._duplicates,
             is_busy=status["isTriggerActive"] and status["isDataAvailable"],
         )
 
     def _read_reports(self, query: StreamingQuery) -> None:
         """Read Spark's own counts: of copies, and of messages that the watermark dropped."""
-        duplicates = self._snapshot.duplicates
         for report in query.recentProgress:
             if report["batchId"] <= self._reported:
                 continue
             self._reported = report["batchId"]
             self._watching.did(report)
             for operator in report["stateOperators"]:
-                duplicates += operator["customMetrics"].get("numDroppedDuplicateRows", 0)
+                self._duplicates += operator["customMetrics"].get("numDroppedDuplicateRows", 0)
                 self._too_late += operator["numRowsDroppedByWatermark"]
-        self._snapshot = replace(self._snapshot, duplicates=duplicates)
 
 
 def _check_clock(spark: SparkSession, checkpoint: str) -> None:

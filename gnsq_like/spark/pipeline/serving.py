@@ -1,8 +1,8 @@
 """The live page between runs, and beside them: ``gnsq-like pipeline serve``, which needs no Spark.
 
 A job that runs every hour is away for most of it, and its own page with it. What is known then comes from the table of
-metrics, from what the last run noted about itself (``last_run``), from Spark's checkpoint (whether a batch is under
-way), and from the nsqds, of which nothing is created or changed.
+metrics, from what the last run noted about itself (``watched.last_run``), from Spark's checkpoint (whether a batch is
+under way), and from the nsqds, of which nothing is created or changed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import gevent
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
-from gnsq_like.spark.pipeline.last_run import last_run
 from gnsq_like.spark.pipeline.report import last_batches, read_batch
-from gnsq_like.spark.pipeline.watched import by_topic
+from gnsq_like.spark.pipeline.watched import by_topic, last_run
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.watch.live_server import CannotServe, LiveServer
 from gnsq_like.spark.watch.run_status import RunStatus

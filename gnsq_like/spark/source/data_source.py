@@ -43,8 +43,7 @@ class NsqDataSource(DataSource):
     @without_traceback()
     def schema(self) -> str:
         """The columns of a read, as Spark's DDL."""
-        from gnsq_like.spark.options import SourceOptions, parse_options
-        from gnsq_like.spark.source.schema import ddl_of
+        from gnsq_like.spark.options import SourceOptions, ddl_of, parse_options
 
         return ddl_of(parse_options(SourceOptions, self.options))
 

@@ -3,10 +3,35 @@
 A thread with a hub of its own fills the part, and Spark gets its segments as they are published. So nsqd is served
 on time however long Spark takes for a row, and both work at once. A published segment is final even if the task
 fails, so every attempt gives the same rows. The thread ends with its part, also if Spark wants no more rows.
+
+The thread's work at nsqd (:class:`StreamReceiver`): receive, stage, FIN, until its part has its END. For each segment:
+
+1. RDY lets nsqd send the messages of this segment and the next.
+2. Messages arrive until the segment is complete.
+3. Copies of messages that were staged before are set aside.
+4. The segment is published under the next free number.
+5. Only then are its messages and the copies FINed. The RDY for what follows goes first, so that the last FIN makes
+   nsqd send nothing more.
+
+At the target, or when no more messages come, END takes the next number. Then follow CLS and, after the last FIN, nsqd's
+CLOSE_WAIT: FINs that have caused no error by then are confirmed.
+
+If something goes wrong, the messages in hand are treated like this:
+
+- Another attempt took the number: the next number is tried; if an END took it, they are requeued.
+- The batch is finished (:class:`~gnsq_like.spark.staging.store.Fenced`): requeued, and the task fails.
+- They have been in hand for half of ``msg_timeout``, because this process stood still: requeued, since nsqd may
+  soon deliver them to another consumer.
+- The connection is lost: staged all the same, since an nsqd that died does not have them any more.
+
+All of it runs in one greenlet of the thread, except the callbacks, which only take note.
 """
 
 from __future__ import annotations
 
+import logging
+import re
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Thread
@@ -15,13 +40,212 @@ import gevent
 import pyarrow as pa
 
 from gnsq_like import Connection
+from gnsq_like.errors import NsqdError, NSQError, is_incurable
 from gnsq_like.spark.options import SourceOptions
-from gnsq_like.spark.source.stream_receiver import StreamReceiver
-from gnsq_like.spark.staging.errors import StagingError
+from gnsq_like.spark.source.message_buffer import MessageBuffer
+from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.segments import Rows
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of
-from gnsq_like.spark.staging.store import OpenStore, open_store
+from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of, is_end
+from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
+
+logger = logging.getLogger(__name__)
+
+#: The share of msg_timeout after which messages in hand are requeued rather than staged.
+_TOO_OLD = 0.5
+#: nsqd's error text for a FIN that failed.
+_FAILED_FIN = re.compile(r"FIN (\S{16}) failed")
+
+
+class StreamReceiver:
+    """Fills one part.
+
+    :param part: how much to take from which nsqd
+    :param log: where to stage it
+    :param on_segment: called with the number of each published segment in order, also if another attempt published it
+    :param connection: the class of the connection to nsqd
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        log: StagingLog,
+        options: SourceOptions,
+        on_segment: Callable[[int], object] = lambda number: None,
+        connection: type[Connection] = Connection,
+    ) -> None:
+        self._part = part
+        self._log = log
+        self._options = options
+        self._on_segment = on_segment
+        self._connection_class = connection
+        self._known = Known(log, part.address, options.dedupe)
+        #: The number of the next record.
+        self._number = 0
+        #: The messages that the part may still take from nsqd, and the bytes of their bodies.
+        self._rest = part.messages
+        self._rest_bytes = part.bytes or float("inf")
+        #: The segments whose messages this attempt has FINed, and the ids whose FIN failed.
+        self._finished: list[int] = []
+        self._failed: list[bytes] = []
+        #: The messages that were received and not taken out yet.
+        self._buffer = MessageBuffer(options)
+
+    def run(self) -> None:
+        """Work until this attempt or another has sealed the part. May switch.
+
+        :raises Fenced: the batch is finished without this attempt
+        :raises ConnectionFailed: nsqd refuses an option of the connection
+        """
+        if self._catch_up():
+            return
+        if self._rest <= 0 or self._rest_bytes <= 0:
+            self._seal("target")
+            return
+        connection = self._connection_class(
+            self._part.address,
+            self._options.connection_options(),
+            on_messages=self._buffer.take,
+            on_error=self._note_failure,
+            on_close=self._buffer.note_end,
+        )
+        try:
+            connection.connect()
+            connection.subscribe(*self._part.of)
+        except NSQError as exc:
+            connection.close()
+            if is_incurable(exc):
+                raise
+            # Nothing is lost: the messages stay in nsqd, for a later batch.
+            logger.warning("%s: %s; the batch continues without it", self._log, exc)
+            self._seal("unreachable")
+            return
+        try:
+            self._receive(connection)
+        finally:
+            # Also after a failure: closing at once would discard commands that nsqd has not read yet.
+            try:
+                self._finish(connection)
+            finally:
+                connection.close()
+
+    # -- records of other attempts ------------------------------------------------------------------------
+
+    def _catch_up(self) -> bool:
+        """Pass the records that exist; True if the part is sealed."""
+        while True:
+            data = self._log.record(self._part, self._number)
+            if data is None:
+                return False
+            if is_end(data):
+                return True
+            staged = decode_segment(data)
+            self._rest -= staged.num_rows
+            self._rest_bytes -= staged.column("body").nbytes
+            self._pass_segment()
+
+    def _pass_segment(self) -> None:
+        self._on_segment(self._number)
+        self._number += 1
+
+    def _note_failure(self, connection: Connection, error: NsqdError) -> None:
+        # In the connection's greenlet; never switches.
+        found = _FAILED_FIN.search(error.detail)
+        if found is not None:
+            self._failed.append(found[1].encode())
+
+    # -- the work -----------------------------------------------------------------------------------------
+
+    def _receive(self, connection: Connection) -> None:
+        """Receive and stage segment after segment, until the part is sealed."""
+        segment = min(self._options.segment_messages, connection.negotiated.max_rdy_count)
+        # nsqd sends the next segment while this one is staged. So nsqd may have sent the messages of a segment at any
+        # time since the segment before the last one was complete.
+        window = min(2 * segment, connection.negotiated.max_rdy_count)
+        since = last = time.monotonic()
+        connection.set_rdy(min(window, self._rest))
+        while True:
+            # According to the plan nsqd has messages, unless another attempt has taken them.
+            reason = self._buffer.wait(min(segment, self._rest), expected=not self._number)
+            messages = self._buffer.pop()
+            completed = time.monotonic()
+            if messages:
+                try:
+                    reason = self._stage(connection, messages, since, window, reason)
+                except BaseException:
+                    self._requeue(connection, messages)
+                    raise
+            if reason:
+                connection.set_rdy(0)
+                self._seal(reason)
+                return
+            since, last = last, completed
+
+    def _stage(self, connection: Connection, messages: list[RawMessage], since: float, window: int, reason: str) -> str:
+        """Publish the messages and FIN them.
+
+        :param since: monotonic time before which nsqd had sent none of them
+        :param window: the RDY for the segments that follow
+        :param reason: why no segment will follow, or ""
+        :returns: the reason, which may have changed
+        """
+        number = None
+        # After a restart nsqd delivers them again at once, also to other attempts.
+        suspicious = reason == "lost"
+        while fresh := self._known.fresh(messages, suspicious=suspicious):
+            data = encode_segment(fresh)
+            if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
+                self._requeue(connection, messages)
+                return "stalled"
+            if self._log.publish(self._part, self._number, data):
+                number = self._number
+                self._pass_segment()
+                break
+            if self._catch_up():
+                self._requeue(connection, messages)
+                return "sealed"
+            # The segment of the other attempt may hold these very messages.
+            suspicious = True
+        self._rest -= len(messages)
+        if self._part.bytes:
+            self._rest_bytes -= sum([len(message[3]) for message in messages])
+        if self._rest <= 0 or self._rest_bytes <= 0:
+            reason = "target"
+        connection.set_rdy(0 if reason else min(window, self._rest))
+        connection.finish_many([message[2] for message in messages])
+        if number is not None:
+            self._finished.append(number)
+        gevent.sleep(0)  # lets the hub write the queued commands now
+        return reason
+
+    def _requeue(self, connection: Connection, messages: list[RawMessage]) -> None:
+        connection.set_rdy(0)  # or nsqd would deliver them to this connection again
+        for message in messages:
+            connection.requeue(message[2])
+
+    def _seal(self, reason: str) -> None:
+        while not self._log.seal(self._part, self._number, self._part.messages - self._rest, reason):
+            if self._catch_up():
+                return
+
+    def _finish(self, connection: Connection) -> None:
+        """Close in good order, and confirm the FINs if that succeeds. May switch."""
+        try:
+            connection.close_subscription()
+        except NSQError as exc:
+            # Its FINs may or may not have been executed, so redeliveries are looked up.
+            logger.info("%s: %s", self._log, exc)
+            return
+        self._requeue(connection, self._buffer.pop())
+        if self._finished:
+            try:
+                self._log.confirm(self._part, self._finished, self._failed)
+            except Exception as exc:
+                # The part is complete without the confirmation; redeliveries are looked up.
+                logger.warning("%s: not confirmed: %s", self._log, exc)
+
+
+# -- the thread -----------------------------------------------------------------------------------------
 
 
 def read_part(

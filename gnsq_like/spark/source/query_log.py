@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.staging import index
-from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.offsets import Offset, Part, Share, TopicChannel
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_logs
-from gnsq_like.spark.staging.store import Store
+from gnsq_like.spark.staging.store import DataLost, StagingError, Store
 
 logger = logging.getLogger(__name__)
 

@@ -18,10 +18,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.options import SourceOptions, check_schema, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.source.schema import check_schema
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.user_errors import without_traceback
 

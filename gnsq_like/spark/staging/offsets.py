@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from gnsq_like.spark.staging.errors import StagingError
+from gnsq_like.spark.staging.store import StagingError
 
 #: The versions of the format: of one log, and of several.
 VERSION = 1

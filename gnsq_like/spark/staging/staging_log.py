@@ -30,9 +30,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from gnsq_like.spark.staging.errors import Fenced
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
-from gnsq_like.spark.staging.store import Store
+from gnsq_like.spark.staging.store import Fenced, Store
 
 #: The beginning of an END record; Arrow data never begins like this.
 _END = b"END "

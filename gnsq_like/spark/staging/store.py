@@ -11,8 +11,10 @@ The source needs little of it, but all guarantees rest on that:
 So only the driver makes a place for names (``make``): a late executor that made it again would publish messages where
 they are never read, and then finish them.
 
-:class:`PosixStore` is for a file system that all machines mount, or for one machine. ``object_store`` has the store on
-fsspec.
+:class:`PosixStore` is for a file system that all machines mount, or for one machine; :class:`ObjectStore` for s3://
+(s3fs), gs:// (gcsfs) and abfs:// (adlfs), through fsspec. There, an object appears whole or not at all, so exclusive
+creation is one conditional request. There are no directories to rename away: a late executor is kept out by the
+watermark, which it reads between publishing and finishing.
 """
 
 from __future__ import annotations
@@ -23,14 +25,33 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file
-from gnsq_like.spark.staging.errors import Fenced, StagingError
+from gnsq_like.errors import NSQError
 
 #: A directory below the root, for retired directories that are about to be deleted.
 _TRASH = ".trash"
+
+
+class StagingError(NSQError):
+    """The staging location is not usable; the text says what to do."""
+
+
+class DataLost(StagingError):
+    """A batch in Spark's log has no staged messages any more."""
+
+
+class Fenced(StagingError):
+    """The batch is finished and its staged messages are removed: a task that still works on it must FIN nothing."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place} is gone: the batch is finished, this attempt comes too late"
 
 
 class Store(Protocol):
@@ -71,7 +92,6 @@ def open_store(location: str, storage: Mapping[str, str]) -> Store:
         if not path.is_absolute():
             raise StagingError(f"staging_location {location!r} must be an absolute path: executors run elsewhere")
         return PosixStore(path)
-    from gnsq_like.spark.staging.object_store import ObjectStore  # needs fsspec, which few need
 
     return ObjectStore(location, {name: _from_text(value) for name, value in storage.items()})
 
@@ -144,3 +164,69 @@ def _unless_gone(error: OSError) -> None:
     # An error is not an empty listing: if the watermark were overlooked, a late executor would pass.
     if not isinstance(error, FileNotFoundError):
         raise error
+
+
+# -- on an object store ---------------------------------------------------------------------------------
+
+
+#: How pipe_file of a file system is told to refuse a name that exists, unless by ``mode="create"``.
+_REFUSE_EXISTING: dict[str, dict[str, object]] = {
+    "abfs": {"overwrite": False},
+    "abfss": {"overwrite": False},
+    "az": {"overwrite": False},
+}
+
+
+class ObjectStore:
+    """A prefix of a bucket."""
+
+    def __init__(self, location: str, storage: dict[str, object]) -> None:
+        try:
+            import fsspec  # the extra [spark-object-stores]
+        except ImportError as exc:
+            raise StagingError(
+                f"staging_location {location} needs fsspec: install gnsq-like[spark-object-stores]"
+            ) from exc
+        scheme = location.partition("://")[0]
+        try:
+            # Listings must show names that other processes made.
+            self._files: Any
+            self._files, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False, **storage)
+        except Exception as exc:  # fsspec's file systems have errors of their own
+            raise StagingError(f"staging_location {location} cannot be used: {exc or type(exc).__name__}") from exc
+        self._root = self._root.rstrip("/")
+        self._exclusive = _REFUSE_EXISTING.get(scheme, {"mode": "create"})
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def make(self, prefix: str) -> None:
+        """Nothing: objects need no directory."""
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        try:
+            self._files.pipe_file(self._path(name), bytes(data), **self._exclusive)
+        except FileExistsError:
+            # A client that got no answer tries again, and may find its own object. If that were taken for another
+            # attempt's, the segment would be published twice.
+            try:
+                return bool(self._files.cat_file(self._path(name)) == bytes(data))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def read(self, name: str) -> memoryview:
+        return memoryview(self._files.cat_file(self._path(name)))
+
+    def exists(self, name: str) -> bool:
+        return bool(self._files.exists(self._path(name)))
+
+    def list(self, prefix: str) -> list[str]:
+        self._files.invalidate_cache()
+        return sorted(path.removeprefix(f"{self._root}/") for path in self._files.find(self._path(prefix)))
+
+    def retire(self, prefix: str) -> None:
+        try:
+            self._files.rm(self._path(prefix), recursive=True)
+        except FileNotFoundError:
+            return

@@ -5,6 +5,9 @@ All columns may be null, on every level: an older file has nothing for a column 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from pyspark.sql.types import ArrayType, ByteType, DataType, IntegerType, MapType, ShortType, StructField, StructType
 
 
@@ -28,34 +31,41 @@ def storable(kind: DataType, *, without_small: bool = False) -> DataType:
     return kind
 
 
+class Difference(NamedTuple):
+    """Where two types differ: the field, as in "s.l[].a" or "m{}", and its two types; None where it is missing."""
+
+    name: str
+    old: DataType | None
+    new: DataType | None
+
+
+def differences(old: DataType, new: DataType, name: str = "") -> Iterator[Difference]:
+    """What differs from one type to the other, in the order of the old one's fields; the new one's come last.
+
+    :param name: the field's; "" for the whole
+    """
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        olds, news = ({each.name: each.dataType for each in kind.fields} for kind in (old, new))
+        for field in {**olds, **news}:
+            inner = f"{name}.{field}" if name else field
+            if field in olds and field in news:
+                yield from differences(olds[field], news[field], inner)
+            else:
+                yield Difference(inner, olds.get(field), news.get(field))
+    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        yield from differences(old.elementType, new.elementType, f"{name}[]")
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        yield from differences(old.valueType, new.valueType, f"{name}{{}}")
+    elif old != new:
+        yield Difference(name, old, new)
+
+
 def lacks(found: DataType, wanted: DataType) -> bool:
     """Whether a column of the found type has not all fields of the wanted one, or has them with other types."""
-    if isinstance(found, StructType) and isinstance(wanted, StructType):
-        there = {each.name: each.dataType for each in found.fields}
-        return any(each.name not in there or lacks(there[each.name], each.dataType) for each in wanted.fields)
-    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
-        return lacks(found.elementType, wanted.elementType)
-    if isinstance(found, MapType) and isinstance(wanted, MapType):
-        return lacks(found.valueType, wanted.valueType)
-    return found != wanted
+    return any(each.new is not None for each in differences(found, wanted))
 
 
-def added_in_map(found: DataType, wanted: DataType, name: str = "") -> str | None:
-    """The first field that is added to the values of a map, at any depth; None if there is none.
-
-    :param name: the field's
-    """
-    if isinstance(found, StructType) and isinstance(wanted, StructType):
-        there = {each.name: each.dataType for each in found.fields}
-        path = f"{name}." if name else ""
-        below = (
-            added_in_map(there[each.name], each.dataType, f"{path}{each.name}")
-            for each in wanted.fields
-            if each.name in there
-        )
-        return next(filter(None, below), None)
-    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
-        return added_in_map(found.elementType, wanted.elementType, f"{name}[]")
-    if isinstance(found, MapType) and isinstance(wanted, MapType):
-        return f"{name}{{}}" if lacks(found.valueType, wanted.valueType) else None
-    return None
+def added_in_map(found: DataType, wanted: DataType) -> str | None:
+    """The first map whose values lack a field, such as "s.m{}"; None if there is none."""
+    names = (each.name for each in differences(found, wanted) if each.new is not None)
+    return next((name[: name.index("{}") + 2] for name in names if "{}" in name), None)

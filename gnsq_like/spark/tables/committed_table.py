@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gnsq_like.spark.tables.data_file import DataFile, file_system
-from gnsq_like.spark.tables.errors import BatchOutOfOrder, TableError
+from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError, file_system
 from gnsq_like.spark.tables.parquet_files import write_files
 
 if TYPE_CHECKING:

@@ -5,22 +5,38 @@
     <table>/date=2026-11-21/hour=13/part-<uuid>.parquet
 
 Directories help people who look at them, and the care of tables; readers go by the table's own log.
+
+:func:`clean` removes those that belong to no table: of killed tasks, of drivers killed before the commit, and those
+that a table has dropped. A file may be there before the commit that adds it. So only files are removed that are older
+than a day, and the files are listed before the table's log is read: what is committed in between is in the log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pyarrow import fs
 
-#: The relative path of a data file.
-_PATH = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})/part-[0-9a-f]{32}\.parquet")
+from gnsq_like.errors import NSQError
+
+#: The directories of an hour, and the relative path of a data file.
+_HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})")
+_PATH = re.compile(rf"{_HOUR.pattern}/part-[0-9a-f]{{32}}\.parquet")
+
+
+class TableError(NSQError):
+    """A table cannot be read, written or maintained; the text says which and why."""
+
+
+class BatchOutOfOrder(TableError):
+    """The table has a later batch of the same query than the one that is to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,15 @@ def hour_directory(at: datetime) -> str:
     return f"date={utc:%Y-%m-%d}/hour={utc.hour}"
 
 
+def hour_of(day: str, hour: str) -> datetime | None:
+    """When an hour began, by the names of its two directories; None if they are others."""
+    found = _HOUR.fullmatch(f"{day}/{hour}")
+    try:
+        return datetime.fromisoformat(found[1]).replace(tzinfo=UTC, hour=int(found[2])) if found else None
+    except ValueError:
+        return None
+
+
 def new_path(at: datetime) -> str:
     """A path for a new file, relative to its table."""
     return f"{hour_directory(at)}/part-{uuid4().hex}.parquet"
@@ -73,3 +98,34 @@ def directories(url: str) -> list[str]:
     system, path = file_system(url)
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     return [each.base_name for each in found if each.type == fs.FileType.Directory]
+
+
+# -- removal --------------------------------------------------------------------------------------------
+
+
+#: A batch that takes longer from its first file to its commit fails (``committed_table.check_files``).
+UNTRACKED_AGE = timedelta(days=1)
+
+
+def clean(table: str, is_ours: Callable[[str], bool], tracked: Callable[[], Set[str]], now: datetime) -> list[str]:
+    """Remove the files of a table that it does not know; returns their relative paths.
+
+    :param is_ours: whether a relative path can be that of a file of the table
+    :param tracked: returns the relative paths that a reader may need
+    """
+    system, root = file_system(table)
+    found = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+    old = {
+        each.path.removeprefix(f"{root}/")
+        for each in found
+        if each.type == fs.FileType.File and each.mtime is not None and each.mtime < now - UNTRACKED_AGE
+    }
+    candidates = sorted(filter(is_ours, old))
+    if not candidates:
+        return []
+    known = tracked()
+    removed = [path for path in candidates if path not in known]
+    for path in removed:
+        with suppress(FileNotFoundError):
+            system.delete_file(f"{root}/{path}")
+    return removed

@@ -13,14 +13,14 @@ to start, or for the run itself.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnsq_like.spark.pipeline.config import WatchOptions
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
-from gnsq_like.spark.watch.options import WatchOptions
 from gnsq_like.spark.watch.page import time_text
 
 #: Seconds over which the rate is measured, and between two points of the graphs, of which so many are kept.
@@ -56,6 +56,114 @@ class Problem:
     topic: str = ""
 
 
+#: Called with each problem that begins (True) or ends (False), and when.
+Announce = Callable[[Problem, bool, float], object]
+
+
+class _Nsqds:
+    """The nsqds of each topic with its channel, and how much waits there."""
+
+    def __init__(self, now: float) -> None:
+        self._started_at = now
+        self._seen: dict[TopicChannel, dict[str, _Seen]] = {}
+
+    def take(self, depths: Mapping[TopicChannel, Mapping[str, Depth]], away: Collection[str], now: float) -> None:
+        """What was seen now (``RunStatus.look``)."""
+        for queue, found in depths.items():
+            self._take(self._seen.setdefault(queue, {}), found, away, now)
+
+    def _take(self, known: dict[str, _Seen], found: Mapping[str, Depth], away: Collection[str], now: float) -> None:
+        for address in {*found, *known, *away}:
+            seen = known.setdefault(address, _Seen())
+            seen.depth = found.get(address)
+            if seen.depth is not None:
+                seen.answered_at, seen.away_since = now, None
+            elif seen.away_since is None:
+                seen.away_since = now
+        for address, seen in list(known.items()):
+            is_listed = address in found or address in away
+            if not is_listed and now - max(seen.answered_at, self._started_at) > _REMEMBERED:
+                del known[address]
+
+    def total(self, field: str) -> int | None:
+        """The sum of "messages" or "in_flight" of all that answer; None if none does."""
+        return _total(field, (seen for found in self._seen.values() for seen in found.values()))
+
+    def silent(self) -> Iterator[tuple[str, list[str]]]:
+        """The topics of which no nsqd answers, with their nsqds."""
+        for (topic, _), found in self._seen.items():
+            if found and all(seen.away_since is not None for seen in found.values()):
+                yield topic, sorted(found)
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The topics of a status."""
+        for (topic, channel), found in sorted(self._seen.items()):
+            yield {
+                "topic": topic,
+                "channel": channel,
+                "depth": _total("messages", found.values()),
+                "in_flight": _total("in_flight", found.values()),
+                "nsqds": [
+                    {
+                        "address": address,
+                        "depth": seen.depth.messages if seen.depth else None,
+                        "in_flight": seen.depth.in_flight if seen.depth else None,
+                        "away_since": seen.away_since,
+                    }
+                    for address, seen in sorted(found.items())
+                ],
+            }
+
+
+def _total(field: str, seen: Iterable[_Seen]) -> int | None:
+    known: list[int] = [getattr(each.depth, field) for each in seen if each.depth]
+    return sum(known) if known else None
+
+
+class _Problems:
+    """What is wrong, and since when; each must be seen some times in a row before it begins or ends.
+
+    :param announce: called with each problem that begins (True) or ends (False)
+    """
+
+    def __init__(self, announce: Announce) -> None:
+        self._announce = announce
+        #: By name and topic.
+        self._known: dict[tuple[str, str], tuple[Problem, float]] = {}
+        #: How often in a row each was seen that is none yet, or not seen that is still one.
+        self._in_a_row: Counter[tuple[str, str]] = Counter()
+
+    def __iter__(self) -> Iterator[tuple[Problem, float]]:
+        return iter(self._known.values())
+
+    def judge(self, found: Iterable[Problem], now: float, in_a_row: int = _IN_A_ROW) -> None:
+        """Take note of what is wrong now."""
+        wrong = {(problem.name, problem.topic): problem for problem in found}
+        for key in [*self._in_a_row]:
+            if (key in wrong) == (key in self._known):
+                del self._in_a_row[key]
+        for key, problem in wrong.items():
+            if key in self._known:
+                self._known[key] = problem, self._known[key][1]
+            elif self._is_due(key, in_a_row):
+                self.begin(problem, now)
+        for key in [*self._known]:
+            if key not in wrong and self._is_due(key, in_a_row):
+                self._announce(self._known.pop(key)[0], False, now)
+
+    def _is_due(self, key: tuple[str, str], in_a_row: int) -> bool:
+        self._in_a_row[key] += 1
+        if self._in_a_row[key] < in_a_row:
+            return False
+        del self._in_a_row[key]
+        return True
+
+    def begin(self, problem: Problem, now: float) -> None:
+        """A problem that is certain."""
+        self._known[problem.name, problem.topic] = problem, now
+        self._announce(problem, True, now)
+
+
 @dataclass
 class _Batch:
     """A batch of the last minutes."""
@@ -65,6 +173,35 @@ class _Batch:
     rejected: int
     #: Messages by class of latency, without those that waited for the start.
     latencies: Counter[int] = field(default_factory=Counter)
+
+
+class _Lag:
+    """By how much the table is behind (see the head)."""
+
+    def __init__(self, now: float) -> None:
+        self._started_at = now
+        #: When the newest message in the table was published.
+        self._newest: float | None = None
+        #: When nothing waited, and no batch was under way; and whether that is so now.
+        self._clear_at: float | None = None
+        self._is_clear = False
+
+    def wrote(self, newest: float) -> None:
+        """A batch is in the table, whose newest message was published then."""
+        self._newest = max(self._newest or 0.0, newest)
+
+    def look(self, now: float, *, is_clear: bool) -> None:
+        """Whether nothing waits and no batch is under way."""
+        self._is_clear = is_clear
+        if is_clear:
+            self._clear_at = now
+
+    def seconds(self, now: float) -> float:
+        """Seconds."""
+        if self._is_clear:
+            return 0.0
+        since = self._started_at if self._newest is None else self._newest
+        return max(0.0, now - max(since, self._clear_at or 0.0))
 
 
 class RunStatus:
@@ -79,11 +216,10 @@ class RunStatus:
         title: str,
         options: WatchOptions,
         now: float,
-        announce: Callable[[Problem, bool, float], object] = lambda problem, begins, at: None,
+        announce: Announce = lambda problem, begins, at: None,
     ) -> None:
         self._title = title
         self._options = options
-        self._announce = announce
         self._state = "starting"
         self._started_at = now
         #: When the first batch of the run was done.
@@ -92,14 +228,11 @@ class RunStatus:
         #: Messages, rejected and filtered ones.
         self._by_topic: dict[str, Counter[str]] = {}
         self._last: dict[str, Any] | None = None
-        #: When the newest message in the table was published, and when the last one came.
-        self._newest: float | None = None
+        self._behind = _Lag(now)
+        #: When the last message came.
         self._came_at: float | None = None
-        #: When nothing waited, and no batch was under way.
-        self._clear_at: float | None = None
-        self._is_clear = False
-        #: By topic with its channel, and nsqd.
-        self._nsqds: dict[TopicChannel, dict[str, _Seen]] = {}
+        self._nsqds = _Nsqds(now)
+        self._problems = _Problems(announce)
         self._recent: deque[_Batch] = deque()
         #: All since the start, for Prometheus.
         self._latencies: Counter[int] = Counter()
@@ -109,17 +242,13 @@ class RunStatus:
             name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
         }
         self._history_at = now
-        #: What is wrong, and since when, by name and topic.
-        self._problems: dict[tuple[str, str], tuple[Problem, float]] = {}
-        #: How often in a row each was seen that is none yet, or not seen that is still one.
-        self._in_a_row: Counter[tuple[str, str]] = Counter()
         #: What the last run noted about itself; of a status that is no run's (``pipeline.serving``).
         self._last_run: Mapping[str, Any] | None = None
         #: Why the tables cannot be read, likewise.
         self._unreadable = ""
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}
-        self._publish(now)
+        self.renew(now)
 
     # -- what the run sees --------------------------------------------------------------------------------
 
@@ -130,7 +259,7 @@ class RunStatus:
     def runs(self, now: float) -> None:
         """The query was started."""
         self._state = "running"
-        self._publish(now)
+        self.renew(now)
 
     def is_ready(self, at: float) -> None:
         """A batch is done, perhaps an empty one; the first call counts."""
@@ -140,7 +269,7 @@ class RunStatus:
     def between(self, last_run: Mapping[str, Any] | None) -> None:
         """This is the status of a pipeline seen from outside.
 
-        :param last_run: what the last run noted (``pipeline.last_run``)
+        :param last_run: what the last run noted (``watched.last_run``)
         """
         self._last_run = last_run
         is_running = last_run is not None and last_run["state"] == "running"
@@ -179,7 +308,7 @@ class RunStatus:
                     if seen_at - CLASSES.middle(index) >= ready_at:
                         batch.latencies[index] += count
         self._recent.append(batch)
-        self._newest = max(self._newest or 0.0, seen_at - rows[0].lag)
+        self._behind.wrote(seen_at - rows[0].lag)
         self._came_at = seen_at
         self._last = {
             "number": rows[0].batch_number,
@@ -206,27 +335,11 @@ class RunStatus:
         :param is_busy: whether a batch is under way
         :param duplicates: copies that were dropped until now
         """
-        for queue, found in depths.items():
-            self._take(self._nsqds.setdefault(queue, {}), found, away, now)
+        self._nsqds.take(depths, away, now)
         self._counts["duplicates"] = duplicates
-        self._is_clear = not is_busy and self._depth() == 0
-        if self._is_clear:
-            self._clear_at = now
-        self._judge(now)
-        self._publish(now)
-
-    def _take(self, known: dict[str, _Seen], found: Mapping[str, Depth], away: Collection[str], now: float) -> None:
-        for address in {*found, *known, *away}:
-            seen = known.setdefault(address, _Seen())
-            seen.depth = found.get(address)
-            if seen.depth is not None:
-                seen.answered_at, seen.away_since = now, None
-            elif seen.away_since is None:
-                seen.away_since = now
-        for address, seen in list(known.items()):
-            is_listed = address in found or address in away
-            if not is_listed and now - max(seen.answered_at, self._started_at) > _REMEMBERED:
-                del known[address]
+        self._behind.look(now, is_clear=not is_busy and self._nsqds.total("messages") == 0)
+        self._problems.judge(self._wrong(now), now)
+        self.renew(now)
 
     def end(self, now: float, failure: str = "") -> None:
         """The run is over: judge it once more, at once.
@@ -234,33 +347,20 @@ class RunStatus:
         :param failure: why, if it failed
         """
         self._state = "failed" if failure else "ended"
-        self._judge(now, in_a_row=1)
+        self._problems.judge(self._wrong(now), now, in_a_row=1)
         if failure:
-            self._begin(Problem("failed", failure), now)
-        self._publish(now)
+            self._problems.begin(Problem("failed", failure), now)
+        self.renew(now)
 
     @property
     def problems(self) -> list[Problem]:
         """What is wrong now."""
-        return [problem for problem, _ in self._problems.values()]
+        return [problem for problem, _ in self._problems]
 
     # -- figures ------------------------------------------------------------------------------------------
 
-    def _depth(self) -> int | None:
-        known = [seen.depth.messages for found in self._nsqds.values() for seen in found.values() if seen.depth]
-        return sum(known) if known else None
-
-    def _in_flight(self) -> int | None:
-        known = [seen.depth.in_flight for found in self._nsqds.values() for seen in found.values() if seen.depth]
-        return sum(known) if known else None
-
     def _lag(self, now: float) -> float | None:
-        if self._is_clear:
-            return 0.0
-        if self._depth() is None:
-            return None
-        since = self._started_at if self._newest is None else self._newest
-        return max(0.0, now - max(since, self._clear_at or 0.0))
+        return None if self._nsqds.total("messages") is None else self._behind.seconds(now)
 
     def _rate(self, now: float) -> float:
         total = self._counts["messages"]
@@ -295,7 +395,7 @@ class RunStatus:
 
     def _wrong(self, now: float) -> Iterable[Problem]:
         options = self._options
-        lag, depth, share = self._lag(now), self._depth(), self._rejected_share(now)
+        lag, depth, share = self._lag(now), self._nsqds.total("messages"), self._rejected_share(now)
         if options.lag is not None and lag is not None and lag > options.lag:
             yield Problem("lag", f"the table is {time_text(lag)} behind, more than {time_text(options.lag)}")
         if options.depth is not None and depth is not None and depth > options.depth:
@@ -311,39 +411,14 @@ class RunStatus:
             yield Problem("failed", f"the last run failed: {last['failure'] or 'it was killed'}")
         if self._unreadable:
             yield Problem("unreadable", self._unreadable)
-        for (topic, _), found in self._nsqds.items():
-            if found and all(seen.away_since is not None for seen in found.values()):
-                yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(sorted(found))}", topic)
-
-    def _judge(self, now: float, in_a_row: int = _IN_A_ROW) -> None:
-        wrong = {(problem.name, problem.topic): problem for problem in self._wrong(now)}
-        for key in [*self._in_a_row]:
-            if (key in wrong) == (key in self._problems):
-                del self._in_a_row[key]
-        for key, problem in wrong.items():
-            if key in self._problems:
-                self._problems[key] = problem, self._problems[key][1]
-            elif self._is_due(key, in_a_row):
-                self._begin(problem, now)
-        for key in [*self._problems]:
-            if key not in wrong and self._is_due(key, in_a_row):
-                self._announce(self._problems.pop(key)[0], False, now)
-
-    def _is_due(self, key: tuple[str, str], in_a_row: int) -> bool:
-        self._in_a_row[key] += 1
-        if self._in_a_row[key] < in_a_row:
-            return False
-        del self._in_a_row[key]
-        return True
-
-    def _begin(self, problem: Problem, now: float) -> None:
-        self._problems[problem.name, problem.topic] = problem, now
-        self._announce(problem, True, now)
+        for topic, nsqds in self._nsqds.silent():
+            yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(nsqds)}", topic)
 
     # -- for others ---------------------------------------------------------------------------------------
 
-    def _publish(self, now: float) -> None:
-        rate, lag, depth = self._rate(now), self._lag(now), self._depth()
+    def renew(self, now: float) -> None:
+        """Make :attr:`current` anew."""
+        rate, lag, depth = self._rate(now), self._lag(now), self._nsqds.total("messages")
         if now - self._history_at >= 0.9 * _STEP:
             self._history_at = now
             for name, value in (("rate", rate), ("lag", lag), ("depth", depth)):
@@ -351,10 +426,10 @@ class RunStatus:
         self.current = {
             "pipeline": self._title,
             "state": self._state,
-            "status": "failing" if self._problems else "ok" if self._state != "starting" else "starting",
+            "status": "failing" if self.problems else "ok" if self._state != "starting" else "starting",
             "problems": [
                 {"name": problem.name, "text": problem.text, "topic": problem.topic, "since": since}
-                for problem, since in self._problems.values()
+                for problem, since in self._problems
             ],
             "started_at": self._started_at,
             "updated_at": now,
@@ -362,16 +437,14 @@ class RunStatus:
             "rate": rate,
             "lag": lag,
             "depth": depth,
-            "in_flight": self._in_flight(),
+            "in_flight": self._nsqds.total("in_flight"),
             "rejected_share": self._rejected_share(now),
             "latency": self._latency(now),
             "window": self._options.window,
             "last_run": self._last_run,
             "last_batch": self._last,
             "last_came_at": self._came_at,
-            "topics": [
-                {**_shown(*queue, found), **self._counts_of(queue[0])} for queue, found in sorted(self._nsqds.items())
-            ],
+            "topics": [{**shown, **self._counts_of(shown["topic"])} for shown in self._nsqds.shown()],
             "latencies": dict(self._latencies),
             "history": {name: list(values) for name, values in self._history.items()},
         }
@@ -379,23 +452,3 @@ class RunStatus:
     def _counts_of(self, topic: str) -> dict[str, int]:
         counts = self._by_topic.get(topic, Counter())
         return {name: counts[name] for name in ("messages", *_KINDS)}
-
-
-def _shown(topic: str, channel: str, found: Mapping[str, _Seen]) -> dict[str, Any]:
-    """A topic of a status."""
-    known = [seen.depth for seen in found.values() if seen.depth]
-    return {
-        "topic": topic,
-        "channel": channel,
-        "depth": sum(each.messages for each in known) if known else None,
-        "in_flight": sum(each.in_flight for each in known) if known else None,
-        "nsqds": [
-            {
-                "address": address,
-                "depth": seen.depth.messages if seen.depth else None,
-                "in_flight": seen.depth.in_flight if seen.depth else None,
-                "away_since": seen.away_since,
-            }
-            for address, seen in sorted(found.items())
-        ],
-    }

@@ -160,9 +160,9 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Run a pipeline's command, with no home of Spark but what it chooses itself."""
+    """Run a pipeline's command."""
     command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), *arguments]
-    return running("env", "-u", "SPARK_HOME", *command, cwd=config.parent)
+    return running(*command, cwd=config.parent)
 
 
 def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:

@@ -169,7 +169,6 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
         ("table.compact_after = '1h'", "table.compact_after='1h': plain files are not compacted"),
         ("table.keep_data = '1h'", "table.keep_data='1h': it must be at least 1d"),
         ("table.keep_dat = '1d'", "table.keep_dat='1d': there is no such option; did you mean keep_data?"),
-        ("maintain.every = '1h'", "there is no [maintain] any more: its keys are in [table]"),
         ("format = 5", "it must be text"),
         ("trigger = 'often'", "trigger='often': it must be a duration such as"),
         ("trigger = -1", "it cannot be negative"),

@@ -12,7 +12,7 @@ from gnsq_like.spark.pipeline.faults import failure, sentence
 WORKER = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function. SQLSTATE: 39000
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-gnsq_like.spark.staging.errors.StagingError: staging_location /stage is not what it is for the driver.
+gnsq_like.spark.staging.store.StagingError: staging_location /stage is not what it is for the driver.
 \tat org.apache.spark.Scheduler.run(ConcurrentScheduler.java:1)
 """
 

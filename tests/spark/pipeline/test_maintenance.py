@@ -19,12 +19,10 @@ pytest.importorskip("pyiceberg")
 from pyarrow import dataset, parquet
 
 from gnsq_like.spark.pipeline import Pipeline
-from gnsq_like.spark.pipeline.claim import care_claimed
 from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.leisure import Leisure
-from gnsq_like.spark.pipeline.maintenance import maintain_tables
-from gnsq_like.spark.tables.hours import hours_of
+from gnsq_like.spark.pipeline.maintenance import Hour, Leisure, drop_hour, hours_of, maintain_tables
+from gnsq_like.spark.pipeline.owners import care_claimed
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
 from tests.support.files import files_below
@@ -281,3 +279,16 @@ def test_appends_and_reads_go_on_beside_it(kind: Kind, tmp_path: Path) -> None:
     assert (failed, halves) == ([], [])
     list(maintain_tables(pipeline_at(tmp_path, kind), now=NOW))
     assert numbers(kind, tmp_path) == Counter(range(size * batches))
+
+
+def test_an_hour_is_dropped(tmp_path: Path) -> None:
+    start = datetime(2026, 11, 21, 13, tzinfo=UTC)
+    hour, later = Hour(start, "date=2026-11-21/hour=13"), Hour(start + timedelta(hours=1), "date=2026-11-21/hour=14")
+    for each in (hour, later):
+        (tmp_path / each.path / "batch=0123-000000").mkdir(parents=True)
+    (tmp_path / "_schema").mkdir()
+    (tmp_path / "date=x" / "hour=13").mkdir(parents=True)
+    drop_hour(f"file://{tmp_path}", hour)
+    assert hours_of(f"file://{tmp_path}") == [later]
+    drop_hour(f"file://{tmp_path}", later)
+    assert not (tmp_path / "date=2026-11-21").exists() and (tmp_path / "_schema").exists()

@@ -27,7 +27,7 @@ def nsqd() -> Iterator[Running]:
         yield nsqd
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_it_is_said_before_anything_is_written(spark: SparkSession, nsqd: Running, tmp_path: Path, kind: str) -> None:
     source = {"channel": "spark", "nsqd_tcp_addresses": nsqd.tcp_address, "nsqd_http_addresses": nsqd.http_address}
     data = tmp_path / "one" / "data"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
 from pyarrow import parquet
 
 from gnsq_like.spark.pipeline.faults import PipelineFailed
-from gnsq_like.spark.pipeline.report import read_metrics, write_report
+from gnsq_like.spark.pipeline.report import read_metrics, spans_of, write_report
 from gnsq_like.spark.watch.page import size_text, time_text
 from tests.support.pipeline_tables import batch, write_rejected, written
 
@@ -23,13 +26,6 @@ def test_what_was_written_is_read_in_order_of_arrival(tmp_path: Path) -> None:
     batches = [batch(2), batch(0, latency=1800.0), batch(1, rejected=5)]
     rows = read_metrics(written(tmp_path, *batches))
     assert rows == sorted(chain(*batches), key=lambda row: row.seen_at)
-
-
-def test_batches_of_an_earlier_version_are_read_too(tmp_path: Path) -> None:
-    [row] = batch(1)
-    pipeline = written(tmp_path, batch(0), [replace(row, topic="clicks", filtered=3)], old=1)
-    assert [(row.topic, row.filtered) for row in read_metrics(pipeline)] == [("", 0), ("clicks", 3)]
-    assert (read_metrics(written(tmp_path / "all", batch(0), old=1))) == batch(0)
 
 
 def test_the_page_has_the_figures_and_well_formed_charts(tmp_path: Path) -> None:
@@ -126,3 +122,21 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 )
 def test_sizes_for_people(count: int, text: str) -> None:
     assert size_text(count) == text
+
+
+def test_a_rate_is_over_no_less_than_a_batch() -> None:
+    assert [span.length for span in spans_of(batch(0))] == [1]
+    [row] = batch(0)
+    assert [span.length for span in spans_of([replace(row, written_at=row.seen_at + timedelta(seconds=48))])] == [60]
+    assert {span.length for span in spans_of([*batch(0), *batch(1), *batch(2)])} == {10}
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(1, 1000)), min_size=1, max_size=20))
+def test_spans_hold_everything_without_gaps(batches: list[tuple[int, int]]) -> None:
+    rows = [batch(number, messages)[0] for number, messages in batches]
+    spans = spans_of(rows)
+    assert sum(span.messages for span in spans) == sum(messages for _, messages in batches)
+    steps = {later.start - earlier.start for earlier, later in zip(spans, spans[1:], strict=False)}
+    assert steps <= {timedelta(seconds=spans[0].length)}
+    assert len(spans) <= 120 or spans[0].length == 86400
+    assert spans[0].start <= min(row.seen_at for row in rows)

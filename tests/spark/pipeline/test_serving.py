@@ -20,9 +20,8 @@ pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed
-from gnsq_like.spark.pipeline.last_run import last_run
 from gnsq_like.spark.pipeline.serving import Looking
-from gnsq_like.spark.pipeline.watched import watched
+from gnsq_like.spark.pipeline.watched import last_run, watched
 from gnsq_like.spark.watch.live_page import live_app
 from tests.support import raw
 from tests.support.daemons import Running, running_nsqd

@@ -19,6 +19,7 @@ from tests.spark.pipeline.beside import Beside
 from tests.spark.pipeline.killing import (
     check,
     fill,
+    kill_one,
     read,
     run_killed,
     running,
@@ -42,53 +43,85 @@ def run(*command: str, cwd: Path, timeout: float = 400, **environ: str) -> subpr
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-@pytest.mark.parametrize(
-    ("kind", "format", "kills"),
-    [
-        ("process", "parquet", 2),
-        pytest.param("real", "parquet", 2, marks=pytest.mark.real_nsqd),
-        ("process", "delta", 2),
-        ("process", "iceberg", 1),
-    ],
-)
-def test_killed_beside_compaction_and_a_reader_everything_is_there_once(
-    tmp_path: Path, kind: Kind, format: str, kills: int
-) -> None:
-    """No reader sees a part of a batch. ``trial`` kills more often, and more kinds of processes."""
+def submit(config: Path, *command: str) -> str:
+    """Run a pipeline to its end by spark-submit; returns its output."""
+    import pyspark
+
+    job = config.with_name("job.py")
+    job.write_text("from gnsq_like.cli import main\n\nmain()\n")
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    arguments = ["pipeline", "run", "--config", str(config), "--available-now"]
+    done = run(submit, "--master", "local[2]", *command, str(job), *arguments, cwd=config.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wait_for_a_batch(config: Path, known: int) -> None:
+    """Wait for the metrics of a batch beyond those that there were."""
+    metrics = config.parent / "out" / "metrics"
+    wait_for(lambda: len(files_below(metrics, ".parquet")) > known, "a batch", 400)
+
+
+def known_batches(config: Path) -> int:
+    return len(files_below(config.parent / "out" / "metrics", ".parquet"))
+
+
+def kill_java(config: Path) -> None:
+    """Kill the Java of a run; a second run that comes meanwhile is refused."""
+    known = known_batches(config)
+    command = [sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config)]
+    # It chooses a home of Spark itself, from whose package Spark's Pythons import pyspark: there it is compiled.
+    with running("env", "-u", "SPARK_HOME", *command, cwd=config.parent) as process:
+        wait_for_a_batch(config, known)
+        paths = paths_of_pythons(java_of(process.pid))
+        assert paths and not [each for each in paths if each.endswith("pyspark.zip") and os.path.exists(each)]
+        second = run(*command, cwd=config.parent)
+        os.kill(java_of(process.pid), signal.SIGKILL)
+        output, _ = process.communicate()
+    assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
+    assert process.returncode == 1, output
+    assert "Error: Spark's Java ended in the middle of the run" in output and "Traceback" not in output
+
+
+def end_by_signal(config: Path) -> None:
+    known = known_batches(config)
+    with running_pipeline(config) as process:
+        wait_for_a_batch(config, known)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate()
+    assert process.returncode == 130, output
+    assert "Ended by SIGTERM." in output and "Traceback" not in output
+
+
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
+    """Java is killed, a signal comes, everything is killed at any time; spark-submit runs what is left.
+
+    Beside it, the tables are maintained, and no reader sees a part of a batch. ``trial`` kills more often.
+    """
     with running_nsqd(kind) as nsqd:
-        fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 2_000, format)
-        with Beside(config, format) as beside:
-            said = run_killed(config, kills, random.Random(), 300)
-        assert len(said) == kills + 1
-        check(read([nsqd], tmp_path, format), 20_000)
+        fill([nsqd], 16_000)
+        config = write_config([nsqd], tmp_path, 2_000)
+        with Beside(config, "parquet") as beside:
+            kill_java(config)
+            end_by_signal(config)
+            kill_one(config, random.Random(), 300)
+            assert " messages written and " in submit(config, "--conf", "spark.sql.shuffle.partitions=3")
+        check(read([nsqd], tmp_path), 16_000)
     assert beside.errors == []
     assert beside.reads
 
 
-SUBMIT = """
-from gnsq_like.cli import main
-
-main()
-"""
-
-
-def test_spark_submit(tmp_path: Path) -> None:
-    """``test_deployments`` has the command on a cluster."""
-    import pyspark
-
+def test_a_killed_run_into_iceberg_beside_a_reader(tmp_path: Path) -> None:
+    """Without Spark, and more often, ``test_committed_table`` kills; the same with Delta is below."""
     with running_nsqd("process") as nsqd:
-        fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 10_000)
-        job = tmp_path / "job.py"
-        job.write_text(SUBMIT)
-        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        command = [str(submit), "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=3"]
-        arguments = ["pipeline", "run", "--config", str(config), "--available-now"]
-        done = run(*command, str(job), *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "19,980 messages written and 20 rejected" in done.stdout
-        check(read([nsqd], tmp_path), 20_000)
+        fill([nsqd], 10_000)
+        config = write_config([nsqd], tmp_path, 2_000, "iceberg")
+        with Beside(config, "iceberg") as beside:
+            assert len(run_killed(config, 1, random.Random(), 300)) == 2
+        check(read([nsqd], tmp_path, "iceberg"), 10_000)
+    assert beside.errors == []
+    assert beside.reads
 
 
 def can_mount() -> bool:
@@ -96,50 +129,38 @@ def can_mount() -> bool:
     return unshare is not None and subprocess.run([unshare, "-rm", "true"], check=False).returncode == 0
 
 
-@pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
-@pytest.mark.parametrize(("what", "format", "size"), [("data", "delta", "64k"), ("stage", "parquet", "256k")])
-def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing(
-    tmp_path: Path, what: str, format: str, size: str
-) -> None:
-    """What Java says of it is in ``test_faults``; these two are written by Python."""
-    # The first run has a namespace of its own with a small file system here, which ends with it; the second has none.
-    small = tmp_path / "out" / what
+def run_on_a_full_disk(config: Path, small: Path, size: str) -> None:
+    """Run a pipeline with a small file system in a place of its own, which nobody else sees and which ends with it."""
     small.mkdir(parents=True)
-    with running_nsqd("process") as nsqd:
-        fill([nsqd], 20_000)
-        config = write_config([nsqd], tmp_path, 20_000, format)
-        arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
-        mounted = f'mount -t tmpfs -o size={size} none "{small}" && exec "$0" -m gnsq_like "$@"'
-        done = run("unshare", "-rm", "sh", "-c", mounted, sys.executable, *arguments, cwd=tmp_path)
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        assert re.search(r"Error: a disk is full: make room where the pipeline writes.*Nothing is lost", done.stderr), (
-            done.stderr
-        )
-        if what == "stage":
-            # It belongs to the checkpoint, and the content of the small file system is gone.
-            return
-        done = run(sys.executable, "-m", "gnsq_like", *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        check(read([nsqd], tmp_path, format), 20_000)
+    mounted = f'mount -t tmpfs -o size={size} none "{small}" && exec "$0" -m gnsq_like "$@"'
+    arguments = ["pipeline", "run", "--config", str(config), "--available-now", "--quiet"]
+    done = run("unshare", "-rm", "sh", "-c", mounted, sys.executable, *arguments, cwd=config.parent)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert re.search(r"Error: a disk is full: make room where the pipeline writes.*Nothing is lost", done.stderr), (
+        done.stderr
+    )
 
 
-def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
+@pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
+def test_a_full_disk_under_the_stage_ends_a_run_with_a_sentence(tmp_path: Path) -> None:
+    """What Java says of a full disk is in ``test_faults``; here and below, Python writes."""
     with running_nsqd("process") as nsqd:
-        fill([nsqd], 5_000)
-        config = write_config([nsqd], tmp_path, 1_000)
-        with running_pipeline(config) as process:
-            metrics = tmp_path / "out" / "metrics"
-            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 400)
-            paths = paths_of_pythons(java_of(process.pid))
-            process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate()
-        assert process.returncode == 130
-        assert "Ended by SIGTERM." in output and "Traceback" not in output
-        # Spark's Pythons import pyspark from its package, where it is compiled.
-        assert paths and not [each for each in paths if each.endswith("pyspark.zip") and os.path.exists(each)]
-        assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
-        check(read([nsqd], tmp_path), 5_000)
+        fill([nsqd], 10_000)
+        run_on_a_full_disk(write_config([nsqd], tmp_path, 10_000), tmp_path / "out" / "stage", "256k")
+
+
+@pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
+def test_a_full_disk_and_a_kill_lose_nothing_of_delta(tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        fill([nsqd], 10_000)
+        config = write_config([nsqd], tmp_path, 2_000, "delta")
+        run_on_a_full_disk(config, tmp_path / "out" / "data", "32k")
+        with Beside(config, "delta") as beside:
+            run_killed(config, 1, random.Random(), 300)
+        check(read([nsqd], tmp_path, "delta"), 10_000)
+    assert beside.errors == []
+    assert beside.reads
 
 
 @pytest.mark.parametrize("threads", [1, 30])
@@ -160,23 +181,6 @@ def test_a_signal_before_anything_is_read_ends_it_too(tmp_path: Path, threads: i
             output, _ = process.communicate()
         assert process.returncode == 130, output
         assert "Ended by SIGINT." in output and "Traceback" not in output
-
-
-def test_when_java_is_killed_a_sentence_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
-    with running_nsqd("process") as nsqd:
-        fill([nsqd], 5_000)
-        config = write_config([nsqd], tmp_path, 1_000)
-        with running_pipeline(config) as process:
-            metrics = tmp_path / "out" / "metrics"
-            wait_for(lambda: files_below(metrics, ".parquet"), "the first batch", 400)
-            second = run(sys.executable, "-m", "gnsq_like", "pipeline", "run", "--config", str(config), cwd=tmp_path)
-            os.kill(java_of(process.pid), signal.SIGKILL)
-            output, _ = process.communicate()
-        assert (second.returncode, "another run uses the checkpoint" in second.stderr) == (2, True), second.stderr
-        assert process.returncode == 1, output
-        assert "Error: Spark's Java ended in the middle of the run" in output and "Traceback" not in output
-        assert run_killed(config, 0, random.Random(), 600)  # what hangs is named by the limit of the test
-        check(read([nsqd], tmp_path), 5_000)
 
 
 def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, Reader
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
-from tests.support.spark_sessions import run_program
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql.functions import udf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,33 +196,26 @@ def test_an_nsqd_that_is_away(spark: SparkSession) -> None:
 
 # -- repeated tasks -----------------------------------------------------------------------------------
 
-FAILS_ONCE = """
-from pyspark import TaskContext
-from pyspark.sql.functions import udf
-from gnsq_like.spark import register
 
-register(spark)
+def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession) -> None:
+    @udf(returnType="string", useArrow=False)
+    def late_failure(number):
+        from pyspark import TaskContext
 
-@udf("string")
-def late_failure(number):
-    if number == 9_999 and TaskContext.get().attemptNumber() == 0:
-        raise RuntimeError("the first attempt fails")
-    return f"{{number:0500}}"  # too much to be held in a buffer
+        context = TaskContext.get()
+        assert context is not None
+        if number == 9_999 and context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+        return f"{number:0500}"  # too much to be held in a buffer
 
-frame = spark.range(0, 10_000, 1, 1).select(late_failure("id").alias("body"))
-frame.write.format("nsq").options(nsqd_tcp_addresses={address!r}, topic="again").mode("append").save()
-"""
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(300)
-@pytest.mark.usefixtures("java")
-def test_a_task_that_is_tried_again_leaves_nothing_out(tmp_path: Path) -> None:
-    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-    with running_nsqd("process") as nsqd:
-        run_program(tmp_path, FAILS_ONCE.format(address=nsqd.tcp_address), master="local[2,4]", conf=conf)
-        published = depth(nsqd, "again")
-        counts = Counter(consumed(nsqd, "again", published))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        with running_nsqd("process") as nsqd:
+            write(spark.range(0, 10_000, 1, 1).select(late_failure("id").alias("body")), nsqd, topic="again")
+            published = depth(nsqd, "again")
+            counts = Counter(consumed(nsqd, "again", published))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert set(counts) == {b"%0500d" % number for number in range(10_000)}
     assert 10_000 < published < 20_000
     assert set(counts.values()) == {1, 2}

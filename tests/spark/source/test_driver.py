@@ -21,9 +21,8 @@ from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.staging.errors import DataLost, StagingError
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
-from gnsq_like.spark.staging.store import PosixStore
+from gnsq_like.spark.staging.store import DataLost, PosixStore, StagingError
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.spark_engine import PATIENT, Engine, once, publish, run_killed, source_options

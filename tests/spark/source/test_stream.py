@@ -21,13 +21,14 @@ pytest.importorskip("pyspark")
 
 from pyarrow import dataset
 from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql.functions import udf
 
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
 from tests.support.files import wait_for_changes
 from tests.support.spark_engine import PATIENT, once, publish, source_options
 from tests.support.spark_points import kill_session
-from tests.support.spark_sessions import CONF, ROOT, environment, run_program
+from tests.support.spark_sessions import CONF, ROOT, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,6 +128,26 @@ def test_what_is_wrong_is_said_plainly(spark: SparkSession, nsqd: Running, tmp_p
     frame = spark.readStream.format("nsq").schema("key STRING").options(**given).load()
     with pytest.raises(StreamingQueryException, match="choose columns with columns"):
         run(frame, tmp_path, print)
+
+
+def test_a_failure_downstream_is_tried_again_with_the_same_rows(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    @udf(returnType="string", useArrow=False)
+    def fail_first(body):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if body == b"150" and context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+        return body.decode()
+
+    publish(nsqd, "downstream", range(500))
+    seen: list[str] = []
+    frame = stream(spark, nsqd, tmp_path, "downstream").select(fail_first("body").alias("body"))
+    run(frame, tmp_path, lambda number, batch: seen.extend(row.body for row in batch.collect()))
+    assert Counter(seen) == once(500)
 
 
 # -- the long ones ----------------------------------------------------------------------------------------
@@ -246,38 +267,3 @@ def test_sums_by_window_count_each_message_once_whatever_is_killed(java: None, n
     assert by_page == Counter(f"/{number % 7}" for number in range(3000))
     assert sum(row["seconds"] for row in found) == sum(range(3000))
     assert {row["window"]["end"] - row["window"]["start"] for row in found} == {timedelta(minutes=5)}
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(300)
-def test_a_failure_downstream_is_tried_again_with_the_same_rows(java: None, nsqd: Running, tmp_path: Path) -> None:
-    publish(nsqd, "downstream", range(500))
-    done = run_program(
-        tmp_path,
-        f"""
-from gnsq_like.spark import register
-from pyspark import TaskContext
-from pyspark.sql.functions import udf
-register(spark)
-
-@udf("string")
-def fail_first(body):
-    if body == b"150" and TaskContext.get().attemptNumber() == 0:
-        raise RuntimeError("the first attempt fails")
-    return body.decode()
-
-seen = []
-def sink(batch, number):
-    seen.extend(row.body for row in batch.collect())
-
-frame = spark.readStream.format("nsq").options(**{source_options([nsqd], tmp_path, "downstream")!r}).load()
-query = (
-    frame.select(fail_first("body").alias("body")).writeStream.foreachBatch(sink)
-    .option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True).start()
-)
-query.awaitTermination()
-report["bodies"] = seen
-""",
-        master="local[2,4]",
-    )
-    assert Counter(done["bodies"]) == once(500)

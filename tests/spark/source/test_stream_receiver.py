@@ -18,12 +18,10 @@ from gevent.event import Event
 pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import ConnectionFailed
-from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.source.stream_receiver import StreamReceiver
-from gnsq_like.spark.staging.errors import Fenced
+from gnsq_like.spark.source.executor import StreamReceiver, read_part
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
-from gnsq_like.spark.staging.store import PosixStore, Store, open_store
+from gnsq_like.spark.staging.store import Fenced, PosixStore, Store, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT, Engine, once, publish, source_options
 from tests.support.spark_points import Reached, WatchedStore, watched_connection

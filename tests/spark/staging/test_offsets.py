@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.spark.staging.errors import StagingError
 from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
+from gnsq_like.spark.staging.store import StagingError
 
 shares = st.integers(1, 8).flatmap(
     lambda splits: st.builds(Share, st.integers(splits, 10**6), st.just(splits), st.integers(0, 10**9))

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.staging.errors import Fenced
 from gnsq_like.spark.staging.offsets import Offset, Share
 from gnsq_like.spark.staging.segments import encode_segment
 from gnsq_like.spark.staging.staging_log import staged_parts, unfinished_logs
+from gnsq_like.spark.staging.store import Fenced
 from tests.support.spark_points import ADDRESS, log_in, message
 
 

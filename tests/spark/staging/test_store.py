@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.spark.staging.errors import Fenced, StagingError
-from gnsq_like.spark.staging.store import PosixStore, Store, check_store, open_store
+from gnsq_like.spark.staging.store import Fenced, PosixStore, StagingError, Store, check_store, open_store
 
 
 @pytest.fixture(scope="module")

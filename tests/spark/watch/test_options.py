@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import load_pipeline
-from gnsq_like.spark.watch.options import WatchOptions
+from gnsq_like.spark.pipeline.config import WatchOptions
 
 CONFIG = """
 location = "out"

@@ -6,8 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gnsq_like.spark.tables.cleaning import UNTRACKED_AGE, clean
-from gnsq_like.spark.tables.data_file import DataFile, is_data_file, new_path
+from gnsq_like.spark.tables.data_file import UNTRACKED_AGE, DataFile, clean, is_data_file, new_path
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

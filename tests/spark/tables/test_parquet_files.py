@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from gnsq_like.spark.tables.stats import stats_of
+from gnsq_like.spark.tables.parquet_files import stats_of
 
 AT = datetime(2026, 11, 21, 13, 59, 50, 123456, UTC)
 
