@@ -28,6 +28,8 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # The tests wait more than they compute, for time itself.
 PROCESSES ?= 4
+# In the order of their names: xdist would take modules of few tests last, which are those that start processes and wait.
+IN_PARALLEL = -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 BENCH ?= bench
 BENCH_ARGS ?=
 SEED ?=
@@ -79,7 +81,7 @@ if [ ! -e $@ ]; then \
 	echo "making $(@D) with $$python ($$version)"; \
 	"$$python" -m venv --clear $(@D); \
 fi; \
-$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[$(1)]'; \
+$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 --editable '.[$(1)]'; \
 touch $@
 endef
 
@@ -115,17 +117,17 @@ lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/mypy
 
 tests: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest --ignore tests/spark -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore tests/spark $(IN_PARALLEL) $(PYTEST_ARGS)
 
 # Without the two modules in which a Reader's window is watched for many seconds.
 test-quick: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
 		tests/reader --ignore=tests/reader/test_window.py --ignore=tests/reader/test_flow_control.py \
-		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-properties: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' \
-		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 fuzz: $(FUZZ_VENV)/$(STAMP)
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
@@ -139,11 +141,11 @@ test-servers: $(TEST_VENV)/$(STAMP)
 		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
 			|| echo 'no PostgreSQL to be had: its tests will be skipped' >&2; \
 	fi
-	$(BIN)/python -m pytest tests/contrib -m servers -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/contrib -m servers $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/test_benchmarks.py tests/test_time_limit.py \
-		-m commands -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		-m commands $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)
@@ -215,7 +217,7 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
 		tests/testing -m 'servers or not servers' \
-		-n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.
 # Tests of the tests, and of what the code looks like, would add minutes and no lines.
@@ -225,7 +227,7 @@ COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering t
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest $(COVERAGE_TESTS) --timeout 900 \
-		-k 'not signal_handler' -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		-k 'not signal_handler' $(IN_PARALLEL) $(PYTEST_ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
@@ -254,7 +256,7 @@ test: $(TEST_VENV)/$(STAMP)
 # What waits, sets timers and uses sockets. Without GEVENT_LOOP, gevent takes libev.
 test-libuv: $(TEST_VENV)/$(STAMP)
 	GEVENT_LOOP=libuv $(BIN)/python -m pytest tests/runtime tests/transport tests/connection tests/discovery \
-		tests/reader tests/producer tests/test_main_line.py -n $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+		tests/reader tests/producer tests/test_main_line.py $(IN_PARALLEL) $(PYTEST_ARGS)
 
 bench: $(TEST_VENV)/$(STAMP)
 	PYTHONPATH=. $(BIN)/python benchmarks/$(BENCH).py $(BENCH_ARGS)

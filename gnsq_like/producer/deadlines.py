@@ -82,7 +82,7 @@ class Deadlines:
             self._push(thing)
         due = self._timer.due
         if due is None or deadline + self._grace < due:
-            self._timer.set_at(deadline + self._grace)
+            self._timer.set_by(deadline + self._grace)
 
     def _push(self, thing: Expires) -> None:
         heap = self._heap

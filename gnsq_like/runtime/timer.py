@@ -100,10 +100,13 @@ class Timer:
         self._timer.start(self._fire, update=True)
 
     def set_by(self, due: float) -> None:
-        """Call at ``due`` (monotonic), unless it is already set to an earlier time."""
+        """Call at ``due`` (monotonic), unless it is already set to an earlier time.
+
+        If the call is so late that it may have been lost, it is made soon: it must not wait for ``due``.
+        """
         already = self.due
         if already is None or due < already:
-            self.set_at(due)
+            self.set_at(due if self._timer is None else min(due, self._due))
 
     def cancel(self) -> None:
         """Cancel the call; twice is fine."""

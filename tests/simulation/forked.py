@@ -7,6 +7,7 @@ all that was imported and defined before, so a test can be a function in the mid
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import select
@@ -57,10 +58,14 @@ class _Child:
             warnings.simplefilter(
                 "ignore", DeprecationWarning
             )  # a fork while threads run; the child uses none of theirs
+            # The child's garbage collector never looks at what was there before: of a whole run of pytest, that is
+            # most of what a simulated test would cost.
+            gc.freeze()
             self._pid = _fork()
         if not self._pid:
             os.close(self.reader)
             _run(function, writer, timeout)
+        gc.unfreeze()
         os.close(writer)
         #: Real time after which it is killed: it waits for something, which no simulation does.
         self.deadline = _monotonic() + 20 * timeout

@@ -46,6 +46,16 @@ class Program:
         """Seconds since ``due`` for which its process has not stood still."""
         return self.now - due - self.process.stood_still(due)
 
+    def lateness(self, end: Callable[[float], object], timeout: float) -> float:
+        """Call ``end(timeout)`` in its process; returns by how many seconds it took longer."""
+
+        def call() -> float:
+            due = self.now + timeout  # here, because a process that stands still begins later
+            end(timeout)
+            return self.late(due)
+
+        return float(self.process.run(call))
+
     def end(self) -> None:
         """Stop for good."""
         raise NotImplementedError
@@ -252,9 +262,7 @@ class ReaderProgram(Program):
     def stop(self, timeout: float) -> None:
         """Stop it; it must not take much longer than ``timeout``."""
         self.is_stopped = True
-        due = self.now + timeout
-        self.process.run(self.reader.stop, timeout)
-        late = self.late(due)
+        late = self.lateness(self.reader.stop, timeout)
         if late > 1.0 + 4 * self.options["latency"]:
             self.fail(f"stop({timeout:g}) took {late:.2f} s longer")
         stats = self.reader.stats()
@@ -315,9 +323,7 @@ class ProducerProgram(Program):
         """Go on with a new Producer, and close the old one, in time."""
         timeout = random.choice([0.01, 1.0])
         old, self.producer = self.producer, self.process.run(self._make)
-        due = self.now + timeout
-        self.process.run(old.close, timeout)
-        late = self.late(due)
+        late = self.lateness(old.close, timeout)
         if late > 2.3:
             self.fail(f"close({timeout:g}) took {late:.2f} s longer")
 

@@ -120,6 +120,24 @@ def test_a_crash_keeps_what_was_synced(cluster: Cluster, repeat: int) -> None:
     assert _kept_after(cluster, "crash") in ([b"synced"], [b"synced", b"written"])
 
 
+@pytest.mark.parametrize("repeat", range(5))
+@simulated(data_path=True, mem_queue_size=0)
+def test_a_crash_keeps_what_was_there_when_it_started_after_a_kill(cluster: Cluster, repeat: int) -> None:
+    """What the killed process had not synced lies before what the next one writes and syncs."""
+    nsqd = cluster.nsqds[0]
+    nsqd.disk._random.seed(repeat)  # type: ignore[union-attr]
+    bodies = [b"%d" % number for number in range(20)]
+    cluster.publish("clicks", *bodies)
+    nsqd.kill()
+    nsqd.start()
+    nsqd.crash()
+    nsqd.start()
+    received: list[bytes] = []
+    cluster.reader("clicks", "archive", lambda message: received.append(message.body), max_in_flight=5)
+    gevent.sleep(10)
+    assert received == bodies
+
+
 @simulated(data_path=True, mem_queue_size=0)
 def test_a_full_disk_refuses(cluster: Cluster) -> None:
     producer = cluster.producer()

@@ -8,8 +8,9 @@ same of the next write.
 The metadata lags behind the data: it is updated when files begin or end, and with each sync. What it does not
 cover is found by scanning the files, so nothing written is lost when the process is killed, and what was read
 since comes again. A record that a crash of the machine has torn is cut off then. After such an end, writing
-begins with a new file, as in nsqd. A file with an invalid record is renamed to ``.bad``, and reading
-continues with the next file.
+begins with a new file, as in nsqd. All files are synced when the queue is opened: a killed process has left
+some unsynced, which no later sync would touch, and a crash could tear. A file with an invalid record is renamed
+to ``.bad``, and reading continues with the next file.
 
 A process may be killed between any two steps. The metadata is what counts: files below its read position were
 read to their ends, and are removed when the queue is opened; files without metadata are messages only if
@@ -134,7 +135,7 @@ class DiskQueue:
     # -- opening -------------------------------------------------------------------------------------
 
     def open(self, names: Iterable[str] = (), is_known: bool = True) -> None:
-        """Restore the queue's state.
+        """Restore the queue's state. Waits for the disk.
 
         :param names: the names of its existing files
         :param is_known: whether nsqd.dat names the queue, so that files without metadata are its messages
@@ -153,6 +154,7 @@ class DiskQueue:
         elif files.numbers:
             log.warning("DISKQUEUE(%s): no metadata, removing all of %d files", self.name, len(files.numbers))
             self.clear()
+        files.sync()
 
     def _open_at_meta(self) -> None:
         files = self._files

@@ -48,6 +48,18 @@ class QueueFiles:
         except OSError:
             return 0
 
+    def sync(self) -> None:
+        """Wait until all that is in the files is on the disk."""
+        for number in sorted(self.numbers):
+            try:
+                fd = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            except OSError as exc:
+                log.error("DISKQUEUE(%s): failed to sync %s - %s", self._name, self.path(number), exc)
+
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove data files, if they exist."""
         for number in list(numbers):
