@@ -175,10 +175,11 @@ class Connection:
         self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
-        self._transport: TcpTransport | LayeredTransport | None = None
-        self._outbox: Outbox | None = None
         self._reader: Any = None
-        self._liveness: Liveness | None = None
+        #: The following three are set by connect(), before it is OPEN.
+        self._transport: TcpTransport | LayeredTransport
+        self._outbox: Outbox
+        self._liveness: Liveness
         #: The reply to SUB, and later that to CLS, which can only follow.
         self._subscription_reply: PendingReply | None = None
 
@@ -221,13 +222,13 @@ class Connection:
         loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, loop, self._write_failed)
-        self._enter(Life.OPEN)
-        owner.register(self, Connection.let_go)
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
             loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop_for, self._look
         )
+        self._enter(Life.OPEN)
+        owner.register(self, Connection.let_go)
         if handshake.early:
             self._take_in(handshake.early)
         return self.negotiated
@@ -238,7 +239,7 @@ class Connection:
         nsqd delivers messages in flight again after their timeout (docs/internals 2.6). For an orderly end, call
         :meth:`close_subscription` first and answer them. A :meth:`connect` in progress in another greenlet fails.
         """
-        if self._outbox is not None and self.alive:
+        if self.alive:
             self._outbox.flush()
         self._stop(None)
         if self._state is not Life.LET_GO and self._reader not in (None, gevent.getcurrent()):
@@ -260,7 +261,6 @@ class Connection:
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        assert self._outbox is not None
         if self._reader.ready():
             self._tear_down(ConnectionLost(self.address, "its greenlet was interrupted"))
         elif self._state is Life.ENDING:
@@ -273,9 +273,8 @@ class Connection:
 
         :param loop_lives: see ``owner``; if not, keep this from being collected
         """
-        if self._outbox is None or not self._enter(Life.LET_GO):
+        if not self._enter(Life.LET_GO):
             return
-        assert self._transport is not None and self._liveness is not None
         self.error = ConnectionLost(self.address, why)
         if self.lease is not None:
             self.lease.forked_child(loop_lives)
@@ -285,7 +284,6 @@ class Connection:
 
     def _read(self) -> None:
         """The reader greenlet: all input, and the end of the connection."""
-        assert self._transport is not None
         error: NSQError | None = None
         try:
             if not self._enter(Life.READING):
@@ -336,7 +334,6 @@ class Connection:
     def _tear_down(self, error: NSQError | None) -> None:
         if self._state is Life.LET_GO:
             return
-        assert self._outbox is not None and self._transport is not None and self._liveness is not None
         self._enter(Life.ENDING)
         self.error = self.error or error
         if self.lease is not None:
@@ -356,7 +353,6 @@ class Connection:
 
     def _fail_unanswered(self, failure: NSQError) -> None:
         """Settle the publishes that nsqd has not answered."""
-        assert self._outbox is not None
         # nsqd executes nothing after a fatal error, and no incomplete command.
         not_executed = isinstance(failure.__cause__, NsqdError)
         for reply in self._session.abandon():
@@ -423,7 +419,6 @@ class Connection:
     def _take_in(self, events: list[Event[PendingReply]]) -> None:
         """Process ``events``, then further input that has arrived. Never switches."""
         while self.alive and self.lease is None:
-            assert self._transport is not None
             try:
                 if not events:
                     data = self._transport.receive_now()
@@ -457,18 +452,17 @@ class Connection:
         :param tick: see ``lease.TICK``
         :returns: None if that is not possible now, or never
         """
-        transport, outbox = self._transport, self._outbox
-        # TLS and codecs have states of their own. The reader greenlet waits for the end of the lease: only it may lend.
-        if not isinstance(transport, TcpTransport) or self._reader is not gevent.getcurrent():
+        # The reader greenlet waits for the end of the lease: only it may lend.
+        if not self.alive or self._reader is not gevent.getcurrent():
             return None
-        if not self.alive or not self._session.at_rest or outbox is None or not outbox.idle:
+        # TLS and codecs have states of their own.
+        if not isinstance(self._transport, TcpTransport) or not self._session.at_rest or not self._outbox.idle:
             return None
-        self.lease = Lease(self, transport.bare, thread, owner, quiet, patience, tick)
+        self.lease = Lease(self, self._transport.bare, thread, owner, quiet, patience, tick)
         return self.lease
 
     def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None:
         """For ``lease``: go on with a publish, of which the borrower has done so much. Never switches."""
-        assert self._outbox is not None
         reply.size = size = len(command)
         reply.end = self._outbox.put_count + size
         self._session.expect(reply)
@@ -485,14 +479,14 @@ class Connection:
         if not self.alive:
             return False
         try:
-            self._outbox.put(data)  # type: ignore[union-attr]
+            self._outbox.put(data)
         except BaseException as exc:
             self._stop(self._lost_by(exc))
             raise
         return True
 
     def _require_alive(self) -> Outbox:
-        if not self.alive or self._outbox is None:
+        if not self.alive:
             raise self.error or NotRunning(f"the connection to {self.address} is not open")
         return self._outbox
 
@@ -558,7 +552,7 @@ class Connection:
         """FIN for each of several messages, written at once. False if the connection is gone. Never switches."""
         if not self.alive:
             return False
-        self._outbox.put_now(commands.fin_many(message_ids))  # type: ignore[union-attr]
+        self._outbox.put_now(commands.fin_many(message_ids))
         return True
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
@@ -580,9 +574,9 @@ class Connection:
             message, OutcomeUnknown if it may have it
         :raises NSQError: if the connection is gone; nothing was queued
         """
+        if not self.alive:
+            self._require_alive()  # raises
         outbox = self._outbox
-        if not self.alive or outbox is None:
-            outbox = self._require_alive()  # raises
         reply = PendingReply() if reply is None else reply
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
@@ -602,7 +596,7 @@ class Connection:
 
     def hold(self) -> None:
         """Write nothing before the hub's next iteration, because many commands come now. Never switches."""
-        if self._outbox is not None:
+        if self.alive:
             self._outbox.hold()
 
     @property

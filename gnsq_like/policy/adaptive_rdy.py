@@ -58,6 +58,63 @@ TRIAL_BELIEVED = 256
 TRIAL_DOUBTS = 3
 
 
+class Trials:
+    """Whether nsqd is the cause of slow rounds: after some of them, twice the burst is tried for a few."""
+
+    __slots__ = ("_believed", "_doubts", "_every", "_slow_rate", "_slow_rounds", "left", "pace", "usual")
+
+    def __init__(self) -> None:
+        #: rounds left in the running trial, and the usual time of a round when it began
+        self.left = 0
+        self.usual = 0.0
+        #: seconds per round whatever the burst, as the last trial found; 0 if that is not so, or not believed any more
+        self.pace = 0.0
+        #: rounds for which it is still used, and the surplus of slow ones among them
+        self._believed = 0
+        self._doubts = 0
+        #: slow rounds since the last trial or change of the burst, and the sum of 1 / seconds over them
+        self._slow_rounds = 0
+        self._slow_rate = 0.0
+        #: slow rounds after which there is a trial
+        self._every = TRIAL_EVERY
+
+    def slow_round(self, waited: float) -> bool:
+        """A round was slow. True if a trial begins: double the burst."""
+        self._slow_rounds += 1
+        self._slow_rate += 1 / waited
+        if self._slow_rounds < self._every:
+            return False
+        # The mean of rates, because one long silence would dominate a mean of times.
+        self.usual = self._slow_rounds / self._slow_rate
+        self.left = TRIAL_ROUNDS
+        return True
+
+    def tried(self, waited: float, in_time: bool) -> None:
+        """One round of the trial is over; one that is not in time ends it."""
+        if not in_time:
+            self.left = 0
+            self._every = min(2 * self._every, TRIAL_EVERY_MAXIMUM)
+            return
+        self.left -= 1
+        if not self.left:
+            self._every = TRIAL_EVERY
+            self.pace = max(self.usual, waited)
+            self._believed = TRIAL_BELIEVED
+            self._doubts = 0
+
+    def believe(self, in_time: bool) -> None:
+        """A round has used `pace`: believe it, for a number of rounds, unless too many are slow."""
+        self._believed -= 1
+        self._doubts = max(0, self._doubts + (-1 if in_time else 1))
+        if not self._believed or self._doubts == TRIAL_DOUBTS:
+            self.pace = 0.0
+
+    def forget_rounds(self) -> None:
+        """The burst has changed, and with it what is usual."""
+        self._slow_rounds = 0
+        self._slow_rate = 0.0
+
+
 class AdaptiveRdy(Level):
     """The controller of one connection.
 
@@ -71,22 +128,15 @@ class AdaptiveRdy(Level):
     """
 
     __slots__ = (
-        "_believed",
         "_count",
-        "_doubts",
-        "_every",
         "_exact",
         "_from",
         "_goal",
         "_held",
         "_in_flight",
         "_in_pass",
-        "_pace",
         "_share",
-        "_slow_rate",
-        "_slow_rounds",
-        "_trial",
-        "_usual",
+        "_trials",
         "_waited",
         "buffer_timeout",
         "burst",
@@ -118,17 +168,7 @@ class AdaptiveRdy(Level):
         self._in_pass = False
         #: the burst changed, so RDY has to be exact
         self._exact = False
-        #: rounds left in the running trial, and slow rounds since the last trial
-        self._trial = 0
-        self._slow_rounds = 0
-        self._every = TRIAL_EVERY
-        #: the sum of 1 / seconds over those slow rounds; and the usual time of a round when the running trial began
-        self._slow_rate = 0.0
-        self._usual = 0.0
-        #: seconds per round whatever the burst, as the last trial found, and rounds left to use this
-        self._pace = 0.0
-        self._believed = 0
-        self._doubts = 0
+        self._trials = Trials()
 
     def sent(self, rdy: int, now: float) -> None:
         raised, self.rdy = rdy > self.rdy, rdy
@@ -201,69 +241,52 @@ class AdaptiveRdy(Level):
         self._from = now
 
     def _patience(self) -> float:
-        if self._trial:
-            return TRIAL_SLACK * self._usual
+        trials = self._trials
+        if trials.left:
+            return TRIAL_SLACK * trials.usual
         in_flood = FLOOD_PATIENCE_DEFLATED if self.deflated else FLOOD_PATIENCE
         return max(
             PATIENCE_MINIMUM,
             min(FLOOD_PATIENCE_MAXIMUM, in_flood * self.burst),
             PATIENCE_ROUND_TRIPS * self.round_trip,
-            TRIAL_SLACK * self._pace,
+            TRIAL_SLACK * trials.pace,
         )
 
     def _filled(self, waited: float, patience: float) -> None:
         """The burst arrived within twice the patience."""
-        if self._believed:
-            self._believed -= 1
-            self._doubts = max(0, self._doubts + (1 if waited > patience else -1))
-            if not self._believed or self._doubts == TRIAL_DOUBTS:
-                self._believed = 0
-                self._pace = 0.0
-        if self._trial:
-            self._tried(waited, waited <= patience)
-        elif waited <= patience:
+        trials, in_time = self._trials, waited <= patience
+        if trials.pace:
+            trials.believe(in_time)
+        if trials.left:
+            self._tried(waited, in_time)
+        elif in_time:
             self._set_burst(2 * self.burst)
         else:
             self._slow_round(waited)
 
     def _too_slow(self, waited: float, patience: float) -> None:
         """The burst did not arrive within twice the patience."""
-        if self._trial:
+        if self._trials.left:
             self._tried(waited, False)
             return
         self._set_burst(min(self.burst, int(self._count * patience / waited)))
-        self._pace = 0.0
-        self._believed = 0
+        self._trials.pace = 0.0
         if self._count >= self.burst == 1:
             self._slow_round(waited)
 
     def _slow_round(self, waited: float) -> None:
-        self._slow_rounds += 1
-        self._slow_rate += 1 / waited
-        if self._slow_rounds >= self._every:
-            # The mean of rates, because one long silence would dominate a mean of times.
-            self._usual = self._slow_rounds / self._slow_rate
-            self._trial = TRIAL_ROUNDS
+        if self._trials.slow_round(waited):
             self._set_burst(2 * self.burst)
 
     def _tried(self, waited: float, in_time: bool) -> None:
         """One round of the trial is over."""
+        self._trials.tried(waited, in_time)
         if not in_time:
-            self._trial = 0
-            self._every = min(2 * self._every, TRIAL_EVERY_MAXIMUM)
             self._set_burst(self.burst // 2)
-            return
-        self._trial -= 1
-        if not self._trial:
-            self._every = TRIAL_EVERY
-            self._pace = max(self._usual, waited)
-            self._believed = TRIAL_BELIEVED
-            self._doubts = 0
 
     def _set_burst(self, burst: int) -> None:
         burst = max(1, min(burst, self._share))
         if burst != self.burst:
             self.burst = burst
-            self._slow_rounds = 0
-            self._slow_rate = 0.0
+            self._trials.forget_rounds()
             self._exact = True

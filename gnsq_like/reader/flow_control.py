@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,9 @@ from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
-from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message, Outcome
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import ReaderCounts, TopicFlow
+from gnsq_like.reader.topics import ReaderCounts, TopicFlow, TopicFlows
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.timer import Timer
@@ -79,14 +78,12 @@ class FlowControl:
         on_backoff: Callable[[str, int, float], object],
         draw: Callable[[], float] = draw,
     ) -> None:
-        self._options = options
         self.settings = Settings(
             low_rdy_idle_timeout=options.low_rdy_idle_timeout,
             low_rdy_timeout=options.low_rdy_timeout,
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
         self.hub_handle = hub_handle
-        self.counts = counts
         self.loop: Any = hub_handle.hub.loop
         self._on_backoff = on_backoff
         self._overdue = Overdue(hooks) if hooks.wants("on_timeout") else None
@@ -95,8 +92,7 @@ class FlowControl:
         rate = steering.rate_limit
         #: None without a rate limit.
         self._limit = None if rate is None else RateLimit(rate, time.monotonic())
-        #: The topics that are consumed, and those that are gone while their last connections are.
-        self.topics: dict[str, TopicFlow] = {}
+        self.topics = TopicFlows(options, counts)
         #: The earliest end of a backoff block, at the last plan.
         self._blocked_until: float | None = None
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
@@ -109,33 +105,13 @@ class FlowControl:
         self._unsettled: dict[Subscription, None] = {}
         self._adjust_due = False
         self._timer = Timer(self._tick)
-        #: Whether some share is to grow when the lowered ones have settled.
-        self._grows = False
-        self._turns: SilentTurns[Subscription] | None = None
+        #: The last plan; its turns of silent connections are carried on with.
+        self._made: Plan[Subscription] = Plan()
         self._turns_timer = Timer(self._turn)
         #: Whether a late tick of them waits until the sockets are read.
         self._reads_first = False
 
     # -- events -------------------------------------------------------------------------------------
-
-    def follow(self, topic: str) -> TopicFlow:
-        """Consume a topic from now on; fine if it is already."""
-        flow = self.topics.get(topic)
-        if flow is None:
-            flow = self.topics[topic] = TopicFlow(topic, self._options, self.counts.of(topic))
-        flow.is_released = False
-        return flow
-
-    def release(self, topic: str) -> None:
-        """A topic is gone; it is forgotten with its last connection."""
-        flow = self.topics[topic]
-        flow.is_released = True
-        self._forget_topic(flow)
-
-    def _forget_topic(self, flow: TopicFlow) -> None:
-        if flow.is_released and not flow.connections and self.topics.get(flow.topic) is flow:
-            del self.topics[flow.topic]
-            self.counts.drop(flow.topic)
 
     def add(self, subscription: Subscription) -> None:
         """A connection subscribed."""
@@ -237,7 +213,7 @@ class FlowControl:
         if not subscription.connection.alive and subscription in self.subscriptions:
             del self.subscriptions[subscription]
             subscription.topic_flow.connections -= 1
-            self._forget_topic(subscription.topic_flow)
+            self.topics.forget(subscription.topic_flow)
 
     @property
     def is_starved(self) -> bool:
@@ -247,7 +223,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self._plan_due or self._grows) and any(
+        return not (self._plan_due or self._made.grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -290,18 +266,15 @@ class FlowControl:
                 subscription.charge.sent(rdy, now)  # its RDY follows when the handlers have started
             else:
                 subscription.grant(rdy, now)
-        self._blocked_until = min(
-            (topic.backoff.until for topic in self.topics.values() if topic.backoff.until is not None), default=None
-        )
+        self._blocked_until = self.topics.blocked_until
         self._arm(self.subscriptions, result.next_at)
-        self._grows = result.grows
-        self._turns = result.turns
+        self._made = result
         self._set_turns_timer(now)
 
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
         most = 0 if self._steering.paused else self._steering.max_in_flight
-        mode, settings, draw, limit = self._modes(), self.settings, self._draw, self._limit
+        mode, settings, draw, limit = self.topics.modes, self.settings, self._draw, self._limit
         if limit is None:
             return plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw)
         tokens = int(limit.capacity)
@@ -322,20 +295,10 @@ class FlowControl:
                     self._adjust_soon(subscription)
         self.plan_soon()
 
-    def _modes(self) -> Mode | Mapping[Hashable, Mode]:
-        modes: dict[Hashable, Mode] = {name: topic.backoff.mode for name, topic in self.topics.items()}
-        if all(mode is Mode.FLOWING for mode in modes.values()):
-            return Mode.FLOWING
-        return modes.popitem()[1] if len(modes) == 1 else modes
-
-    @property
-    def backoff_level(self) -> int:
-        """The highest level of backoff of a topic. From any thread."""
-        return max((topic.backoff.level for topic in list(self.topics.values())), default=0)
-
     def _turn(self) -> None:
         """Move the turns of silent connections on."""
-        if self._stopped or self._turns is None:
+        turns = self._made.turns
+        if self._stopped or turns is None:
             return
         if self._stood_still(self._turns_timer) and not self._reads_first:
             # No plan: on a busy machine, many ticks are late. Only once, so that turns go on if all are.
@@ -343,14 +306,14 @@ class FlowControl:
             self._turns_timer.set(self.settings.settle_minimum)
             return
         now = time.monotonic()
-        for charge, rdy in self._turns.tick(now):
+        for charge, rdy in turns.tick(now):
             charge.key.grant(rdy, now)
         if not self._set_turns_timer(now):
             self.plan_now()
 
     def _set_turns_timer(self, now: float) -> bool:
         self._reads_first = False
-        next_at = None if self._turns is None else self._turns.next_at(now)
+        next_at = None if self._made.turns is None else self._made.turns.next_at(now)
         if next_at is None:
             self._turns_timer.cancel()
             return False

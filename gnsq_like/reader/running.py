@@ -93,7 +93,7 @@ class Running:
             setup.options, self.hub_handle, counts, setup.steering, setup.hooks, on_backoff=self._backoff_changed
         )
         for topic in setup.topics.names:
-            self.flow.follow(topic)
+            self.flow.topics.follow(topic)
         self.handlers = Handlers(
             setup.handler,
             setup.name,
@@ -261,12 +261,12 @@ class Running:
         """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
         listed = {target.topic for target in targets}
         for topic in listed:
-            self.flow.follow(topic)
+            self.flow.topics.follow(topic)
         if not complete:
             return
         connected = {target.topic for target in self._table}
         for topic in [topic for topic in self.flow.topics if topic not in listed and topic not in connected]:
-            self.flow.release(topic)
+            self.flow.topics.release(topic)
             self._were_connected -= {target for target in self._were_connected if target.topic == topic}
 
     def _gone(self, targets: list[Target]) -> None:
@@ -392,7 +392,7 @@ class Running:
             "in_flight": self.flow.in_flight,
             "waiting": self.handlers.waiting,
             "busy": self.handlers.busy,
-            "backoff_level": self.flow.backoff_level,
+            "backoff_level": self.flow.topics.backoff_level,
             "known": sorted({str(target) for target in self._redialer.known}),
             "surveyed": self._redialer.surveyed,
             "connections": {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
+from gnsq_like.policy.board import Mode
 from gnsq_like.reader.message import Outcome
 from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
@@ -128,6 +129,52 @@ class TopicFlow:
         self.connections = 0
         #: Whether the topic is gone, and kept only for these.
         self.is_released = False
+
+
+class TopicFlows(dict[str, TopicFlow]):
+    """The topics of a started Reader: those that are consumed, and those that are gone but for their last connections.
+
+    :param counts: of the messages, over all starts
+    """
+
+    def __init__(self, options: ReaderOptions, counts: ReaderCounts) -> None:
+        self._options = options
+        self._counts = counts
+
+    def follow(self, topic: str) -> None:
+        """Consume a topic from now on; fine if it is already."""
+        if topic not in self:
+            self[topic] = TopicFlow(topic, self._options, self._counts.of(topic))
+        self[topic].is_released = False
+
+    def release(self, topic: str) -> None:
+        """A topic is gone; it is forgotten with its last connection."""
+        self[topic].is_released = True
+        self.forget(self[topic])
+
+    def forget(self, flow: TopicFlow) -> None:
+        """Forget a topic that is gone, if it has no connection."""
+        if flow.is_released and not flow.connections and self.get(flow.topic) is flow:
+            del self[flow.topic]
+            self._counts.drop(flow.topic)
+
+    @property
+    def modes(self) -> Mode | Mapping[Hashable, Mode]:
+        """The RDY that backoff allows: one for all topics, or that of each."""
+        modes: dict[Hashable, Mode] = {name: flow.backoff.mode for name, flow in self.items()}
+        if all(mode is Mode.FLOWING for mode in modes.values()):
+            return Mode.FLOWING
+        return modes.popitem()[1] if len(modes) == 1 else modes
+
+    @property
+    def blocked_until(self) -> float | None:
+        """The earliest end of a block."""
+        return min((flow.backoff.until for flow in self.values() if flow.backoff.until is not None), default=None)
+
+    @property
+    def backoff_level(self) -> int:
+        """The highest level of backoff. From any thread."""
+        return max((flow.backoff.level for flow in list(self.values())), default=0)
 
 
 def _make_backoff(options: ReaderOptions) -> Backoff:

@@ -226,35 +226,36 @@ class CrossThreadWait:
 
     def __init__(self, reply: PendingReply) -> None:
         self._reply = reply
-        self._hub_handle = handle_if_hub()
-        self._waiter: Any = None
-        self._lock: Any = None
-        if self._hub_handle is None:
-            self._lock = native.allocate_lock()
-            self._lock.acquire()
-            reply.link(self._lock.release)
+        hub_handle = handle_if_hub()
+        #: Waits for so many seconds at most: on a lock, or in the hub.
+        self._wait: Callable[[float], object]
+        if hub_handle is None:
+            lock = native.allocate_lock()
+            lock.acquire()
+            reply.link(lock.release)
+            self._wait = partial(lock.acquire, True)
         else:
-            self._waiter = Waiter(self._hub_handle.hub)
-            reply.link(partial(self._hub_handle.call, self._waiter.switch, None))
+            waiter: Any = Waiter(hub_handle.hub)
+            reply.link(partial(hub_handle.call, waiter.switch, None))
+            self._wait = partial(_wait_in_hub, hub_handle.hub.loop, waiter)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it was settled within ``timeout`` seconds. May switch, or block."""
-        if self._reply.done:
-            return True
-        if self._lock is not None:
-            self._lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
-        else:
-            self._switch(self._hub_handle, timeout)  # type: ignore[arg-type]
+        while not self._reply.done:
+            self._wait(_FOR_EVER if timeout is None else max(0.0, timeout))
+            if timeout is not None:
+                break
         return self._reply.done
 
-    def _switch(self, hub_handle: HubHandle, timeout: float | None) -> None:
-        timer = make_timer(hub_handle.hub.loop, _FOR_EVER if timeout is None else timeout)
-        timer.start(self._waiter.switch, None)
-        try:
-            self._waiter.get()
-        finally:
-            timer.stop()
-            timer.close()
+
+def _wait_in_hub(loop: Any, waiter: Any, seconds: float) -> None:
+    timer = make_timer(loop, seconds)
+    timer.start(waiter.switch, None)
+    try:
+        waiter.get()
+    finally:
+        timer.stop()
+        timer.close()
 
 
 def call_here(function: Callable[[], object]) -> Callable[[], object]:

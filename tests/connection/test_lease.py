@@ -227,7 +227,7 @@ def test_a_connection_that_ends_during_a_publish_leaves_its_outcome_unknown(
 def test_a_connection_that_ended_before_a_publish_is_not_written_to(lent: Make, watcher: Watcher) -> None:
     borrowed, peer = lent()
     peer.close()
-    wait_for(borrowed.connection._transport.has_input, "the end")  # type: ignore[union-attr]
+    wait_for(borrowed.connection._transport.has_input, "the end")
     assert not borrowed.publish().get(timeout=PATIENCE)
     assert watcher.ended.wait(PATIENCE)
     assert not borrowed.reply.done

@@ -181,7 +181,9 @@ def test_a_topic_that_is_followed_again_keeps_its_backoff(nsqd):
         peer = serve(nsqd)
         assert reader._running is not None
         flow = reader._running.flow
-        assert flow.follow("t") is flow.topics["t"] is next(iter(flow.subscriptions)).topic_flow
+        topic_flow = flow.topics["t"]
+        flow.topics.follow("t")
+        assert flow.topics["t"] is topic_flow is next(iter(flow.subscriptions)).topic_flow
         gevent.spawn(answer_cls, peer)
 
 
@@ -564,11 +566,11 @@ def test_late_turns_go_on_without_plans(free, rounds):
             until(peer, b"RDY 1")
         assert reader._running is not None
         flow = reader._running.flow
-        planned = flow._turns
+        planned = flow._made.turns
         for _ in range(rounds):
             time.sleep(0.03)  # the hub, too
             gevent.sleep(free)
-        assert flow._turns is planned
+        assert flow._made.turns is planned
         for peer in peers:
             peer.send(HEARTBEAT)
             assert until(peer, b"NOP").count(b"RDY 1") >= 2
