@@ -23,7 +23,7 @@ from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.testing import RunningNsqd, RunningNsqlookupd, running_nsqd, running_nsqlookupd
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs/_static/admin.png"
-SIZE = (1100, 590)
+SIZE = (1200, 530)
 #: Colours of the picture; so few keep it small, and nobody sees it.
 COLOURS = 48
 #: A second, and the seconds that a handler takes, by topic and channel.

@@ -20,7 +20,8 @@ author = "gnsq_like contributors"
 project_copyright = author
 version = release = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx_click", "from_code", "links"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "sphinx_click"]
+extensions += ["descriptions", "from_code", "links"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gnsq_like {release}"
@@ -34,6 +35,9 @@ pygments_dark_style = "monokai"
 highlight_language = "none"
 default_role = None
 smartquotes = False
+# Of a block with commands and what they print, only the commands are copied.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

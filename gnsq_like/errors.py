@@ -12,7 +12,7 @@
     ├── NotRunning                         the Reader, Producer or Connection is stopped, or was never started
     ├── ProtocolError                      the peer violated the protocol
     │   └── TLSError                       TLS failed (kind, detail)
-    ├── NegotiationFailed                  nsqd lacks a required feature, or requires one that is not set up (feature)
+    ├── NegotiationFailed                  nsqd lacks a feature, or requires one that is not set up (feature)
     ├── NsqdError                          nsqd answered with an error (code, detail, fatal)
     ├── ConnectionFailed                   connecting failed (dial, IDENTIFY, TLS, AUTH, SUB)
     ├── ConnectionLost                     an open connection ended

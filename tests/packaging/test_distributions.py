@@ -122,6 +122,9 @@ def test_the_metadata_is_what_an_index_shows(metadata: Metadata) -> None:
     assert metadata["License-Expression"] == "BSD-3-Clause"
     assert metadata["Description-Content-Type"].startswith("text/x-rst")
     assert metadata["Summary"]
+    description = metadata.as_string()
+    assert "\nWhy another client\n" in description
+    assert ".. image::" not in description, "an index has no such files"
     classifiers = metadata.get_all("Classifier") or []
     assert {"Typing :: Typed", "Framework :: Django", "Framework :: Flask", "Framework :: Pytest"} <= set(classifiers)
 
