@@ -74,7 +74,8 @@ def working(lookupd: RunningNsqlookupd, nsqds: list[RunningNsqd]) -> Iterator[No
 
 
 def take(url: str, into: Path) -> None:
-    flags = ["--headless=new", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-background-networking"]
+    flags = ["--headless=new", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-sync"]
+    flags += ["--disable-background-networking", "--disable-component-update"]
     with TemporaryDirectory() as profile:
         subprocess.run(
             [
@@ -97,7 +98,7 @@ def main() -> None:
             stack.enter_context(running_nsqd(kind="process", lookupd_tcp_addresses=[lookupd.tcp_address]))
             for _ in range(3)
         ]
-        options = AdminOptions(lookupd_http_addresses=[lookupd.http_address], http_address="127.0.0.1:0")
+        options = AdminOptions(lookupd_http_addresses=(lookupd.http_address,), http_address="127.0.0.1:0")
         admin = stack.enter_context(AdminServer(options))
         stack.enter_context(working(lookupd, nsqds))
         gevent.sleep(60 * arguments.minutes)

@@ -182,9 +182,7 @@ def test_code_is_no_wider_than_its_column() -> None:
         f"{path.relative_to(SITE)}: {line}"
         for path in pages()
         if "_modules" not in path.parts
-        for block in re.findall(
-            r'<div class="highlight-[^>]*><div.*?<pre>(.*?)</pre>', path.read_text(), re.S
-        )
+        for block in re.findall(r'<div class="highlight-[^>]*><div.*?<pre>(.*?)</pre>', path.read_text(), re.S)
         for line in unescape(re.sub(r"<[^>]+>", "", block)).splitlines()
         if len(line) > 110
     ]
