@@ -17,7 +17,8 @@ from tests.support.built import environment_of, run
 from tests.support.pages import page, replaced, section
 from tests.support.s3 import serving_s3
 
-pytestmark = [pytest.mark.package, pytest.mark.timeout(300)]
+#: Spark is 450 MB, which a busy machine takes minutes to install.
+pytestmark = [pytest.mark.package, pytest.mark.timeout(1500)]
 
 #: What each program begins with, as the module ``page``.
 BEGINNING = '''

@@ -26,7 +26,7 @@ def run(*command: str | Path, cwd: Path = ROOT, status: int = 0, more: Mapping[s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == status, done.stdout
