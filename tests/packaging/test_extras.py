@@ -104,7 +104,8 @@ assert spark.read.parquet(path).count() == 1
 """
 
 PIPELINE = """
-Path("pipeline.toml").write_text('format = "FORMAT"\\n' + example.replace("/srv/clicks", str(Path("clicks").absolute())))
+example = example.replace("/srv/clicks", str(Path("clicks").absolute()))
+Path("pipeline.toml").write_text('format = "FORMAT"\\n' + example)
 publish("clicks", json.dumps({"user": "ada", "page": "/home"}))
 subprocess.run([*"gnsq-like pipeline run --config pipeline.toml --available-now".split()], check=True)
 """
@@ -268,7 +269,9 @@ EXAMPLES = {
 }
 #: Those that install Spark; with GNSQ_LIKE_EXTRAS=all they are tested, too.
 ON_SPARK = {
-    "spark": Example(SPARK.replace("STAGING", "str(Path('stage').absolute())"), ("spark.rst", "spark.rst Reading a stream")),
+    "spark": Example(
+        SPARK.replace("STAGING", "str(Path('stage').absolute())"), ("spark.rst", "spark.rst Reading a stream")
+    ),
     "spark,object-stores": Example(
         "import fsspec\nfsspec.filesystem('s3').mkdir('stage')\n" + SPARK.replace("STAGING", "'s3://stage/clicks'"),
         ("spark.rst", "spark.rst Reading a stream"),
