@@ -8,7 +8,7 @@
     │   ├── InvalidBody                    a message body: empty, too large, or of the wrong type
     │   ├── InvalidAddress                 neither host:port, [ipv6]:port nor unix:/path
     │   └── InvalidOption                  an option: unknown, of the wrong type, or out of range
-    ├── DecodeError (also a ValueError)    a message's body is not what the decoder expects (decoder, body, reason)
+    ├── DecodeError (also a ValueError)    a body is not what the decoder expects (decoder, body, reason)
     ├── NotRunning                         the Reader, Producer or Connection is stopped, or was never started
     ├── ProtocolError                      the peer violated the protocol
     │   └── TLSError                       TLS failed (kind, detail)

@@ -170,6 +170,8 @@ def test_no_link_within_the_site_leads_nowhere() -> None:
             if re.match(r"[a-z]+:|//", target):
                 continue
             there = (path.parent / target).resolve() if target else path
+            if "_modules" in path.parts:  # Sphinx takes the objects of a module to be documented under one name of it
+                anchor = ""
             if not there.is_file() or (anchor and there in pages() and anchor not in pages()[there].anchors):
                 broken.append(f"{path.relative_to(SITE)}: {link}")
     assert len(pages()) > 40
