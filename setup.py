@@ -1,9 +1,12 @@
-"""All is in setup.cfg, but for this: an sdist whose bytes depend on its files and SOURCE_DATE_EPOCH alone."""
+"""All is in setup.cfg, but for this: an sdist whose bytes depend on its files and SOURCE_DATE_EPOCH alone, and the
+README without its pictures, for an index: there, their relative paths lead nowhere."""
 
 import gzip
 import os
+import re
 import tarfile
 import time
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.sdist import sdist
@@ -29,4 +32,8 @@ class ReproducibleSdist(sdist):
         return path
 
 
-setup(cmdclass={"sdist": ReproducibleSdist})
+readme = Path("README.rst").read_text(encoding="utf-8")
+setup(
+    cmdclass={"sdist": ReproducibleSdist},
+    long_description=re.sub(r"^\.\. image::.*\n(?: +:.*\n)*\n", "", readme, flags=re.MULTILINE),
+)

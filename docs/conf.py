@@ -20,10 +20,13 @@ author = "gnsq_like contributors"
 project_copyright = author
 version = release = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx_click", "from_code", "links"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "sphinx_click"]
+extensions += ["descriptions", "from_code", "links"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gnsq_like {release}"
+html_theme_options = {"announcement": 'Not on PyPI yet: in a checkout, write "." for "gnsq-like" after pip install'}
+
 html_static_path = ["_static"]
 html_favicon = "../gnsq_like/admin/web/static/icon.svg"
 html_css_files = ["site.css"]
@@ -34,6 +37,9 @@ pygments_dark_style = "monokai"
 highlight_language = "none"
 default_role = None
 smartquotes = False
+# Of a block with commands and what they print, only the commands are copied.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -8,11 +8,11 @@
     │   ├── InvalidBody                    a message body: empty, too large, or of the wrong type
     │   ├── InvalidAddress                 neither host:port, [ipv6]:port nor unix:/path
     │   └── InvalidOption                  an option: unknown, of the wrong type, or out of range
-    ├── DecodeError (also a ValueError)    a message's body is not what the decoder expects (decoder, body, reason)
+    ├── DecodeError (also a ValueError)    a body is not what the decoder expects (decoder, body, reason)
     ├── NotRunning                         the Reader, Producer or Connection is stopped, or was never started
     ├── ProtocolError                      the peer violated the protocol
     │   └── TLSError                       TLS failed (kind, detail)
-    ├── NegotiationFailed                  nsqd lacks a required feature, or requires one that is not set up (feature)
+    ├── NegotiationFailed                  nsqd lacks a feature, or requires one that is not set up (feature)
     ├── NsqdError                          nsqd answered with an error (code, detail, fatal)
     ├── ConnectionFailed                   connecting failed (dial, IDENTIFY, TLS, AUTH, SUB)
     ├── ConnectionLost                     an open connection ended

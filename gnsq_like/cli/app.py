@@ -27,7 +27,6 @@ SECTIONS = {
         "to-file": Entry("gnsq_like.cli.to_file:to_file", "Write topics into files."),
         "to-http": Entry("gnsq_like.cli.to_http:to_http", "Send a topic to HTTP servers."),
         "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
-        "pubsub": Entry("gnsq_like.cli.pubsub:pubsub", "Serve topics over HTTP, as lines or server-sent events."),
         "bench": Entry("gnsq_like.cli.bench:bench", "Measure how fast a cluster publishes and consumes."),
     },
     "Look": {

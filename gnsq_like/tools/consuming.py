@@ -37,8 +37,7 @@ class Consumption:
         self._expected = len(source.nsqd_tcp_addresses) + (len(source.lookupd_http_addresses) if needs_lookupd else 0)
         self._readers: list[Reader] = []
         self._gatherings: set[Gathering] = set()
-        #: Set when the first connection has subscribed.
-        self.connected = Event()
+        self._connected = False
         self._failed: dict[str, NSQError] = {}
         #: Why it ended by itself.
         self._error: BaseException | None = None
@@ -62,11 +61,11 @@ class Consumption:
         return reader
 
     def _succeeded(self, address: str) -> None:
-        self.connected.set()
+        self._connected = True
 
     def _try_failed(self, address: str, error: NSQError) -> None:
         self._failed[address] = error
-        if self._expected and not self.connected.is_set() and len(self._failed) >= self._expected:
+        if self._expected and not self._connected and len(self._failed) >= self._expected:
             self.fail(Unreachable(self._failed))
 
     def _watch(self, reader: Reader) -> None:

@@ -17,7 +17,7 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
-    *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub", "bench"),
+    *("pub", "tail", "to-file", "to-http", "to-nsq", "bench"),
     *("top", "stat", "nodes", "lookup", "ping"),
     *("topic", "channel", "node", "dlq", "context"),
     *("run", "pipeline", "demo"),

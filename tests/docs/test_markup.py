@@ -48,5 +48,5 @@ def test_a_page_has_no_faults(page, capsys, monkeypatch):
         for directive in DIRECTIVES:
             monkeypatch.setitem(directives._directives, directive, Ignored)
     settings = {"report_level": Reporter.WARNING_LEVEL, "halt_level": 6, "syntax_highlight": "none"}
-    publish_doctree(page.read_text(), source_path=page.name, settings_overrides=settings)
+    publish_doctree(page.read_text(), source_path=str(page), settings_overrides=settings)
     assert capsys.readouterr().err == ""

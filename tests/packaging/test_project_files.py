@@ -80,6 +80,15 @@ def test_the_page_has_the_bounds_of_setup_cfg(name: str, package: str) -> None:
     assert re.findall(rf"^{name} +(\S+) and newer", page("stability.rst"), re.MULTILINE) == list(bounds)
 
 
+def test_the_versions_of_django_are_those_that_the_page_names() -> None:
+    """The lowest is that of ``make test-lowest``; the newest of each Python are those of ``make test-all``."""
+    classified = {line.split(" :: ")[-1] for line in CLASSIFIERS if "Django ::" in line}
+    found = re.search(r"^Django .*?Tested with ([\d., and\n]+)$", page("stability.rst"), re.MULTILINE | re.DOTALL)
+    assert found
+    assert set(re.findall(r"\d\.\d", found[1])) == classified
+    assert f"django>={min(classified)}" in SETUP["options.extras_require"]["django"]
+
+
 def test_what_is_experimental_says_so_on_its_page() -> None:
     named = set(re.findall(r"``docs/(\S+)``", section(page("stability.rst"), "Experimental")))
     marked = {
@@ -117,13 +126,34 @@ def test_the_check_before_a_tag_names_each_thing_that_is_not_ready(tmp_path: Pat
     (tmp_path / "gnsq_like/_version.py").write_text('__version__ = "1.2.3"\n')
     (tmp_path / "CHANGES.rst").write_text("1.2.3 (unreleased)\n")
     (tmp_path / "setup.cfg").write_text("[metadata]\n")
+    (tmp_path / "README.rst").write_text("Not on PyPI yet: do that.\n\n")
     status, printed = check("v1.2.4")
     assert status != 0
     assert printed.splitlines() == [
         "TAG=v1.2.4, but _version.py has 1.2.3",
         "CHANGES.rst has no heading '1.2.3 (YYYY-MM-DD)'",
         "setup.cfg has no project_urls",
+        "README.rst:Not on PyPI yet",
     ]
+    (tmp_path / "README.rst").write_text("")
     (tmp_path / "CHANGES.rst").write_text("1.2.3 (2027-01-31)\n")
     (tmp_path / "setup.cfg").write_text("[metadata]\nproject_urls =\n")
     assert check("v1.2.3") == (0, "")
+
+
+def test_install_lines_name_what_is_on_an_index_and_one_command_ends_the_time_before(tmp_path: Path) -> None:
+    paths = [*ROOT.glob("*.rst"), *DOCS.rglob("*.rst"), *(ROOT / "examples").rglob("*.rst")]
+    for path in paths:
+        text = re.sub(r"^Not on PyPI yet.*|.*--editable.*", "", path.read_text(), flags=re.MULTILINE)
+        assert not re.search(r"""pip install ["']?\.""", text), path
+    [command] = re.findall(r"^ +(sed -i .*PyPI.*)", page("releasing.rst"), re.MULTILINE)
+    files = re.findall(r"\S+\.(?:rst|py)", command)
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    before, after = ([(root / name).read_text() for name in files] for root in (ROOT, tmp_path))
+    assert len({text.count("Not on PyPI yet") for text in before}) == 1, "all say so, or none"
+    for old, new in zip(before, after, strict=True):
+        assert "PyPI yet" not in new
+        assert len(old.splitlines()) - len(new.splitlines()) == 2 * old.count("Not on PyPI yet")

@@ -38,8 +38,6 @@ _LINGER_BYTES = 1 << 20
 _LINGER = 0.5
 #: Seconds between two looks at clients that owe something.
 _LOOK = 1.0
-#: The entry of a request's environ with its socket, for applications that stream until the client goes away.
-SOCKET = "gnsq_like.socket"
 #: How plain HTTP begins where TLS is expected.
 _PLAIN_BEGINNINGS = (b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO")
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -218,7 +216,6 @@ class _Handler(WSGIHandler):
             environ["CONTENT_TYPE"] = content_type
         environ["wsgi.input"] = self._body
         environ["wsgi.input_terminated"] = True
-        environ[SOCKET] = self.socket
         return environ
 
     def finalize_headers(self) -> None:

@@ -182,11 +182,9 @@ class ObjectStore:
 
     def __init__(self, location: str, storage: dict[str, object]) -> None:
         try:
-            import fsspec  # the extra [spark-object-stores]
+            import fsspec  # the extra [object-stores]
         except ImportError as exc:
-            raise StagingError(
-                f"staging_location {location} needs fsspec: install gnsq-like[spark-object-stores]"
-            ) from exc
+            raise StagingError(f"staging_location {location} needs fsspec: install gnsq-like[object-stores]") from exc
         scheme = location.partition("://")[0]
         try:
             # Listings must show names that other processes made.

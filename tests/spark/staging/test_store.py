@@ -6,35 +6,19 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from gnsq_like.spark.staging.store import Fenced, PosixStore, StagingError, Store, check_store, open_store
+from tests.support.s3 import serving_s3
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     """The options for an S3 that runs in this process."""
-    pytest.importorskip("moto", reason="moto is not installed")
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
-
-    class Silent(WSGIRequestHandler):
-        def log(self, *_: object) -> None:
-            pass
-
-    # One request at a time: moto looks for a name and then stores it, which lets two requests at once both create it.
-    app = DomainDispatcherApplication(create_backend_app)
-    with make_server("127.0.0.1", 0, app, request_handler=Silent) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "key": "k", "secret": "s"}
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_s3() as url:
+        yield {"endpoint_url": url, "key": "k", "secret": "s"}
 
 
 @pytest.fixture(params=["posix", "file", "memory", "s3"])
