@@ -141,7 +141,8 @@ class Scene:
 
     :param spare: how many more may join
     :param seconds: how long a handler takes
-    :param topics: those that it reads; each nsqd has all of them
+    :param topics: those that it reads; each nsqd has all of them, unless nsqlookupds list them
+    :param listed: with nsqlookupds: the topics of each nsqd
     :param options: of the Reader
     """
 
@@ -156,6 +157,7 @@ class Scene:
         backoff: bool = False,
         adaptive: bool = False,
         topics: Iterable[str] = ("t",),
+        listed: Iterable[str] = (),
         **options: Any,
     ) -> None:
         self.cluster = cluster
@@ -167,7 +169,7 @@ class Scene:
         self.requeue_delay = 1.0
         #: Of a message: how long its handler takes, and what it does then: "finish", "requeue", or "quiet", which
         #: requeues without backoff.
-        self.handle: Callable[[Message], tuple[float, str]] = self._usual
+        self.handle: Callable[[Message], tuple[float, str]] = self.usual
         #: When each handler began, the nsqd, and the message.
         self.log: list[tuple[float, Nsqd, Message]] = []
         self.running = self.most_running = 0
@@ -178,10 +180,13 @@ class Scene:
         self._blocked_at = self._blocked_until = -1.0
         self._sent_in_block: int | None = None
         daemons = [cluster.add_nsqd() for _ in range(nsqds + spare)]
-        self._spare = daemons[nsqds:]
-        for daemon in self._spare:
+        self.spare = daemons[nsqds:]
+        for daemon in self.spare:
             daemon.stop()
         self.nsqds = [Nsqd(self, daemon) for daemon in daemons[:nsqds]]
+        for nsqd, names in zip(self.nsqds, listed, strict=False):
+            for name in names:
+                nsqd.daemon.process.run(nsqd.daemon.daemon.broker.topic, name)
         self._by_address = {nsqd.address: nsqd for nsqd in self.nsqds}
         self._limit = self._allowed = max_in_flight
         self._lowered_at = -1.0
@@ -191,6 +196,7 @@ class Scene:
             CHANNEL,
             self._handle,
             **{
+                **({} if cluster.nsqlookupds else {"nsqd_tcp_addresses": [each.tcp_address for each in daemons]}),
                 "max_in_flight": max_in_flight,
                 "max_attempts": 0,
                 "max_redial_delay": _REDIAL,
@@ -201,7 +207,7 @@ class Scene:
                 **options,
             },
         )
-        connections = nsqds * len(self.topics)
+        connections = sum(map(len, listed)) or nsqds * len(self.topics)
         cluster.wait(lambda: len(self.reader.stats()["connections"]) == connections)
         self.run(SOON)
 
@@ -217,7 +223,7 @@ class Scene:
 
     def join(self, messages: int = 0) -> Nsqd:
         """One more nsqd starts, with this backlog; returns when the Reader is connected."""
-        daemon = self._spare.pop(0)
+        daemon = self.spare.pop(0)
         daemon.start()
         nsqd = Nsqd(self, daemon)
         self._by_address[nsqd.address] = nsqd
@@ -298,7 +304,7 @@ class Scene:
 
     # -- handling --------------------------------------------------------------------------------------
 
-    def _usual(self, _message: Message) -> tuple[float, str]:
+    def usual(self, _message: Message) -> tuple[float, str]:
         return self.seconds, self.verdicts.pop(0) if self.verdicts else "finish"
 
     def _handle(self, message: Message) -> None:

@@ -3,6 +3,8 @@ replayed, and handlers that hang. The Scene checks the window and the block by i
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from gnsq_like import Message
@@ -23,7 +25,7 @@ def test_g6_stale_results_do_not_steer_backoff(cluster: Cluster) -> None:
     scene.run(1.0)
     assert scene.level == 1, "nine messages of before finished and changed nothing"
     scene.seconds = 0.01
-    scene.handle = scene._usual
+    scene.handle = scene.usual
     for nsqd in scene.nsqds:
         nsqd.publish(1)
     scene.run(1.0)
@@ -195,6 +197,40 @@ def test_hung_handlers_cut_off_no_connection_while_they_leave_anything(
     scene.run(10.0)
     assert all(nsqd.finished >= 50 for nsqd in scene.nsqds)
     assert (scene.running, scene.most_running) == (hung, 12)
+
+
+@pytest.mark.parametrize(
+    ("nsqds", "share", "adaptive", "failing", "seconds"),
+    [(1, 2, True, 0.1, 0.3), (3, 3, False, 0.3, 0.01), (4, 10, True, 1.0, 0.0)],
+)
+@scenario
+def test_hung_handlers_and_failures_never_stop_a_reader_that_has_room(
+    cluster: Cluster, nsqds: int, share: int, adaptive: bool, failing: float, seconds: float
+) -> None:
+    max_in_flight, random = share * nsqds, Random(1)
+    scene = Scene(cluster, nsqds, max_in_flight, backoff=True, adaptive=adaptive, msg_timeout=1.0)
+    scene.requeue_delay = 0.1
+    to_hang = max_in_flight - 1
+
+    def handle(_message: Message) -> tuple[float, str]:
+        nonlocal to_hang
+        if to_hang and random.random() < 0.3:
+            to_hang -= 1
+            return 1e6, "finish"
+        verdict = random.choice(["requeue", "requeue", "quiet"]) if random.random() < failing else "finish"
+        return seconds * random.choice([0, 1, 1, 2]), verdict
+
+    scene.handle = handle
+    for nsqd in scene.nsqds:
+        nsqd.publish(20)
+    scene.run(5.0)
+    scene.handle = scene.usual
+    for nsqd in scene.nsqds:
+        nsqd.publish(20)
+    scene.run(60.0)
+    assert sum(nsqd.waiting for nsqd in scene.nsqds) == 0, "stalled"
+    assert scene.mode == "flowing"
+    assert scene.most_running <= max_in_flight
 
 
 @scenario

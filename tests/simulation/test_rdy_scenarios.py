@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
+import gevent
 import pytest
 
 from gnsq_like.policy import rdy
@@ -429,3 +430,38 @@ def test_turns_cost_a_bounded_number_of_commands(
     scene.run(5.0)
     # Two for a turn, and two for the busy one whose place it takes; and once, other shares for all.
     assert scene.rdys_sent - sent <= 4 * 5.0 * Settings().turns(nsqds) + 2 * nsqds
+
+
+@pytest.mark.parametrize(
+    ("max_in_flight", "rates", "seconds"),
+    [
+        (1, [100.0, 5.0, 0.0], 0.01),
+        (3, [100.0, 100.0, 0.3, 0.0, 0.0, 5.0], 1.0),
+        (2, [0.3, 0.3, 100.0, 100.0], 4.0),
+        (7, [5.0, 0.0, 0.0, 0.3, 100.0, 0.0, 5.0, 0.3], 0.0),
+    ],
+)
+@scenario
+def test_every_connection_gets_a_turn_in_bounded_time(
+    cluster: Cluster, max_in_flight: int, rates: list[float], seconds: float
+) -> None:
+    """Each nsqd gets so many messages a second, at random times, but no backlog beyond 50."""
+    random = Random(1)
+    scene = Scene(cluster, len(rates), max_in_flight, adaptive=True, low_rdy_idle_timeout=1.0, low_rdy_timeout=2.0)
+    scene.handle = lambda _message: (seconds * random.choice([0, 1, 1, 2]), "finish")
+
+    def flow(nsqd: Nsqd, rate: float) -> None:
+        while True:
+            gevent.sleep(random.expovariate(rate))
+            if nsqd.waiting < 50:
+                nsqd.publish()
+
+    for nsqd, rate in zip(scene.nsqds, rates, strict=True):
+        if rate:
+            cluster.closing.append(gevent.spawn(flow, nsqd, rate).kill)
+    # A turn, and the handlers that go on after it.
+    longest = 2.0 + 2 * seconds + 0.1
+    bound = longest * (len(rates) + 1) / min(max_in_flight, len(rates)) + longest
+    for _ in range(60):
+        scene.run(0.5)
+        assert all(nsqd.used or scene.now - nsqd.rdy_log[-1][0] <= bound for nsqd in scene.nsqds)
