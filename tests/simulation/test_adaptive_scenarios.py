@@ -63,9 +63,9 @@ def test_small_heaps_come_within_two_milliseconds_for_most(cluster: Cluster) -> 
 @scenario
 def test_after_a_flood_the_trickle_comes_at_once_again(cluster: Cluster) -> None:
     scene = Scene(cluster, 1, SHARE, seconds=0.005, adaptive=True)
-    scene.nsqds[0].publish(5000)
+    scene.nsqds[0].publish(3000)
     scene.run(1.0)
-    assert scene.handled == 5000
+    assert scene.handled == 3000
     trickle(scene, 100, 5.0)
     assert quantile(scene, 0.5) < 0.001
     assert quantile(scene, 0.99) < 0.01
@@ -75,7 +75,7 @@ def test_after_a_flood_the_trickle_comes_at_once_again(cluster: Cluster) -> None
 @scenario
 def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latency: float, seconds: float) -> None:
     cluster.world.network.latency = latency
-    took, random, count = [], Random(1), 3000
+    took, random, count = [], Random(1), 2000
     for adaptive in (False, True):
         scene = Scene(cluster, 1, SHARE, adaptive=adaptive)
         scene.handle = lambda _message: (seconds * (0.5 + random.random()), "finish")
@@ -90,7 +90,7 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 @scenario
 def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(cluster: Cluster, seconds: float) -> None:
-    took, random, count = [], Random(1), 3000
+    took, random, count = [], Random(1), 2000
     for adaptive in (False, True):
         scene = Scene(cluster, 1, SHARE, adaptive=adaptive, seconds=seconds)
         cluster.world.main.turn_seconds = lambda: 0.002 * (0.5 + random.random())

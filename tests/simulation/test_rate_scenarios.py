@@ -145,7 +145,7 @@ def test_connections_that_come_and_go(cluster: Cluster) -> None:
     scene = Limited(cluster, 50, [20_000] * 3, spare=16)
     began = scene.now
     connected = list(scene.nsqds)
-    while scene.now < began + 15.0 and scene.spare:
+    while scene.now < began + 10.0 and scene.spare:
         scene.run(random.random())
         if len(connected) > 1 and random.random() < 0.5:
             connected.pop(random.randrange(len(connected))).lose()

@@ -147,11 +147,11 @@ def test_g8_the_busy_one_is_lent_what_the_idle_ones_do_not_use(cluster: Cluster)
 
 @scenario
 def test_p2_no_stall_between_messages_with_fewer_slots_than_connections(cluster: Cluster) -> None:
-    scene = Scene(cluster, 4, 1, seconds=0.01, low_rdy_timeout=2.0)
+    scene = Scene(cluster, 4, 1, seconds=0.04, low_rdy_timeout=2.0)
     for nsqd in scene.nsqds:
         nsqd.keep_busy()
     scene.run(80.0)
-    assert scene.handled > 0.98 * 80 / 0.0102
+    assert scene.handled > 0.98 * 80 / 0.0402
     counts = [nsqd.finished for nsqd in scene.nsqds]
     assert min(counts) > 0.8 * max(counts)
 
@@ -228,16 +228,16 @@ def test_a_lost_connections_handlers_still_count(cluster: Cluster) -> None:
 # --- one slot, ten connections
 
 
-@pytest.mark.parametrize(("busy", "adaptive"), [(0, True), (4, False), (9, True)])
+@pytest.mark.parametrize(("busy", "adaptive"), [(0, True), (4, False)])
 @scenario
 def test_ten_connections_one_slot_one_busy(cluster: Cluster, busy: int, adaptive: bool) -> None:
     scene = Scene(cluster, 10, 1, seconds=0.05, adaptive=adaptive)
     start = scene.now
     scene.nsqds[busy].keep_busy()
-    scene.run(120)
+    scene.run(60)
     gaps = [later - earlier for earlier, later in pairwise(scene.times)]
     assert scene.times[0] - start < 5.0
-    assert scene.handled * 0.05 / 120 > 0.85
+    assert scene.handled * 0.05 / 60 > 0.85
     assert max(gaps) < 2.5
 
 
@@ -269,10 +269,10 @@ def test_the_first_message_after_a_long_silence_comes_in_time(cluster: Cluster) 
 @pytest.mark.parametrize(
     ("nsqds", "places", "hung", "seconds", "longest"),
     [
-        (3, 2, 0, 0.02, 2.0),
-        (30, 6, 0, 0.05, 5.0),
-        (3, 10, 8, 0.02, 2.0),
-        (3, 10, 9, 0.02, 3.0),
+        (3, 2, 0, 0.05, 2.0),
+        (30, 6, 0, 0.1, 5.0),
+        (3, 10, 8, 0.05, 2.0),
+        (3, 10, 9, 0.05, 3.0),
         (10, 4, 0, 3.0, 9.1),
         (3, 2, 0, 5.0, 10.1),
         (3, 12, 0, 10.0, 10.1),
@@ -462,6 +462,6 @@ def test_every_connection_gets_a_turn_in_bounded_time(
     # A turn, and the handlers that go on after it.
     longest = 2.0 + 2 * seconds + 0.1
     bound = longest * (len(rates) + 1) / min(max_in_flight, len(rates)) + longest
-    for _ in range(60):
+    for _ in range(40):
         scene.run(0.5)
         assert all(nsqd.used or scene.now - nsqd.rdy_log[-1][0] <= bound for nsqd in scene.nsqds)
