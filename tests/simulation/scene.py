@@ -12,7 +12,8 @@
 At each moment it must hold, as the nsqds see it:
 
 - The window: the sum of max(RDY, in flight) over all connections, with the handlers of lost ones, which still run, is
-  within max_in_flight. After max_in_flight was lowered, the sum never grows until it fits again.
+  within max_in_flight. After max_in_flight was lowered, the sum never grows until it fits again, and nothing is sent
+  while more is in flight.
 - While backoff blocks, nothing is sent.
 """
 
@@ -178,7 +179,9 @@ class Scene:
         self.most_used = 0
         self.level = 0
         self._blocked_at = self._blocked_until = -1.0
+        #: Messages sent so far, at the last look while backoff blocks, and while more is in flight than max_in_flight.
         self._sent_in_block: int | None = None
+        self._sent_in_excess: int | None = None
         daemons = [cluster.add_nsqd() for _ in range(nsqds + spare)]
         self.spare = daemons[nsqds:]
         for daemon in self.spare:
@@ -346,6 +349,12 @@ class Scene:
             raise AssertionError(f"at {self.now:.6f} s: {used} of {self._allowed} used; {self.nsqds}")
         if self._allowed > self._limit and self.now > self._lowered_at + self._travel:
             self._allowed = max(self._limit, used)
+            sent, in_flight = sum([nsqd.sent for nsqd in self.nsqds]), self.stray + self.in_flight
+            if self._sent_in_excess is not None and sent > self._sent_in_excess and in_flight > self._limit:
+                raise AssertionError(f"at {self.now:.6f} s: a message while {in_flight} are in flight; {self.nsqds}")
+            self._sent_in_excess = sent
+        else:
+            self._sent_in_excess = None
 
     def _check_block(self) -> None:
         if not self._blocked_at + self._travel < self.now < self._blocked_until:
