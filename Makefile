@@ -126,8 +126,7 @@ test-quick: $(TEST_VENV)/$(STAMP)
 		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-properties: $(TEST_VENV)/$(STAMP)
-	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m 'hypothesis or scaled' \
-		$(IN_PARALLEL) $(PYTEST_ARGS)
+	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m hypothesis $(IN_PARALLEL) $(PYTEST_ARGS)
 
 fuzz: $(FUZZ_VENV)/$(STAMP)
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --runs $(RUNS) $(TARGETS)

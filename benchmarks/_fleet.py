@@ -1,209 +1,328 @@
-"""A fleet of Readers in virtual time, with the policy and discovery that the real ones have.
-
-A `Member` is a Reader: `gnsq_like.discovery` finds and dials the nsqds, and `tests.support.simulation.Reader` steers
-RDY with `gnsq_like.policy`. The rest of a Reader, and the network, is a model: each way takes `ONE_WAY` seconds,
-connecting three round trips, and a handler waits.
-"""
+"""Fleets of Readers in simulated clusters (``tests.simulation``): what they do with their windows while the traffic
+moves, and what they ask of nsqlookupds while daemons come and go. Each run needs a process of its own."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+import bisect
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
 
 import gevent
-from _fleet_nsqd import Lookupd, Nsqd, register
 
-from gnsq_like.addresses import Address
-from gnsq_like.discovery.lookupd_poller import LookupdPoller
-from gnsq_like.discovery.redial import Redialer
-from gnsq_like.errors import ConnectionFailed, NSQError
-from gnsq_like.options import ReaderOptions
-from gnsq_like.policy.rdy import Settings
-from tests.support.simulation import Connection, Reader
-from tests.support.virtual_nsqd import Clock, Message
+from gnsq_like import Message
+from tests.simulation.cluster import Cluster, Daemon
+from tests.simulation.process import Process
+from tests.simulation.world import World, quiet_logs
 
-#: Seconds from a Reader to an nsqd, as within a data centre.
+#: Seconds from a Reader to a daemon, as within a data centre.
 ONE_WAY = 0.00025
-#: Seconds to connect: TCP, IDENTIFY and SUB.
-HANDSHAKE = 6 * ONE_WAY
+TOPIC, CHANNEL = "t", "c"
+#: Messages that a Reader handles in a second if it uses all of max_in_flight; so a handler takes max_in_flight by this.
+RATE = 25.0
+#: Seconds between two samples of the window; for a fleet to connect; of each phase; and of its steady end.
+SAMPLE, CONNECTING, STEADY = 0.25, 3.0, 3.0
+PHASES = {"all": 6.0, "a tenth": 14.0, "another tenth": 14.0, "killed, replaced": 10.0, "trickle": 6.0}
+#: Seconds from one event to the next; and for which an nsqlookupd is away, and an nsqd.
+SPAN, LOOKUPD_AWAY, NSQD_AWAY = 150.0, 10.0, 2.0
 
 
 class Setup(NamedTuple):
-    """What a simulation is made of."""
-
-    readers: int = 1000
+    readers: int = 10
     nsqds: int = 100
-    lookupds: int = 3
+    nsqlookupds: int = 3
     seed: int = 1
-    options: ReaderOptions = ReaderOptions()
-    #: Messages that each Reader handles in a second if all of max_in_flight is in use; so a handler takes
-    #: max_in_flight by this.
-    rate: float = 25.0
-    #: Whether there are messages. Without, only discovery runs, and nothing is sent to an nsqd but IDENTIFY and SUB.
-    with_traffic: bool = True
-
-    def spare(self) -> int:
-        """The nsqds that are down at first."""
-        return max(2, self.nsqds // 10)
-
-
-class Member:
-    """One Reader."""
-
-    def __init__(self, fleet: Fleet, number: int) -> None:
-        setup = fleet.setup
-        options = setup.options
-        self._fleet = fleet
-        self._rng = rng = random.Random(f"{setup.seed}/{number}")
-        self._handling = options.max_in_flight / setup.rate
-        self.reader = Reader(
-            fleet.clock,
-            rng,
-            max_in_flight=options.max_in_flight,
-            settings=Settings(
-                low_rdy_idle_timeout=options.low_rdy_idle_timeout,
-                low_rdy_timeout=options.low_rdy_timeout,
-                low_rdy_probe_timeout=options.low_rdy_probe_timeout,
-            ),
-            handle=self._handle,
-            adaptive=True,
-        )
-        #: By address: the connection, or None where there is no traffic.
-        self.connections: dict[Address, Connection | None] = {}
-        self._plan_due = False
-        self._redialer: Redialer[Address] = Redialer(
-            (),
-            connect=self._connect,
-            is_connected=self.connections.__contains__,
-            on_failure=lambda *_: None,
-            on_hopeless=lambda _: False,
-            max_redial_delay=options.max_redial_delay,
-            surveyed=False,
-            draw=rng.random,
-            clock=fleet.time,
-        )
-        self._poller = LookupdPoller(
-            cast(Any, fleet.lookupds),
-            options,
-            self._redialer.found,
-            lambda *_: None,
-            draw=rng.random,
-            clock=fleet.time,
-        )
-
-    def start(self) -> None:
-        self._redialer.start()
-        self._poller.start()
-
-    @property
-    def in_flight(self) -> int:
-        return sum(each.charge.in_flight for each in self.reader.connections)
-
-    def _handle(self, _message: Message) -> tuple[float, str]:
-        return self._handling * (0.5 + self._rng.random()), "finish"
-
-    def _connect(self, address: Address) -> NSQError | None:
-        nsqd = self._fleet.at[address]
-        nsqd.dialled.append(self._fleet.clock.now)
-        gevent.sleep(HANDSHAKE)
-        if not nsqd.is_up:
-            return ConnectionFailed(str(address), "refused")
-        consumer = nsqd.accept(lambda: self._lost(nsqd))
-        connection = None
-        if self._fleet.setup.with_traffic:
-            connection = Connection(self.reader, cast(Any, consumer), lambda: ONE_WAY, 2 * ONE_WAY, None)
-            self.reader.connections.append(connection)
-            self._plan_soon()
-        self.connections[address] = connection
-        return None
-
-    def _lost(self, nsqd: Nsqd) -> None:
-        connection = self.connections.pop(nsqd.address)
-        if connection is not None:
-            self.reader.lose(connection)
-        if self._redialer.lost(nsqd.address):
-            self._poller.hurry()
-
-    def _plan_soon(self) -> None:
-        if not self._plan_due:
-            self._plan_due = True
-            self._fleet.clock.after(0.0, self._plan)
-
-    def _plan(self) -> None:
-        self._plan_due = False
-        self.reader.replan()
 
 
 class Fleet:
-    """Readers, nsqds and nsqlookupds on one clock. Some nsqds more than the setup names are down at first."""
+    """Readers with these options, nsqds with a topic, and nsqlookupds."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, options: dict[str, Any]) -> None:
+        quiet_logs()
         self.setup = setup
-        self.clock = Clock()
-        self.rng = random.Random(f"{setup.seed}/nsqds")
-        self.nsqds = [Nsqd(self.clock, number, self.rng) for number in range(setup.nsqds + setup.spare())]
-        self.at = {nsqd.address: nsqd for nsqd in self.nsqds}
-        self.lookupds = [Lookupd(self.clock, number) for number in range(setup.lookupds)]
-        self.members = [Member(self, number) for number in range(setup.readers)]
+        self.options = options
+        self.world = World(setup.seed)
+        self.random = Random(f"{setup.seed} fleet")
+        self.cluster: Cluster
+        #: For each Reader the messages whose handlers began: the moment, the nsqd's address, when it was published.
+        self.logs: list[list[tuple[float, str, float]]] = [[] for _ in range(setup.readers)]
+        #: When Readers connected, and to which nsqd.
+        self.connects: list[tuple[float, str]] = []
+        #: When each phase or event began, and its figures, by name.
+        self.began: dict[str, float] = {}
+        self.figures: dict[str, dict[str, float]] = {}
+        self.readers: list[Any] = []
 
-    def time(self) -> float:
-        return self.clock.now
+    def run(self) -> dict[str, Any]:
+        """Returns what ``as_dict`` does."""
+        self.world.run(self._main)
+        return self.as_dict()
 
-    @property
-    def spare(self) -> list[Nsqd]:
-        """The nsqds that are down at first."""
-        return self.nsqds[self.setup.nsqds :]
+    def _main(self) -> None:
+        setup = self.setup
+        self.cluster = Cluster(self.world, 0, setup.nsqlookupds, {"mem_queue_size": 1_000_000})
+        self.world.network.latency = ONE_WAY
+        for _ in range(setup.nsqds):
+            self.add_nsqd()
+        self.happen()
+        self.world.checks.clear()
 
-    def begin(self, nsqds: list[Nsqd]) -> None:
-        """These nsqds start; each registers with the nsqlookupds, and again at moments of its own."""
-        for nsqd in nsqds:
-            nsqd.is_up = True
-            register(self.clock, nsqd, self.lookupds, self.rng.random())
+    def happen(self) -> None:
+        raise NotImplementedError
 
-    def end(self, nsqds: list[Nsqd]) -> None:
-        """These nsqds are killed."""
-        for nsqd in nsqds:
-            for lookupd in self.lookupds:
-                lookupd.registered.pop(nsqd.name, None)
-            nsqd.end()
+    def as_dict(self) -> dict[str, Any]:
+        return {"options": self.options, "began": self.began, "figures": self.figures}
 
-    def start(self) -> None:
-        """All nsqds but the spare ones, and all Readers at the same moment."""
-        self.begin(self.nsqds[: self.setup.nsqds])
-        for member in self.members:
-            member.start()
+    def add_nsqd(self) -> Daemon:
+        """One more, which registers its topic with the nsqlookupds."""
+        nsqd = self.cluster.add_nsqd()
+        nsqd.process.run(nsqd.daemon.broker.topic, TOPIC)
+        return nsqd
 
-    @property
-    def rdy_count(self) -> int:
-        return sum(nsqd.rdy_count for nsqd in self.nsqds)
+    def start_readers(self) -> None:
+        """All at the same moment, each in a process of its own."""
+        starts = []
+        for number in range(self.setup.readers):
+            process = self.world.process(f"reader-{number}")
+            starts.append(process.spawn(self._start_reader, process, number))
+        gevent.joinall(starts, raise_error=True)
 
-    def dials(self) -> list[float]:
-        """When each connection was tried."""
-        return sorted(at for nsqd in self.nsqds for at in nsqd.dialled)
+    def _start_reader(self, process: Process, number: int) -> None:
+        options, random = self.options, Random(f"{self.setup.seed} reader {number}")
+        handling = options.get("max_in_flight", 1) / RATE
 
-    def requests(self) -> list[float]:
-        """When each request to an nsqlookupd was made."""
-        return sorted(at for lookupd in self.lookupds for at in lookupd.requests)
+        def handle(message: Message) -> None:
+            self.logs[number].append((self.world.now, message.nsqd_address, float(message.body.strip(b"x"))))
+            gevent.sleep(handling * (0.5 + random.random()))
 
-    def share_in_use(self) -> float:
-        """The messages in flight, by max_in_flight of all Readers."""
-        window = self.setup.readers * self.setup.options.max_in_flight
-        return sum(member.in_flight for member in self.members) / window
+        def connected(address: str) -> None:
+            self.connects.append((self.world.now, address))
 
-    def take_logs(self) -> list[list[tuple[float, Connection, Message]]]:
-        """For each Reader what it received since the last call: the moment, the connection and the message."""
-        logs = []
-        for member in self.members:
-            logs.append(member.reader.log)
-            member.reader.log = []
-        return logs
+        self.readers.append(self.cluster.reader(TOPIC, CHANNEL, handle, on_connect=connected, **options))
 
-    def every(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call it now and as often from now on."""
 
-        def again() -> None:
+class Traffic(Fleet):
+    """Backlogs, one kind after the other: on all nsqds; on a tenth of them; on another tenth; those are killed, and as
+    many new ones take over. At last a trickle on all nsqds: a message a second for each Reader."""
+
+    def __init__(self, setup: Setup, options: dict[str, Any]) -> None:
+        super().__init__(setup, options)
+        #: Of moments: the share of all max_in_flight in use, and the RDY commands so far.
+        self.samples: list[tuple[float, float, int]] = []
+        self._rdy_count = 0
+        self._rdys: dict[Daemon, tuple[int, dict[str, int]]] = {}
+        self._busy: list[Daemon] = []
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "samples": self.samples}
+
+    def happen(self) -> None:
+        nsqds, tenth = list(self.cluster.nsqds), max(2, self.setup.nsqds // 10)
+        self.world.checks.append(self._count_rdys)
+        self.start_readers()
+        gevent.sleep(CONNECTING)
+        for often in (self._sample, self._fill):
+            self.world.main.spawn(self._repeat, often)
+        self._backlog("all", nsqds)
+        self._backlog("a tenth", nsqds[:tenth])
+        self._backlog("another tenth", nsqds[-tenth:])
+        fresh = [self.add_nsqd() for _ in range(tenth)]
+        for nsqd in nsqds[-tenth:]:
+            nsqd.kill()
+        self._backlog("killed, replaced", fresh)
+        self._trickle([*nsqds[:-tenth], *fresh])
+
+    def _count_rdys(self) -> None:
+        for nsqd in self.cluster.nsqds:
+            turn = nsqd.process.last_turn
+            if self._rdys.get(nsqd, (-1, {}))[0] == turn or not nsqd.is_running:
+                continue
+            _, before = self._rdys.get(nsqd, (-1, {}))
+            now = {each.address: each.consumer.ready_count for each in nsqd.daemon.clients if each.consumer is not None}
+            self._rdy_count += sum(before.get(address, 0) != rdy for address, rdy in now.items())
+            self._rdys[nsqd] = turn, now
+
+    def _repeat(self, call: Callable[[], object]) -> None:
+        while True:
             call()
-            self.clock.after(seconds, again)
+            gevent.sleep(SAMPLE)
 
-        again()
+    def _sample(self) -> None:
+        in_flight = sum(reader.stats()["in_flight"] for reader in self.readers)
+        window = len(self.readers) * self.options["max_in_flight"]
+        self.samples.append((self.world.now, round(in_flight / window, 4), self._rdy_count))
+
+    def _fill(self) -> None:
+        """The backlogs never end."""
+        for nsqd in self._busy:
+            if (missing := 500 - self._queue(nsqd).__len__()) > 0:
+                self._publish(nsqd, missing)
+
+    def _queue(self, nsqd: Daemon) -> Any:
+        topic = nsqd.daemon.broker.topics[TOPIC]
+        channel = topic.channels.get(CHANNEL)
+        return topic.queue if channel is None else channel.queue
+
+    def _publish(self, nsqd: Daemon, count: int) -> None:
+        body = repr(self.world.now).encode().ljust(100, b"x")
+        publish = nsqd.daemon.broker.publish
+        nsqd.process.spawn(lambda: publish(TOPIC, [body] * count, time.monotonic(), time.time_ns()))
+
+    def _set_busy(self, nsqds: list[Daemon]) -> None:
+        for nsqd in self._busy:
+            if nsqd.is_running:
+                self._queue(nsqd).clear()
+        self._busy = nsqds
+        self._fill()
+
+    def _backlog(self, name: str, busy: list[Daemon]) -> None:
+        began = self.began[name] = self.world.now
+        marks = [len(log) for log in self.logs]
+        self._set_busy(busy)
+        gevent.sleep(PHASES[name] - STEADY)
+        steady = [len(log) for log in self.logs]
+        gevent.sleep(STEADY)
+        addresses = {nsqd.tcp_address for nsqd in busy}
+        rates = [(len(log) - mark) / STEADY for log, mark in zip(self.logs, steady, strict=True)]
+        firsts = [
+            next((at - began for at, address, _ in log[mark:] if address in addresses), PHASES[name])
+            for log, mark in zip(self.logs, marks, strict=True)
+        ]
+        mean = statistics.fmean(rates) or 1.0
+        self.figures[name] = {
+            **self._steady(),
+            "messages a second, a Reader": mean,
+            "least, a Reader": min(rates) / mean,
+            "most, a Reader": max(rates) / mean,
+            **_times("first message", firsts),
+        }
+
+    def _trickle(self, nsqds: Sequence[Daemon]) -> None:
+        name = "trickle"
+        self._set_busy([])
+        began = self.began[name] = self.world.now
+        while self.world.now < began + PHASES[name]:
+            self._publish(self.random.choice(nsqds), 1)
+            gevent.sleep(self.random.expovariate(self.setup.readers))
+        late = began + PHASES[name] - STEADY
+        delays = [at - published for log in self.logs for at, _, published in log if published >= late]
+        self.figures[name] = self._steady() | _times("delivered", delays)
+
+    def _steady(self) -> dict[str, float]:
+        """The share in use at the end of a phase, and RDY commands."""
+        last = [sample for sample in self.samples if sample[0] >= self.world.now - STEADY]
+        return {
+            "share in use": statistics.fmean(share for _, share, _ in last),
+            "RDY a second, a Reader": (last[-1][2] - last[0][2]) / (last[-1][0] - last[0][0]) / self.setup.readers,
+        }
+
+
+class Discovery(Fleet):
+    """Without messages: all Readers start at once; an nsqd comes; one is killed and replaced by another; one nsqlookupd
+    is restarted, then all of them; all nsqds are restarted one after the other; all connections are lost at once."""
+
+    def __init__(self, setup: Setup, options: dict[str, Any]) -> None:
+        super().__init__(setup, options)
+        #: When each request to an nsqlookupd was made, and each connection to an nsqd tried.
+        self._requests: list[float] = []
+        self._dials: list[float] = []
+        self._ports: set[str] = set()
+        self.world.loop.trace = self._note
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "lookups": self._rates(self._requests), "dials": self._rates(self._dials)}
+
+    def _note(self, process: Process, text: str) -> None:
+        if process.name.startswith("reader"):
+            if text.startswith("sends to nsqlookupd") and "GET /" in text:
+                self._requests.append(self.world.now)
+            elif text.startswith("connects to port") and text.rpartition(" ")[2] in self._ports:
+                self._dials.append(self.world.now)
+
+    def add_nsqd(self) -> Daemon:
+        nsqd = super().add_nsqd()
+        self._ports.add(nsqd.tcp_address.rpartition(":")[2])
+        return nsqd
+
+    def happen(self) -> None:
+        nsqds, nsqlookupds = list(self.cluster.nsqds), self.cluster.nsqlookupds
+        self._event("all Readers start", self.start_readers)
+        self._event("an nsqd comes", self.add_nsqd)
+        self._event("an nsqd is replaced", lambda: self._replace(nsqds.pop(0)))
+        self._event("one nsqlookupd restarts", lambda: self._restart(nsqlookupds[:1]))
+        self._event("all nsqlookupds restart", lambda: self._restart(nsqlookupds))
+        self._event("all nsqds restart in turn", lambda: self._upgrade(nsqds))
+        self._event("all connections are lost", self._drop_all)
+
+    def _replace(self, old: Daemon) -> Daemon:
+        old.kill()
+        return self.add_nsqd()
+
+    def _restart(self, daemons: Sequence[Daemon]) -> None:
+        for daemon in daemons:
+            gevent.spawn(daemon.restart, LOOKUPD_AWAY)
+
+    def _upgrade(self, nsqds: Sequence[Daemon]) -> None:
+        for number, nsqd in enumerate(nsqds):
+            gevent.spawn_later(number * 0.8 * SPAN / len(nsqds), self._restart_nsqd, nsqd)
+
+    def _restart_nsqd(self, nsqd: Daemon) -> None:
+        nsqd.stop()
+        gevent.sleep(NSQD_AWAY)
+        nsqd.start()
+        nsqd.process.run(nsqd.daemon.broker.topic, TOPIC)
+
+    def _drop_all(self) -> None:
+        processes = [nsqd.process for nsqd in self.cluster.nsqds if nsqd.is_running]
+        for connection in self.world.network.open_connections(processes):
+            if connection.client.owner.name.startswith("reader"):
+                connection.cut()
+
+    def _event(self, name: str, happen: Callable[[], object]) -> None:
+        began = self.began[name] = self.world.now
+        new = happen()
+        gevent.sleep(began + SPAN - self.world.now)
+        figures: dict[str, float] = {}
+        for what, times in (("lookups", self._requests), ("dials", self._dials)):
+            times = times[bisect.bisect_left(times, began) :]
+            figures[f"{what} a second"] = len(times) / SPAN
+            figures[f"{what}, most in a second"] = _most(times, 1.0)
+        figures["not connected at the end"] = self._missing()
+        if isinstance(new, Daemon):
+            figures |= _times("found after", [at - began for at, where in self.connects if new.tcp_address in where])
+        self.figures[name] = figures
+
+    def _missing(self) -> int:
+        up = [nsqd for nsqd in self.cluster.nsqds if nsqd.is_running]
+        return sum(self.setup.readers - sum(each.consumer is not None for each in nsqd.daemon.clients) for nsqd in up)
+
+    def _rates(self, times: Sequence[float]) -> list[int]:
+        """How many there are in each second."""
+        counts = [0] * (int(self.world.now) + 1)
+        for at in times:
+            counts[int(at)] += 1
+        return counts
+
+
+def run(kind: str, setup: Setup, options: dict[str, Any]) -> dict[str, Any]:
+    return {"traffic": Traffic, "discovery": Discovery}[kind](setup, options).run()
+
+
+def job(kind: str, setup: Setup, options: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """For ``tests.simulation.forked``."""
+    return partial(run, kind, setup, options)
+
+
+def _most(times: Sequence[float], seconds: float) -> int:
+    """The most of these (in order) within so many seconds."""
+    return max((bisect.bisect_left(times, at + seconds) - index for index, at in enumerate(times)), default=0)
+
+
+def _times(what: str, seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    if not ordered:
+        return {}
+    return {f"{what}, median": ordered[len(ordered) // 2], f"{what}, latest": ordered[-1]}

@@ -21,9 +21,9 @@ def draw_traffic(runs: Sequence[Mapping[str, Any]], setup: Setup, path: Path) ->
     figure, (shares, commands) = _panels()
     for run, colour in zip(runs, _COLOURS, strict=False):
         samples = run["samples"]
-        label = f"max_in_flight {run['max_in_flight']}"
-        if run["low_rdy_idle_timeout"] != 10:
-            label += f", low_rdy_idle_timeout {run['low_rdy_idle_timeout']:g}"
+        label = f"max_in_flight {run['options']['max_in_flight']}"
+        if (idle := run["options"]["low_rdy_idle_timeout"]) != 10:
+            label += f", low_rdy_idle_timeout {idle:g}"
         shares.plot([each[0] for each in samples], [100 * each[1] for each in samples], color=colour, label=label)
         rates = [
             (later[0], (later[2] - first[2]) / (later[0] - first[0]) / setup.readers)
@@ -39,13 +39,14 @@ def draw_discovery(runs: Sequence[Mapping[str, Any]], setup: Setup, path: Path) 
     """Requests to all nsqlookupds, and connections tried, over time."""
     figure, (lookups, dials) = _panels()
     for run, colour in zip(runs, _COLOURS, strict=False):
-        label = f"every {run['lookupd_poll_interval']:g} s, jitter {run['lookupd_poll_jitter']:g}"
+        options = run["options"]
+        label = f"every {options['lookupd_poll_interval']:g} s, jitter {options['lookupd_poll_jitter']:g}"
         seconds = range(len(run["lookups"]))
         lookups.plot(seconds, run["lookups"], color=colour, label=label, linewidth=0.8)
         dials.plot(seconds, run["dials"], color=colour, linewidth=0.8)
     for axes in (lookups, dials):
         axes.set_yscale("symlog", linthresh=10)
-    _finish(lookups, f"Requests a second to {setup.lookupds} nsqlookupds", runs[0]["began"])
+    _finish(lookups, f"Requests a second to {setup.nsqlookupds} nsqlookupds", runs[0]["began"])
     _finish(dials, f"Connections tried a second, to {setup.nsqds} nsqds", runs[0]["began"])
     _save(figure, lookups, dials, path)
 

@@ -1,35 +1,35 @@
-"""A fleet of Readers in virtual time, over 100 nsqds and 3 nsqlookupds, in this one process.
+"""A fleet of Readers over 100 nsqds and 3 nsqlookupds, in virtual time.
 
-The policy and discovery are those of gnsq_like; network, nsqds and nsqlookupds are models (`_fleet`). With the same
-arguments, it finds the same figures, however busy the machine is. docs/guides/scale.rst shows them; to make its charts
-and tables anew:
+All of them are the package's own (``tests.simulation``), so the same arguments give the same figures, however busy the
+machine is. docs/guides/scale.rst shows them; to make its charts and tables anew:
 
-    make bench BENCH=simulate BENCH_ARGS="--readers 10 --only traffic --charts docs/_static"
+    make bench BENCH=simulate BENCH_ARGS="--only traffic --charts docs/_static"
+    make bench BENCH=simulate BENCH_ARGS="--only discovery --readers 100 --nsqds 10 --poll 60:0.3 --charts docs/_static"
 
-Runs with messages (`_fleet_traffic`), one for each --max-in-flight, show the use of the window, fairness, the time to
-the first message after a shift, and RDY commands. Runs without (`_fleet_discovery`), one for each --poll, show requests
-to nsqlookupds and connections tried.
+Runs with messages, one for each --max-in-flight, show the use of the window, fairness, the time to the first message
+after a shift, and RDY commands. Runs without, one for each --poll, show requests to nsqlookupds and connections tried.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from _fleet import Setup
+from _fleet import Setup, job
 from _fleet_charts import draw_discovery, draw_traffic
-from _fleet_discovery import Discovery
-from _fleet_traffic import Traffic
 
-from gnsq_like.options import ReaderOptions
+from tests.simulation.forked import run_many
+from tests.simulation.world import patch
 
 WINDOWS = ("10", "50", "200", "200:2")
 POLLS = ("60:0.3", "60:0", "15:0.3")
+#: Seconds of the processor for a run.
+LIMIT = 3600.0
 
 
 def table(title: str, figures: Mapping[str, Mapping[str, float]]) -> str:
@@ -48,7 +48,7 @@ def _text(figure: float) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--readers", type=int, default=1000, help="(default: %(default)s)")
+    parser.add_argument("--readers", type=int, default=10, help="(default: %(default)s)")
     parser.add_argument("--nsqds", type=int, default=100, help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="chooses all that is random (default: %(default)s)")
     parser.add_argument(
@@ -69,47 +69,35 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_traffic(setup: Setup, windows: Sequence[str]) -> list[dict[str, Any]]:
-    done = []
-    for window in windows:
-        number, _, seconds = window.partition(":")
-        options = ReaderOptions(max_in_flight=int(number))
-        if seconds:
-            options = ReaderOptions(max_in_flight=int(number), low_rdy_idle_timeout=float(seconds))
-        began = time.monotonic()
-        traffic = Traffic(setup._replace(options=options))
-        traffic.run()
-        title = f"max_in_flight {number}, low_rdy_idle_timeout {options.low_rdy_idle_timeout:g} s"
-        print(table(title, traffic.figures), flush=True)
-        print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        done.append(traffic.as_dict())
-    return done
+def window(text: str) -> dict[str, Any]:
+    number, _, seconds = text.partition(":")
+    return {"max_in_flight": int(number), "low_rdy_idle_timeout": float(seconds or 10)}
 
 
-def run_discovery(setup: Setup, polls: Sequence[str]) -> list[dict[str, Any]]:
-    done = []
-    for poll in polls:
-        interval, _, jitter = poll.partition(":")
-        options = ReaderOptions(lookupd_poll_interval=float(interval), lookupd_poll_jitter=float(jitter))
-        began = time.monotonic()
-        discovery = Discovery(setup._replace(options=options))
-        discovery.run()
-        print(table(f"lookupd_poll_interval {interval} s, jitter {jitter}", discovery.figures), flush=True)
-        print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        done.append(discovery.as_dict())
-    return done
+def poll(text: str) -> dict[str, Any]:
+    interval, _, jitter = text.partition(":")
+    return {"lookupd_poll_interval": float(interval), "lookupd_poll_jitter": float(jitter)}
 
 
 def main() -> None:
     given = arguments()
     setup = Setup(readers=given.readers, nsqds=given.nsqds, seed=given.seed)
-    results: dict[str, list[dict[str, Any]]] = {}
+    wanted: list[tuple[str, dict[str, Any]]] = []
     if given.only != "discovery":
-        results["traffic"] = run_traffic(setup, given.max_in_flight or WINDOWS)
+        wanted += [("traffic", window(each)) for each in given.max_in_flight or WINDOWS]
     if given.only != "traffic":
-        results["discovery"] = run_discovery(setup, given.poll or POLLS)
+        wanted += [("discovery", poll(each)) for each in given.poll or POLLS]
+    patch()
+    outcomes = dict(run_many((job(kind, setup, options) for kind, options in wanted), LIMIT, os.cpu_count() or 1))
+    results: dict[str, list[dict[str, Any]]] = {}
+    for number, (kind, options) in enumerate(wanted):
+        outcome = outcomes[number]
+        if outcome.error:
+            sys.exit(outcome.text)
+        results.setdefault(kind, []).append(outcome.value)
+        print(table(", ".join(f"{name} {value:g}" for name, value in options.items()), outcome.value["figures"]))
     if given.json:
-        given.json.write_text(json.dumps({"setup": [setup.readers, setup.nsqds, setup.seed], **results}))
+        given.json.write_text(json.dumps({"setup": setup, **results}))
     if given.charts:
         for kind, draw in (("traffic", draw_traffic), ("discovery", draw_discovery)):
             if kind in results:

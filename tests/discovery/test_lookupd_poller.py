@@ -21,13 +21,12 @@ from gnsq_like.discovery.redial import Lost, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy.delays import RELIST_AFTER
+from tests.simulation import Cluster, simulated
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
 from tests.support.peer import PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import answer_cls, ignore, serve
-from tests.support.virtual_hub import run_in_virtual_time
-from tests.support.virtual_nsqd import Clock
 
 
 @pytest.fixture
@@ -279,20 +278,23 @@ class Searched:
     """
 
     def __init__(
-        self, listed: Callable[[float], str | None], lost: float | None = None, seconds: float = 300.0
+        self,
+        cluster: Cluster,
+        listed: Callable[[float], str | None],
+        lost: float | None = None,
+        seconds: float = 300.0,
     ) -> None:
-        clock = Clock()
         self.rounds: list[float] = []
         self.dialled: list[float] = []
-        lost_ones: Lost[Address] = Lost(RELIST_AFTER, lambda: clock.now)
+        lost_ones: Lost[Address] = Lost(RELIST_AFTER, lambda: cluster.now)
         first = parse_address("10.0.0.1:1")
 
         class Listing:
             url = "http://lookupd:4161"
 
             def nodes(listing) -> list[NsqdNode]:
-                self.rounds.append(round(clock.now, 1))
-                ports = listed(clock.now)
+                self.rounds.append(round(cluster.now, 1))
+                ports = listed(cluster.now)
                 if ports is None:
                     raise HTTPRequestFailed(listing.url, "Connection refused")
                 return [NsqdNode("10.0.0.1", int(port), 4151) for port in ports.split()]
@@ -302,8 +304,8 @@ class Searched:
 
         def found(addresses: list[Address], complete: bool, began: float) -> float | None:
             lost_at = lost_ones.found(set(addresses), began)
-            if first in addresses and first not in lost_ones and clock.now > (lost or 0.0):
-                self.dialled.append(round(clock.now, 1))
+            if first in addresses and first not in lost_ones and cluster.now > (lost or 0.0):
+                self.dialled.append(round(cluster.now, 1))
             return lost_at
 
         poller = LookupdPoller(
@@ -312,59 +314,61 @@ class Searched:
             on_found=found,
             on_error=lambda *_: None,
             draw=lambda: 0.5,
-            clock=lambda: clock.now,
+            clock=lambda: cluster.now,
         )
 
-        def lose() -> None:
+        poller.start()
+        if lost is not None:
+            gevent.sleep(lost - cluster.now)
             lost_ones.add(first)
             poller.hurry()
-
-        def main() -> None:
-            if lost is not None:
-                clock.at(lost, lose)
-            poller.start()
-            gevent.sleep(seconds)
-            poller.stop()
-
-        run_in_virtual_time(clock, main)
+        gevent.sleep(seconds - cluster.now)
+        poller.stop()
 
 
-def test_rounds_are_one_interval_apart() -> None:
-    assert Searched(lambda now: "1 2").rounds == [0, 60, 120, 180, 240]
+@simulated(nsqds=0)
+def test_rounds_are_one_interval_apart(cluster: Cluster) -> None:
+    assert Searched(cluster, lambda now: "1 2").rounds == [0, 60, 120, 180, 240]
 
 
-def test_rounds_that_find_nothing_are_closer() -> None:
-    rounds = Searched(lambda now: "1" if now > 10 else "").rounds
+@simulated(nsqds=0)
+def test_rounds_that_find_nothing_are_closer(cluster: Cluster) -> None:
+    rounds = Searched(cluster, lambda now: "1" if now > 10 else "").rounds
     assert rounds == [*(round(0.7 * n, 1) for n in range(16)), 60, 120, 180, 240]
 
 
-def test_a_lost_connection_makes_a_round_at_once_and_moves_no_regular_one() -> None:
-    searched = Searched(lambda now: "1 2", lost=70.0)
+@simulated(nsqds=0)
+def test_a_lost_connection_makes_a_round_at_once_and_moves_no_regular_one(cluster: Cluster) -> None:
+    searched = Searched(cluster, lambda now: "1 2", lost=70.0)
     assert searched.rounds == [0, 60, 70, 70.7, 120, 180, 240]
     assert searched.dialled[0] == 70.7, "the first round may not have heard of a deletion yet"
 
 
 @pytest.mark.parametrize("back", [70.3, 75.0, 81.9])
-def test_a_restarted_nsqd_is_found_within_a_second_of_its_registration(back: float) -> None:
-    searched = Searched(lambda now: "1 2" if not 70.0 <= now < back else "2", lost=70.0)
+@simulated(nsqds=0)
+def test_a_restarted_nsqd_is_found_within_a_second_of_its_registration(cluster: Cluster, back: float) -> None:
+    searched = Searched(cluster, lambda now: "1 2" if not 70.0 <= now < back else "2", lost=70.0)
     assert 0 <= searched.dialled[0] - back <= 0.8
 
 
-def test_a_deleted_topic_is_looked_for_less_and_less_often_and_never_dialled() -> None:
-    searched = Searched(lambda now: "1 2" if now < 70.0 else "2", lost=70.0, seconds=600.0)
+@simulated(nsqds=0)
+def test_a_deleted_topic_is_looked_for_less_and_less_often_and_never_dialled(cluster: Cluster) -> None:
+    searched = Searched(cluster, lambda now: "1 2" if now < 70.0 else "2", lost=70.0, seconds=600.0)
     assert searched.dialled == []
     assert len([at for at in searched.rounds if 70 <= at < 85]) == 22
     assert len([at for at in searched.rounds if 85 <= at < 400]) <= 20
     assert len([at for at in searched.rounds if at >= 400]) <= 4
 
 
-def test_while_no_nsqlookupd_answers_the_last_known_nsqds_are_dialled() -> None:
-    searched = Searched(lambda now: "1 2" if now < 70.0 else None, lost=70.0)
+@simulated(nsqds=0)
+def test_while_no_nsqlookupd_answers_the_last_known_nsqds_are_dialled(cluster: Cluster) -> None:
+    searched = Searched(cluster, lambda now: "1 2" if now < 70.0 else None, lost=70.0)
     assert 73.0 <= searched.dialled[0] <= 74.0
 
 
-def test_an_nsqlookupd_that_is_restarted_and_knows_nothing_yet_leads_to_no_dial() -> None:
-    searched = Searched(lambda now: "1 2" if now < 69.0 else None if now < 72.0 else "", lost=70.0)
+@simulated(nsqds=0)
+def test_an_nsqlookupd_that_is_restarted_and_knows_nothing_yet_leads_to_no_dial(cluster: Cluster) -> None:
+    searched = Searched(cluster, lambda now: "1 2" if now < 69.0 else None if now < 72.0 else "", lost=70.0)
     assert searched.dialled == []
 
 

@@ -1,23 +1,20 @@
-"""A limit of messages a second: on random snapshots, and in virtual time, where all that passes is counted."""
+"""A limit of messages a second: examples, and every promise on random snapshots."""
 
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.backoff import Backoff, exponential
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.rate_limit import BURST, COMMANDS, RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, plan
+from tests.support.plans import check_limited
 from tests.support.scale import examples
-from tests.support.simulation import Cluster, Reader, check_limited
-from tests.support.virtual_nsqd import Clock, Message, Nsqd
 
 # -- tokens -----------------------------------------------------------------------------------------
 
@@ -260,174 +257,6 @@ def test_a_place_that_a_closed_connection_leaves_is_used_when_its_rdy_has_settle
         asked = ask(gone, busy("other"), max_in_flight=5, tokens=tokens)
         assert asked.changes == []
         assert asked.next_at == pytest.approx(SETTLED)
-
-
-# -- in virtual time --------------------------------------------------------------------------------
-
-
-class Run:
-    """A Reader with a rate limit on nsqds; ``backlogs`` are the messages that wait at each."""
-
-    def __init__(
-        self,
-        rate: float,
-        backlogs: list[int],
-        *,
-        max_in_flight: int = 200,
-        handler: Callable[[Message], tuple[float, str]] = lambda _: (0.0, "finish"),
-        backoff: Backoff | None = None,
-        seed: int = 1,
-        msg_timeout: float | None = None,
-    ) -> None:
-        self.clock = Clock()
-        self.rate = rate
-        self.reader = Reader(
-            self.clock,
-            random.Random(seed),
-            max_in_flight=max_in_flight,
-            handle=handler,
-            rate_limit=rate,
-            backoff=backoff,
-        )
-        self.cluster = Cluster(self.reader)
-        self.nsqds = []
-        for number, backlog in enumerate(backlogs):
-            nsqd = Nsqd(self.clock, f"n{number}", msg_timeout=msg_timeout)
-            self.nsqds.append(nsqd)
-            self.cluster.add(nsqd)
-            nsqd.publish(backlog)
-
-    @property
-    def times(self) -> list[float]:
-        """When messages came."""
-        return [at for at, _, _ in self.reader.log]
-
-    def rate_from(self, began: float) -> float:
-        return sum(at >= began for at in self.times) / (self.clock.now - began)
-
-    def check(self) -> None:
-        """No more messages in any time than the tokens, no more RDY in any second than allowed."""
-        times, capacity = self.times, self.rate * BURST + 1
-        for index, began in enumerate(times):
-            # It suffices to look at the ends of bursts.
-            for length in (0.0, 0.01, 0.1, 1.0, 10.0):
-                count = bisect_right(times, began + length) - index
-                assert count <= capacity + self.rate * length + 1e-6
-        commands = sorted(at for nsqd in self.nsqds for at, _ in nsqd.rdy_log)
-        for index, began in enumerate(commands):
-            assert bisect_right(commands, began + 0.999) - index <= COMMANDS
-
-
-@pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("rate", [0.2, 1, 10, 100, 2000])
-def test_a_backlog_comes_at_the_rate(rate, count):
-    seconds = 3.0 if rate > 1000 else max(10.0, 10 / rate)
-    run = Run(rate, [int(rate * (seconds + 3))] * count)
-    run.clock.run(2.0)
-    run.clock.run(seconds)
-    run.check()
-    assert run.rate_from(2.0) == pytest.approx(rate, rel=0.02, abs=2 / seconds)
-    handled = [sum(each.nsqd is nsqd for _, each, _ in run.reader.log) for nsqd in run.nsqds]
-    assert min(handled) >= 0.6 * max(handled) - 2
-
-
-@pytest.mark.parametrize(("rate", "count"), [(1, 4), (10, 4), (100, 4), (1000, 4), (100, 10), (200, 30)])
-def test_one_busy_nsqd_of_several_gets_the_rate(rate, count):
-    run = Run(rate, [10 * rate + 50, *[0] * (count - 1)])
-    run.clock.run(8.0)
-    run.check()
-    assert run.rate_from(3.0) == pytest.approx(rate, rel=0.1, abs=0.4)
-
-
-@pytest.mark.parametrize(("rate", "count", "limit"), [(1, 4, 6.0), (50, 4, 3.0), (100, 10, 8.0)])
-def test_the_first_message_of_a_silent_nsqd_beside_a_busy_one(rate, count, limit):
-    run = Run(rate, [100 * rate, *[0] * (count - 1)])
-    run.clock.run(12.0)
-    for number in range(1, count):
-        began = run.clock.now
-        run.nsqds[number].publish()
-        while not any(each.nsqd is run.nsqds[number] and at >= began for at, each, _ in run.reader.log):
-            run.clock.run(0.1)
-            assert run.clock.now < began + limit
-    run.check()
-
-
-@pytest.mark.parametrize("max_in_flight", [1, 5, 50])
-def test_slow_handlers_keep_max_in_flight_and_the_rate(max_in_flight):
-    run = Run(100, [5000, 5000], max_in_flight=max_in_flight, handler=lambda _: (0.05, "finish"))
-    run.clock.run(20.0)
-    run.check()
-    assert run.reader.most_running <= max_in_flight
-    assert run.rate_from(5.0) >= 0.75 * min(100, max_in_flight / 0.05)
-
-
-def test_redeliveries_count():
-    """Each handler outlives its message's time, so that each message comes again."""
-    run = Run(5, [100], handler=lambda _: (3.0, "finish"), msg_timeout=2.0, max_in_flight=100)
-    run.clock.run(20.0)
-    run.check()
-    assert run.nsqds[0].timed_out_count > 10
-
-
-def test_sparse_messages_need_no_commands_and_no_wait():
-    run = Run(100, [0, 0])
-    run.clock.run(5.0)
-    for number in range(50):
-        run.nsqds[number % 2].publish()
-        run.clock.run(0.1)
-    sent = run.reader.rdys_sent
-    for number in range(50):
-        run.nsqds[number % 2].publish()
-        run.clock.run(0.1)
-    assert run.reader.rdys_sent == sent
-    waits = [at - message.published_at for at, _, message in run.reader.log[50:]]
-    assert max(waits) < 0.03  # nsqd's output_buffer_timeout
-    run.check()
-
-
-def test_backoff_tests_with_one_message_and_within_the_rate():
-    verdicts = iter(["requeue", "requeue"])
-    run = Run(
-        2,
-        [200],
-        handler=lambda _: (0.0, next(verdicts, "finish")),
-        backoff=Backoff(exponential(1.0), max_duration=120.0),
-        max_in_flight=10,
-    )
-    run.clock.run(60.0)
-    run.check()
-    assert run.rate_from(30.0) == pytest.approx(2, rel=0.1)
-
-
-def test_max_in_flight_zero_and_back():
-    run = Run(50, [5000])
-    run.clock.run(3.0)
-    run.reader.set_max_in_flight(0)
-    run.clock.run(0.1)
-    count = len(run.times)
-    run.clock.run(3.0)
-    assert len(run.times) == count
-    run.reader.set_max_in_flight(100)
-    run.clock.run(10.0)
-    assert len(run.times) - count >= 480
-    run.check()
-
-
-def test_connections_that_come_and_go():
-    rng = random.Random(3)
-    run = Run(50, [20_000] * 3)
-    for _ in range(60):
-        run.clock.run(rng.random())
-        connections = [each for each in run.reader.connections if each.alive]
-        if len(connections) > 1 and rng.random() < 0.5:
-            run.reader.lose(rng.choice(connections))
-        else:
-            nsqd = Nsqd(run.clock, "new")
-            run.nsqds.append(nsqd)
-            run.cluster.add(nsqd)
-            nsqd.publish(10_000)
-    times = run.times
-    assert len(times) == pytest.approx(50 * run.clock.now, rel=0.1)
 
 
 def test_a_plan_of_many_connections_is_one_raise():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, deal, deal_to_groups, lift, plan
+from tests.support.plans import check_plan
 from tests.support.scale import LONG, examples
-from tests.support.simulation import check_plan
 
 pytestmark = LONG
 

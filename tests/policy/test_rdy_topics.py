@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.rdy import Charge, Mode, Plan, Settings, plan
 from tests.support.scale import LONG, examples
-from tests.support.simulation import Cluster, Reader
-from tests.support.virtual_nsqd import Clock, Nsqd
 
 pytestmark = LONG
 
@@ -304,39 +302,3 @@ def test_busy_topics_become_level(counts: dict[str, int], most: int, seed: int) 
         assert max(rdys.values()) - min(could) <= 1
     else:
         assert set(rdys.values()) == {0, 1}
-
-
-def cluster(most: int, counts: Mapping[str, int], seed: int = 1) -> tuple[Cluster, Clock]:
-    clock = Clock()
-    settings = Settings(low_rdy_timeout=1.0)  # shorter turns than the default, for a shorter test
-    reader = Reader(clock, random.Random(seed), max_in_flight=most, settings=settings, handle=lambda _: (0.1, "finish"))
-    made = Cluster(reader)
-    for topic, count in counts.items():
-        for number in range(count):
-            nsqd = Nsqd(clock, f"{topic}{number}")
-            nsqd.publish(2000)
-            made.add(nsqd, topic=topic)
-    return made, clock
-
-
-def served(made: Cluster) -> Counter[object]:
-    return Counter(connection.charge.topic for _, connection, _ in made.reader.log)
-
-
-@pytest.mark.parametrize("most", [4, 8, 30])
-def test_busy_topics_are_served_equally_over_time(most: int) -> None:
-    """Every plan is checked by the cluster; topic b has most of the connections."""
-    made, clock = cluster(most, {"a": 2, "b": 10, "c": 2})
-    clock.run(20.0)
-    got = served(made)
-    # The remainder of 4 seats is one topic's; with 8, a and c have all that their two connections can take.
-    assert min(got.values()) >= (0.8 if most == 30 else 0.45) * max(got.values()), got
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_no_topic_starves_with_fewer_seats_than_topics(most: int) -> None:
-    made, clock = cluster(most, {"a": 1, "b": 6, "c": 1, "d": 2})
-    clock.run(40.0)
-    got = served(made)
-    assert len(got) == 4
-    assert min(got.values()) >= 0.5 * max(got.values()), got

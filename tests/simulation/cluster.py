@@ -99,14 +99,21 @@ class Cluster:
         self.world = world
         self._options = options
         self._directory: str | None = None
-        #: What ends with the test.
-        self._closing: list[Callable[[], object]] = []
+        #: What ends with the test, the last first.
+        self.closing: list[Callable[[], object]] = []
         self.nsqlookupds = [self._make_nsqlookupd(number) for number in range(nsqlookupds)]
         for nsqlookupd in self.nsqlookupds:
             nsqlookupd.start()
-        self.nsqds = [self._make_nsqd(number) for number in range(nsqds)]
-        for nsqd in self.nsqds:
-            nsqd.start()
+        self.nsqds: list[Daemon] = []
+        for _ in range(nsqds):
+            self.add_nsqd()
+
+    def add_nsqd(self) -> Daemon:
+        """One more, started."""
+        nsqd = self._make_nsqd(len(self.nsqds))
+        self.nsqds.append(nsqd)
+        nsqd.start()
+        return nsqd
 
     def _make_nsqlookupd(self, number: int) -> Daemon:
         def make(tcp_address: str, http_address: str) -> Nsqlookupd:
@@ -156,7 +163,7 @@ class Cluster:
     def reader(self, topic: Any, channel: str, handler: Any = None, **options: Any) -> gnsq_like.Reader:
         """A Reader, started if it has a handler, which finds the nsqds by nsqlookupd if there is one."""
         reader = gnsq_like.Reader(topic, channel, handler, **{**self.discovery(), **options})
-        self._closing.append(reader.stop)
+        self.closing.append(reader.stop)
         if handler is not None:
             reader.start()
         return reader
@@ -164,7 +171,7 @@ class Cluster:
     def producer(self, addresses: Any = None, **options: Any) -> gnsq_like.Producer:
         """A Producer for all nsqds, or for these addresses."""
         producer = gnsq_like.Producer(self.tcp_addresses if addresses is None else addresses, **options)
-        self._closing.append(producer.close)
+        self.closing.append(producer.close)
         return producer
 
     def publish(self, topic: str, *bodies: bytes, nsqd: int = 0) -> None:
@@ -220,7 +227,7 @@ class Cluster:
     def close(self) -> None:
         """Stop everything that still runs."""
         self.world.checks.clear()
-        for close in reversed(self._closing):
+        for close in reversed(self.closing):
             close()
         for daemon in [*self.nsqds, *self.nsqlookupds]:
             if daemon.is_running:

@@ -470,6 +470,8 @@ class Network:
 
     def connect(self, client: Descriptor, port: int, again: float = _SYN_AGAIN) -> None:
         client.port = client.port or self.take_port()
+        if self.loop.trace is not None:
+            self.loop.trace(client.owner, f"connects to port {port}")
         delay = self.delay(client.owner, client.owner)
         self.loop.at(self.loop.now + delay, lambda: self._syn_arrives(client, port, again))
 

@@ -19,6 +19,8 @@ from tests.simulation.scenario import Scenario
 
 #: The channel of all Readers.
 CHANNEL = "c"
+#: How long turns of connections last; short ones, so that more of them are taken.
+_TURNS: tuple[dict[str, Any], ...] = ({}, {"low_rdy_idle_timeout": 1.0, "low_rdy_timeout": 2.0})
 #: Seconds between two rounds of discovery.
 POLL_INTERVAL = 10.0
 #: Seconds beyond its timeout that a publish may take, without what its process stood still.
@@ -88,6 +90,8 @@ class ReaderProgram(Program):
         self.backoff = draw([0, 0, 5.0])
         self.max_redial_delay = draw([1.0, 5.0])
         self.heartbeat_interval = draw([1.0, 5.0, 30.0])
+        #: Drawn by a generator of its own, so that the rest of a seed stayed the same.
+        self._turns = Random(f"{scenario.seed} turns {number}").choice(_TURNS)
         self.reader: gnsq_like.Reader
         self._puller: gevent.Greenlet | None = None
         #: Greenlets that answer after their handlers have returned.
@@ -120,6 +124,7 @@ class ReaderProgram(Program):
             max_in_flight=self.random.choice([1, 2, 3, 5, 20, 100]),
             max_attempts=0,
             max_backoff_duration=self.backoff,
+            **self._turns,
             default_requeue_delay=0.5,
             adaptive_rdy=self.random.random() < 0.8,
             heartbeat_interval=self.heartbeat_interval,

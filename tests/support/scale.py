@@ -16,9 +16,6 @@ PROFILE = os.environ.get("GNSQ_LIKE_HYPOTHESIS", "quick")
 
 #: For modules whose properties compute for most of the usual limit where the machine is busy with other things.
 LONG = pytest.mark.timeout(900)
-#: For tests without hypothesis that use `share_of`: so that they, too, are run in full by ``make test-properties``.
-scaled = pytest.mark.scaled
-
 # The first two repeat the same examples in every run, so that a red run is red again; the last one searches. None
 # fails because it is slow: the first text alone, for which hypothesis computes tables, takes a minute on a machine that
 # does much else.

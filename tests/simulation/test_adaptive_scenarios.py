@@ -1,0 +1,121 @@
+"""RDY that follows the traffic: the latency and the throughput that it gives, with the output buffer of nsqd.
+
+nsqd writes what it has in its buffer when a connection has as many messages in flight as RDY, or when its ticker
+ticks, every 25 ms.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import gevent
+import pytest
+
+from tests.simulation import Cluster
+from tests.simulation.scene import Scene, scenario
+
+SHARE = 200
+
+
+def trickle(scene: Scene, rate: float, seconds: float, at_once: int = 1) -> None:
+    """Publish at random times, and forget what was handled before."""
+    scene.log.clear()
+    random, end = Random(1), scene.now + seconds
+    while scene.now < end:
+        scene.nsqds[0].publish(at_once)
+        gevent.sleep(random.expovariate(rate / at_once))
+    scene.run(1.0)
+
+
+def quantile(scene: Scene, part: float) -> float:
+    """Of the seconds from publish to handler."""
+    return scene.delays[int(part * scene.handled)]
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(20, 0.0), (100, 0.05), (1000, 0.005)])
+@scenario
+def test_messages_that_trickle_come_at_once(cluster: Cluster, rate: int, seconds: float) -> None:
+    scene = Scene(cluster, 1, SHARE, seconds=seconds, adaptive=True)
+    before = scene.rdys_sent
+    trickle(scene, rate, max(1.0, 500 / rate))
+    assert quantile(scene, 0.5) < 0.001
+    assert quantile(scene, 0.99) < (0.005 if rate > 20 else 0.02)
+    assert scene.delays[-1] < 0.0255
+    assert (scene.rdys_sent - before) / scene.handled < (2.2 if seconds else 0.8)
+
+
+@scenario
+def test_without_the_controller_they_lie_in_nsqds_buffer(cluster: Cluster) -> None:
+    scene = Scene(cluster, 1, SHARE)
+    trickle(scene, 100, 5.0)
+    assert quantile(scene, 0.5) > 0.01
+    assert scene.delays[-1] < 0.0255
+
+
+@scenario
+def test_small_heaps_come_within_two_milliseconds_for_most(cluster: Cluster) -> None:
+    scene = Scene(cluster, 1, SHARE, seconds=0.005, adaptive=True)
+    trickle(scene, 200, 5.0, at_once=10)
+    assert quantile(scene, 0.5) < 0.002
+    assert quantile(scene, 0.99) < 0.006
+
+
+@scenario
+def test_after_a_flood_the_trickle_comes_at_once_again(cluster: Cluster) -> None:
+    scene = Scene(cluster, 1, SHARE, seconds=0.005, adaptive=True)
+    scene.nsqds[0].publish(3000)
+    scene.run(1.0)
+    assert scene.handled == 3000
+    trickle(scene, 100, 5.0)
+    assert quantile(scene, 0.5) < 0.001
+    assert quantile(scene, 0.99) < 0.01
+
+
+@pytest.mark.parametrize(("latency", "seconds"), [(0.0001, 0.005), (0.001, 0.0), (0.01, 0.05)])
+@scenario
+def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latency: float, seconds: float) -> None:
+    cluster.world.network.latency = latency
+    took, random, count = [], Random(1), 2000
+    for adaptive in (False, True):
+        scene = Scene(cluster, 1, SHARE, adaptive=adaptive)
+        scene.handle = lambda _message: (seconds * (0.5 + random.random()), "finish")
+        sent = scene.rdys_sent
+        scene.nsqds[0].publish(count)
+        took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
+        assert scene.rdys_sent - sent < 0.05 * count, "hardly any RDY is sent"
+    # Ten round trips of a run-up are no loss of throughput.
+    assert took[1] - 20 * latency < took[0] / 0.95
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+@scenario
+def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(cluster: Cluster, seconds: float) -> None:
+    took, random, count = [], Random(1), 2000
+    for adaptive in (False, True):
+        scene = Scene(cluster, 1, SHARE, adaptive=adaptive, seconds=seconds)
+        cluster.world.main.turn_seconds = lambda: 0.002 * (0.5 + random.random())
+        scene.nsqds[0].publish(count)
+        took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
+        cluster.world.main.turn_seconds = None
+    # Some forty passes, of two turns each, until a trial has shown that it is us; then as fast as ever.
+    assert took[1] - 40 * 2 * 0.002 < took[0] / 0.9
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+@scenario
+def test_a_flood_reaches_the_share_within_a_dozen_round_trips(cluster: Cluster, seconds: float) -> None:
+    scene = Scene(cluster, 1, SHARE, seconds=seconds, adaptive=True)
+    [nsqd] = scene.nsqds
+    nsqd.publish(20_000)
+    assert cluster.wait(lambda: nsqd.rdy == SHARE) < 12 * 2 * cluster.world.network.latency
+    sent = scene.rdys_sent
+    scene.run(0.004)
+    assert scene.rdys_sent == sent
+
+
+@scenario
+def test_a_batch_fills_up_though_nothing_is_answered(cluster: Cluster) -> None:
+    scene = Scene(cluster, 1, 100, seconds=1000.0, adaptive=True)
+    trickle(scene, 200, 2.0)
+    assert scene.nsqds[0].in_flight == 100
+    assert scene.rdys == [100]
