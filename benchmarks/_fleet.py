@@ -32,7 +32,7 @@ SPAN, LOOKUPD_AWAY, NSQD_AWAY = 150.0, 10.0, 2.0
 
 class Setup(NamedTuple):
     readers: int = 10
-    nsqds: int = 100
+    nsqds: int = 30
     nsqlookupds: int = 3
     seed: int = 1
 
@@ -67,6 +67,7 @@ class Fleet:
         self.world.network.latency = ONE_WAY
         for _ in range(setup.nsqds):
             self.add_nsqd()
+        gevent.sleep(1.0)  # until all are registered
         self.happen()
         self.world.checks.clear()
 
@@ -158,7 +159,7 @@ class Traffic(Fleet):
     def _fill(self) -> None:
         """The backlogs never end."""
         for nsqd in self._busy:
-            if (missing := 500 - self._queue(nsqd).__len__()) > 0:
+            if (missing := 500 - len(self._queue(nsqd))) > 0:
                 self._publish(nsqd, missing)
 
     def _queue(self, nsqd: Daemon) -> Any:

@@ -1,10 +1,10 @@
-"""A fleet of Readers over 100 nsqds and 3 nsqlookupds, in virtual time.
+"""A fleet of Readers over some nsqds and 3 nsqlookupds, in virtual time.
 
 All of them are the package's own (``tests.simulation``), so the same arguments give the same figures, however busy the
 machine is. docs/guides/scale.rst shows them; to make its charts and tables anew:
 
     make bench BENCH=simulate BENCH_ARGS="--only traffic --charts docs/_static"
-    make bench BENCH=simulate BENCH_ARGS="--only discovery --readers 100 --nsqds 10 --poll 60:0.3 --charts docs/_static"
+    make bench BENCH=simulate BENCH_ARGS="--only discovery --readers 30 --nsqds 10 --poll 60:0.3 --charts docs/_static"
 
 Runs with messages, one for each --max-in-flight, show the use of the window, fairness, the time to the first message
 after a shift, and RDY commands. Runs without, one for each --poll, show requests to nsqlookupds and connections tried.
@@ -49,7 +49,7 @@ def _text(figure: float) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readers", type=int, default=10, help="(default: %(default)s)")
-    parser.add_argument("--nsqds", type=int, default=100, help="(default: %(default)s)")
+    parser.add_argument("--nsqds", type=int, default=30, help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="chooses all that is random (default: %(default)s)")
     parser.add_argument(
         "--max-in-flight",

@@ -24,7 +24,7 @@ rounds.
 If round trips are not much shorter than nsqd's ticker there is nothing to gain: RDY is the share.
 
 Rules for editors. Everything here is called once per pass or per batch of answers: no allocation, few calls. RDY
-never exceeds the share. After a change, run the table in tests/policy/test_adaptive_rdy.py.
+never exceeds the share. After a change, run tests/simulation/test_adaptive_scenarios.py.
 """
 
 from __future__ import annotations
