@@ -288,9 +288,11 @@ class Running:
 
         After a kill -9, an nsqd with disk queues may deliver a message twice at once. It counts two in flight and takes
         one answer: the other place is lost until the connection ends, and with RDY 1 nothing is delivered any more.
+        An answer that came too late is refused with the same words, and costs no place.
         """
         self._report(subscription.address, error)
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
+        unknown = unknown and not subscription.was_overdue(error)
         if unknown and self.state == "running" and subscription.drained is None:
             logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
             gevent.spawn(self._release, subscription, handle_first=True)

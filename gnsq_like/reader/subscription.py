@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,6 +40,9 @@ from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
+
+#: Answers that nsqd refuses come soon after the end of their time, or nobody needs to know why.
+_MOST_OVERDUE_IDS = 1000
 
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
@@ -91,6 +95,8 @@ class Subscription:
         self._touching = Touching(self.in_flight, self.touch)
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
+        #: The ids of the last messages whose time was over, or nearly, before they were answered.
+        self._overdue_ids: deque[bytes] = deque(maxlen=_MOST_OVERDUE_IDS)
         #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
@@ -249,6 +255,7 @@ class Subscription:
             if message.timeout_at - margin <= now:
                 message.is_overdue = True
                 overdue.append(message)
+                self._overdue_ids.append(message._id)
             elif message.received_at + slow_after <= now and message not in self._slow:
                 slow.append(message)
         if overdue or slow:
@@ -258,6 +265,10 @@ class Subscription:
             grown = len(slow) - len(were_slow)
             self.charge.reserve(len(overdue) + grown, now, slow=grown)
         return overdue
+
+    def was_overdue(self, error: NsqdError) -> bool:
+        """Whether nsqd refused an answer because the message's time was over: a later delivery of it is answered."""
+        return any(each.decode() in error.detail for each in self._overdue_ids)
 
     def unreserve(self, messages: list[Message]) -> tuple[int, int]:
         """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""

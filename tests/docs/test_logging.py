@@ -91,6 +91,7 @@ with running_nsqd() as nsqd:
 """
 
 
+@pytest.mark.commands
 def test_sentry_has_an_event_with_the_place_for_the_first_failure() -> None:
     example = next(each for each in blocks(PAGE) if "sentry_sdk" in each)
     example = example.replace("init(", "init(transport=Kept, before_send=keep, ")
@@ -102,7 +103,6 @@ class Kept(Transport):
     def capture_envelope(self, envelope):
         pass
 
-@pytest.mark.commands
 def keep(event, hint):
     kept.append(event)
 

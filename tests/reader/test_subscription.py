@@ -13,6 +13,7 @@ from gevent.event import Event
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.errors import NsqdError
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from tests.simulation import Cluster, simulated
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
@@ -54,6 +55,25 @@ def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedN
         until(again, b"FIN " + ID % 5)
         assert reader.stats()["reconnects"] == 1
         gevent.spawn(answer_cls, again)
+
+
+@simulated(msg_timeout=1.0)
+def test_an_answer_on_its_way_when_the_time_was_over_costs_no_connection(cluster: Cluster) -> None:
+    """nsqd delivers the message again, takes the first answer for the second one's, and refuses that."""
+    cluster.world.network.latency = 0.2
+    refused: list[str] = []
+    attempts: list[int] = []
+
+    def handle(message: Message) -> None:
+        attempts.append(message.attempts)
+        gevent.sleep(0.99)
+
+    reader = cluster.reader("t", "c", handle, max_in_flight=2, on_error=lambda _, error: refused.append(str(error)))
+    cluster.publish("t", b"x")
+    gevent.sleep(15)
+    assert attempts == [1, 2]
+    assert ["ID not in flight" in each for each in refused] == [True]
+    assert reader.stats()["reconnects"] == 0
 
 
 def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:

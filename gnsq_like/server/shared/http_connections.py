@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-
-from gnsq_like.runtime.native import monotonic
 
 #: Connections of one server, unless the limit of descriptors allows less.
 MOST_CONNECTIONS = 4096
@@ -97,7 +96,8 @@ class HTTPConnections:
         most: int = MOST_CONNECTIONS,
         seconds: float = SECONDS,
         watch: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = monotonic,
+        # Not runtime.native's: the supervisor's master, which has pages too, loads no gevent.
+        clock: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self._most = min(most, _descriptors() // 2)
         self.seconds = seconds
