@@ -70,7 +70,7 @@ class ReaderGroup:
     def __init__(self, *readers: Reader, stop_timeout: float = 30.0, own_thread: bool = False) -> None:
         _check(readers)
         check_seconds("stop_timeout", stop_timeout)
-        self.readers = readers
+        self.readers: tuple[Reader, ...] = readers
         self._stop_timeout = stop_timeout
         self._own_thread = own_thread
         #: While the Readers run in a thread of their own.

@@ -41,7 +41,7 @@ print(importlib.util.find_spec("tests"), importlib.util.find_spec("pyspark_nsq")
 """
 
 #: What Python and Django find by their names.
-FOUND_BY_NAME = r"__main__|/(apps|migrations/\w+|management/\w+|management/commands/\w+)\.py$|spark/pyspark_nsq\.py"
+FOUND_BY_NAME = r"__main__|/(admin|apps|migrations/\w+|management/(commands/)?\w+)\.py$|spark/pyspark_nsq\.py"
 
 
 @pytest.fixture(scope="module")
