@@ -291,7 +291,8 @@ class FlowControl:
             else:
                 self._limit = None if rate is None else RateLimit(rate, now)
                 for subscription in self.subscriptions:
-                    subscription.follow_traffic(rate is None)
+                    if not subscription.level.counts_down:  # else it counts what nsqd has left
+                        subscription.follow_traffic(rate is None)
                     self._adjust_soon(subscription)
         self.plan_soon()
 

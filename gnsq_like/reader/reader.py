@@ -363,7 +363,7 @@ class Reader(KnownAttributes):
         running = self._running
         message = None
         if running is not None and self._state == "running":
-            message = running.hub_handle.run(running.handlers.get, timeout)
+            message = running.get(timeout)
         if message is None and self._state != "running":
             raise self.error or NotRunning(f"this Reader is {self._state}")
         return message

@@ -240,6 +240,8 @@ class Running:
             self._redialer.forked_child()
             self.handlers.forked_child()
             self._watchdog.stop()
+            for subscription in self._table.values():
+                subscription.stop_touching()
         self.flow.subscriptions = {}
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
@@ -281,7 +283,7 @@ class Running:
             subscription.is_gone = True
             if subscription.drained is None:
                 logger.info("%r is gone, and its connection is closed", subscription)
-                gevent.spawn(self._release, subscription)
+                gevent.spawn(self._release, subscription, subscription.begin_to_end())
 
     def _refused(self, subscription: Subscription, error: NsqdError) -> None:
         """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.
@@ -295,10 +297,10 @@ class Running:
         unknown = unknown and not subscription.was_overdue(error)
         if unknown and self.state == "running" and subscription.drained is None:
             logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
-            gevent.spawn(self._release, subscription, handle_first=True)
+            # Now: several answers may be refused in one read.
+            gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
 
-    def _release(self, subscription: Subscription, handle_first: bool = False) -> None:
-        drained = subscription.begin_to_end()
+    def _release(self, subscription: Subscription, drained: PendingReply, handle_first: bool = False) -> None:
         self.flow.close(subscription)
         if handle_first and subscription.in_flight:
             drained.wait(subscription.msg_timeout)
@@ -323,6 +325,41 @@ class Running:
         self.error = error
         self._begin_to_stop(0.0)
         return True
+
+    # -- messages for loops and threads -------------------------------------------------------------
+
+    def get(self, timeout: float | None) -> Message | None:
+        """The next message, or None after ``timeout`` seconds or at the stop. From any thread. May switch, or block.
+
+        If the caller is interrupted, no message is taken.
+        """
+        if self.hub_handle.here:
+            return self.handlers.get(timeout)
+        taking: list[gevent.Greenlet] = []
+        taken: list[Message | None] = []
+        interrupted = False
+
+        def take() -> None:
+            if not interrupted:
+                taking.append(gevent.getcurrent())
+                taken.append(self.handlers.get(timeout))
+                if interrupted:
+                    give_back()
+
+        def give_back() -> None:
+            gevent.killall(taking, block=False)
+            for message in taken:
+                if message is not None:
+                    message.requeue(0, backoff=False)
+            taken.clear()
+
+        try:
+            self.hub_handle.run(take)
+        except BaseException:
+            interrupted = True
+            self.hub_handle.call(give_back)
+            raise
+        return taken[0]
 
     # -- connections --------------------------------------------------------------------------------
 
@@ -361,6 +398,7 @@ class Running:
         if self._table.get(target) is not subscription:
             return  # it had not subscribed
         del self._table[target]
+        subscription.stop_touching()
         for message in self.handlers.take_from(subscription.in_flight):
             subscription.drop(message)
         subscription.drop_left()

@@ -41,8 +41,8 @@ from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
 
-#: Answers that nsqd refuses come soon after the end of their time, or nobody needs to know why.
-_MOST_OVERDUE_IDS = 1000
+#: As many as nsqd has in flight for a connection at most.
+_MOST_OVERDUE_IDS = 2500
 
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
@@ -96,7 +96,7 @@ class Subscription:
         #: Those that the charge reserves before their deadline.
         self._slow: set[Message] = set()
         #: The ids of the last messages whose time was over, or nearly, before they were answered.
-        self._overdue_ids: deque[bytes] = deque(maxlen=_MOST_OVERDUE_IDS)
+        self._overdue_ids: deque[str] = deque(maxlen=_MOST_OVERDUE_IDS)
         #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
@@ -255,7 +255,7 @@ class Subscription:
             if message.timeout_at - margin <= now:
                 message.is_overdue = True
                 overdue.append(message)
-                self._overdue_ids.append(message._id)
+                self._overdue_ids.append(message.id)
             elif message.received_at + slow_after <= now and message not in self._slow:
                 slow.append(message)
         if overdue or slow:
@@ -267,8 +267,8 @@ class Subscription:
         return overdue
 
     def was_overdue(self, error: NsqdError) -> bool:
-        """Whether nsqd refused an answer because the message's time was over: a later delivery of it is answered."""
-        return any(each.decode() in error.detail for each in self._overdue_ids)
+        """Whether nsqd refused an answer because the message's time was over: ``FIN 0123456789abcdef failed …``."""
+        return bool(set(error.detail.split()).intersection(self._overdue_ids))
 
     def unreserve(self, messages: list[Message]) -> tuple[int, int]:
         """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""
@@ -365,6 +365,10 @@ class Subscription:
                 message.is_overdue = False
                 self.charge.reserve(-1, now)
                 self._flow.plan_soon()
+
+    def stop_touching(self) -> None:
+        """Its connection has ended, or this is a forked child. Never switches."""
+        self._touching.stop()
 
     def touch_until_answered(self, message: Message) -> None:
         """TOUCH in time, as long as it is in flight. Never switches."""

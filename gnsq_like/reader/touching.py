@@ -33,6 +33,10 @@ class Touching:
         message._is_touched = True
         self._timer.set_by(_due(message))
 
+    def stop(self) -> None:
+        """Touch no more."""
+        self._timer.cancel()
+
     def _touch_due(self) -> None:
         now = time.monotonic()
         for message in [each for each in self._in_flight if each._is_touched and each.answer is None]:

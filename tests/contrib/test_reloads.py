@@ -145,7 +145,7 @@ def in_uvicorn(framework: str, path: Path, **environment: str) -> AbstractContex
     ("site", "worker", "kind"),
     [
         ("flask", "gevent", "process"),
-        ("django", GTHREAD, "process"),
+        pytest.param("django", *GTHREAD.values, "process", marks=GTHREAD.marks),
         ("flask", "uvicorn", "process"),
         pytest.param("django", "uvicorn", "real", marks=pytest.mark.real_nsqd),
         pytest.param("django", "gevent", "real", marks=pytest.mark.real_nsqd),

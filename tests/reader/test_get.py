@@ -107,3 +107,19 @@ def test_threads_share_a_reader_that_has_a_thread_of_its_own() -> None:
             for thread in threads:
                 gevent.get_hub().threadpool.apply(thread.join)
     assert sorted(bodies, key=int) == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+def test_an_interrupted_caller_takes_no_message(timeout: float | None) -> None:
+    with running_nsqd("process") as nsqd, Producer(nsqd.tcp_address) as producer:
+        reader = Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=1)
+        with ReaderGroup(reader, own_thread=True):
+            for _ in range(3):
+                with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
+                    reader.get(timeout)
+            producer.publish("t", b"x")
+            message = reader.get(30)
+            assert message is not None
+            assert message.body == b"x"
+            message.finish()
+            wait_for(lambda: finished(nsqd))

@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Reader
-from gnsq_like.errors import NsqdError
+from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from tests.simulation import Cluster, simulated
 from tests.support.daemons import running_nsqd, wait_for
@@ -55,6 +55,28 @@ def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedN
         until(again, b"FIN " + ID % 5)
         assert reader.stats()["reconnects"] == 1
         gevent.spawn(answer_cls, again)
+
+
+@simulated()
+def test_answers_that_are_refused_together_renew_the_connection_once(cluster: Cluster) -> None:
+    """As after a channel was emptied, while another handler runs; and nothing waits for a renewal that has been."""
+    cluster.world.network.latency = 0.1
+    refused: list[NSQError] = []
+
+    def handle(message: Message) -> None:
+        gevent.sleep(float(message.body))
+
+    options = {"max_in_flight": 4, "adaptive_rdy": False, "on_error": lambda _, error: refused.append(error)}
+    reader = cluster.reader("t", "c", handle, **options)
+    gevent.sleep(2)
+    cluster.publish("t", b"1", b"1", b"1", b"3")
+    gevent.sleep(0.5)
+    cluster.nsqds[0].process.run(cluster.nsqds[0].daemon.broker.topics["t"].channels["c"].empty)
+    cluster.wait(lambda: reader.stats()["finished"] == 3)
+    cluster.world.main.stand_still(1.0)  # so that all refusals come in one read
+    gevent.sleep(10)
+    assert len(refused) == 4
+    assert reader.stats()["reconnects"] == 1
 
 
 @simulated(msg_timeout=1.0)
