@@ -18,6 +18,7 @@ closes.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,18 @@ from gnsq_like.errors import NSQError
 from gnsq_like.producer.destination import Destination, DestinationOwner
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.native import draw
+from gnsq_like.runtime.timer import Timer
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
+logger = logging.getLogger(__name__)
 
-import time
-
-from gnsq_like.runtime.timer import Timer
-
+#: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
+#: groups: a write for each of a hundred costs more than all the rest.
+_FEW = 8
+_SINGLE = 4
+_GROUP = 16
 #: Seconds between two checks while the circuit is open, at most: nothing reports a heartbeat of a doubted nsqd.
 _INTERVAL = 0.5
 
@@ -94,15 +98,6 @@ class Circuit:
     def cancel(self) -> None:
         """Check no more by itself; twice is fine."""
         self._timer.cancel()
-
-
-logger = logging.getLogger(__name__)
-
-#: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
-#: groups: a write for each of a hundred costs more than all the rest.
-_FEW = 8
-_SINGLE = 4
-_GROUP = 16
 
 
 class Nsqds:
@@ -251,7 +246,7 @@ class Nsqds:
         self.look_again()
 
     def changed(self) -> None:
-        """For ``circuit``: something happened that may let queued publishes be sent. Never switches."""
+        """For its ``Circuit``: something happened that may let queued publishes be sent. Never switches."""
         self._pool.changed()
 
     def doubt(self, address: str) -> None:

@@ -15,6 +15,8 @@ from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_delay
 from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
 
+logger = logging.getLogger(__name__)
+
 Decode = Callable[[bytes], Any]
 
 
@@ -55,8 +57,6 @@ def _guarded(decode: Decode, name: str) -> Decode:
 #: Decodes JSON in UTF-8, UTF-16 or UTF-32; raises DecodeError.
 decode_json: Decode = _guarded(json.loads, "JSON")
 
-
-logger = logging.getLogger(__name__)
 
 #: ``Message._data`` before it is decoded.
 _UNDECODED: Any = object()
