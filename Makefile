@@ -27,7 +27,7 @@ PYTHON ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 # The tests wait more than they compute, for time itself.
-PROCESSES ?= 4
+PROCESSES ?= 6
 # In the order of their names: xdist would take modules of few tests last, which are those that start processes and wait.
 IN_PARALLEL = -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 BENCH ?= bench
@@ -242,17 +242,17 @@ mutation: $(TEST_VENV)/$(MUTATION_STAMP)
 	$(BIN)/mutmut run --max-children $(PROCESSES) $(MUTANTS)
 	$(BIN)/mutmut results
 
-# All parts run even when one fails, so that one run tells everything.
+# The parts run side by side, because the tests wait more than they compute; all of them even when one fails, so that one
+# run tells everything.
 test: $(TEST_VENV)/$(STAMP)
-	@failed=; times=; begin=$$(date +%s); \
-	for part in lint tests simulate-faults; do \
-		start=$$(date +%s); \
-		if $(MAKE) --no-print-directory $$part; then result=; else result=' (failed)'; failed=yes; fi; \
-		times="$$times  $$part $$(($$(date +%s) - start)) s$$result"; \
-	done; \
-	times="$$times  all $$(($$(date +%s) - begin)) s"; \
-	echo "make test:$$times"; \
-	[ -z "$$failed" ]
+	@begin=$$(date +%s); \
+	$(MAKE) --no-print-directory --keep-going -j3 timed-lint timed-simulate-faults timed-tests; status=$$?; \
+	echo "make test: $$(($$(date +%s) - begin)) s"; exit $$status
+
+timed-%:
+	@begin=$$(date +%s); \
+	$(MAKE) --no-print-directory $*; status=$$?; \
+	echo "make $*: $$(($$(date +%s) - begin)) s"; exit $$status
 
 # What waits, sets timers and uses sockets. Without GEVENT_LOOP, gevent takes libev.
 test-libuv: $(TEST_VENV)/$(STAMP)
