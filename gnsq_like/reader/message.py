@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import repeat
@@ -218,13 +219,14 @@ class Message:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nsqd delivers it again, whatever the answer: its connection is lost, or its time is over.
+        """Whether nsqd delivers it again: its connection is lost, or its time is over.
 
-        To be asked by whoever holds a message for long, for instance before an effect that should happen once.
+        To be asked by whoever holds a message for long, for instance before an effect that should happen once. Who
+        gives up for that should raise or requeue: nsqd, which looks ten times a second, may still take a FIN.
         """
         if self.answer is not None:
             return self.answer == "LOST"
-        return self.is_overdue or not self._source.alive
+        return not self._source.alive or time.monotonic() >= self.timeout_at
 
     @property
     def timeout_at(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import gevent
 from gevent.event import Event
 
@@ -54,11 +56,9 @@ def test_it_ends_where_nsqd_takes_no_more(nsqd: ScriptedNsqd) -> None:
 
 
 def test_a_message_is_lost_with_its_connection_or_its_time() -> None:
-    message = make_message()
+    assert make_message(received_at=time.monotonic() - 61).is_lost
+    message = make_message(received_at=time.monotonic())
     assert not message.is_lost
-    message.is_overdue = True
-    assert message.is_lost
-    message.is_overdue = False
     message._source.alive = False
     assert message.is_lost
     message.finish()
