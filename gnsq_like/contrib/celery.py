@@ -11,6 +11,9 @@ each bound queue is an ephemeral channel. Replies to remote control come through
 key, because the sender does not know the receiver's queue. Tasks with an ETA are deferred publishes; ``ack`` is FIN;
 ``reject`` is REQ, or makes a dead letter.
 
+Kombu's delivery tag is made with the message: each delivery of it, and each copy of a fanout exchange, has the same. An
+answer is for all that the channel has.
+
 Bindings are known in the process that declares them, as in kombu's other transports without a server for them.
 ``docs/jobs.rst`` lists the settings of ``broker_transport_options``, and what does not work.
 """
@@ -21,16 +24,17 @@ import hashlib
 import json
 import queue as queues
 import re
-import threading
 import time
 from datetime import UTC, datetime
-from functools import partial
+from itertools import chain
 from typing import Any
 
-from gnsq_like import Message, Producer, Reader, ReaderGroup, deadletter
+from gnsq_like import Message, Reader
 from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishError
+from gnsq_like.contrib.shared.jobs import Jobs
+from gnsq_like.errors import NSQError
+from gnsq_like.wire.names import EPHEMERAL, MAX_NAME_LENGTH, is_ephemeral
 
 try:
     from kombu import transport as _transports
@@ -41,9 +45,6 @@ from kombu.transport import virtual
 
 __all__ = ["Channel", "Transport"]
 
-#: Of NSQ's names; the suffix of ephemeral ones counts.
-_MAX_NAME = 64
-_EPHEMERAL = "#ephemeral"
 _NOT_NSQS = re.compile(r"[^.a-zA-Z0-9_-]")
 #: Celery's exchange of events is of the type "topic", but its queues take all of them.
 _EVENTS = "celeryev"
@@ -51,18 +52,15 @@ _EVENTS = "celeryev"
 _EARLIER = 1.0
 #: Messages in flight of a consumer without a prefetch limit.
 _MOST_IN_FLIGHT = 100
-#: Deliveries of a message before it is a dead letter: workers died with it.
-_MAX_ATTEMPTS = 10
-#: Seconds for messages that are being worked on, after the end of their consumer and of the connection.
-_CONSUMER_CLOSES = 60.0
-_CONNECTION_CLOSES = 1.0
+#: Seconds after which a wait for messages looks whether a Reader has given up.
+_LOOKS = 1.0
 
 
 def nsq_name(name: str, *, ephemeral: bool = False) -> str:
     """The topic or channel of a name of AMQP's: other characters are replaced, and long ones end with a hash."""
-    suffix = _EPHEMERAL if ephemeral else ""
+    suffix = EPHEMERAL if ephemeral else ""
     found = _NOT_NSQS.sub("-", name)
-    if found != name or len(found) + len(suffix) > _MAX_NAME:
+    if found != name or len(found) + len(suffix) > MAX_NAME_LENGTH:
         found = f"{found[:20]}-{hashlib.sha256(name.encode()).hexdigest()[:20]}"
     return found + suffix
 
@@ -75,10 +73,12 @@ class Channel(virtual.Channel):
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
-        self._readers: dict[str, Reader] = {}
+        self._jobs = connection.jobs
+        #: The Reader of each consumed queue.
+        self.readers: dict[str, Reader] = {}
         self._without_ack: set[str] = set()
-        #: Messages that are not answered, by their delivery tags.
-        self._deliveries: dict[str, Message] = {}
+        #: Messages that are not answered, by their delivery tags, the last delivery at the end.
+        self.deliveries: dict[str, list[Message]] = {}
 
     # -- declaring ----------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Channel(virtual.Channel):
         """The messages of a queue; 0 if nobody is to be asked for them."""
         topic, _ = self._place(queue)
         cluster = self.connection.cluster
-        return cluster.count(topic) if cluster.is_known and not topic.endswith(_EPHEMERAL) else 0
+        return cluster.count(topic) if cluster.is_known and not is_ephemeral(topic) else 0
 
     def _purge(self, queue: str) -> int:
         """Drop all messages of a queue."""
@@ -138,7 +138,7 @@ class Channel(virtual.Channel):
         super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
         if no_ack:
             self._without_ack.add(queue)
-        if queue not in self._readers:
+        if queue not in self.readers:
             inbox = self.connection.inbox
             topic, channel = self._place(queue)
             # An ephemeral topic keeps what came before its first channel; a fanout exchange would not.
@@ -153,42 +153,44 @@ class Channel(virtual.Channel):
                 inbox.put((self, queue, message))
 
             limit = self.qos.prefetch_count or _MOST_IN_FLIGHT
-            self._readers[queue] = self.connection.start_reader(topic, channel, handler, limit)
+            reader = self._jobs.make_reader(topic, channel, handler, max_in_flight=limit)
+            self._jobs.start(reader)
+            self.readers[queue] = reader
 
     def basic_cancel(self, consumer_tag: str) -> None:
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
             self._without_ack.discard(queue)
-            reader = self._readers.pop(queue, None)
+            reader = self.readers.pop(queue, None)
             if reader is not None:
-                reader.begin_to_stop(_CONSUMER_CLOSES)
+                self._jobs.end(reader)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
-        for reader in list(self._readers.values()):
+        for reader in list(self.readers.values()):
             reader.max_in_flight = prefetch_count or _MOST_IN_FLIGHT
 
     def deliver(self, queue: str, message: Message) -> bool:
-        """Hand a message to its consumer; False if it is not due, or nobody wants it any more."""
+        """Hand a message to its consumer; False if it is not due, comes again, or nobody wants it any more."""
+        if self.closed or queue not in self._active_queues or message.is_lost:
+            message.requeue(0, backoff=False)  # without effect on one that is lost, which leaves its place
+            return False
         try:
             payload = json.loads(message.body)
             tag = payload["properties"]["delivery_tag"]
             left = _left(payload)
         except (ValueError, KeyError, TypeError, AttributeError):
-            self.connection.bury(message, "not a message of kombu's")
+            self._jobs.bury("not a message of kombu's", message)
             return False
         if left > 0:
-            self.connection.defer(message, left)
-            return False
-        if queue not in self._active_queues or self.closed:
-            message.requeue(0, backoff=False)
+            self._jobs.defer(message, left)
             return False
         payload["properties"]["delivery_info"]["redelivered"] = message.attempts > 1
         if queue in self._without_ack:
             message.finish()
         else:
-            self._deliveries[tag] = message
+            self.deliveries.setdefault(tag, []).append(message)
         self.connection._deliver(payload, queue)
         return True
 
@@ -197,25 +199,27 @@ class Channel(virtual.Channel):
         raise NotImplementedError("NSQ delivers to consumers: basic_get is not there")
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        self._answer(delivery_tag, lambda message: message.finish())
+        for message in self.deliveries.pop(delivery_tag, ()):
+            message.finish()
         super().basic_ack(delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        bury = partial(self.connection.bury, reason="rejected")
-        self._answer(delivery_tag, (lambda message: message.requeue(0, backoff=False)) if requeue else bury)
+        deliveries = self.deliveries.pop(delivery_tag, [])
+        if requeue:
+            for message in deliveries:
+                message.requeue(0, backoff=False)
+        elif deliveries:
+            self._jobs.bury("rejected", *deliveries)
         self.qos.ack(delivery_tag)
 
     def basic_recover(self, requeue: bool = False) -> None:
-        for tag in list(self._deliveries):
+        for tag in list(self.deliveries):
             self.basic_reject(tag, requeue=True)
-
-    def _answer(self, tag: str, answer: Any) -> None:
-        message = self._deliveries.pop(tag, None)
-        if message is not None:
-            answer(message)
 
     def close(self) -> None:
         if not self.closed:
+            for consumer in list(self._consumers):  # first, or what is requeued would come here again
+                self.basic_cancel(consumer)
             self.basic_recover(requeue=True)
         super().close()
 
@@ -234,89 +238,62 @@ class Transport(virtual.Transport):
         super().__init__(client, **kwargs)
         options = dict(client.transport_options)
         nsqds = options.pop("nsqd_tcp_addresses", None)
-        self._where: dict[str, Any] = {
-            "nsqd_tcp_addresses": nsqds or f"{client.hostname or '127.0.0.1'}:{client.port or self.default_port}",
-            "lookupd_http_addresses": options.pop("lookupd_http_addresses", ()),
-        }
+        lookupds = several(options.pop("lookupd_http_addresses", ()))
         self.channel_name: str = options.pop("channel", "celery")
-        lookupds = several(self._where["lookupd_http_addresses"])
         self.cluster = Cluster(self.channel_name, several(options.pop("nsqd_http_addresses", ())), lookupds)
-        self._max_defer = float(options.pop("max_defer", 3600.0))
-        self._reader = {"max_attempts": _MAX_ATTEMPTS, **options.pop("reader", {})}
-        # Kombu tries again by itself; and each of Celery's events would wait for nsqds that are away.
-        self._producer = Producer(**{"fail_fast": True, **self._where, **options.pop("producer", {})})
+        self.jobs = Jobs(
+            {
+                "nsqd_tcp_addresses": nsqds or f"{client.hostname or '127.0.0.1'}:{client.port or self.default_port}",
+                "lookupd_http_addresses": lookupds,
+            },
+            # Kombu tries again by itself; and each of Celery's events would wait for nsqds that are away.
+            producer={"fail_fast": True, **options.pop("producer", {})},
+            reader=options.pop("reader", {}),
+            max_defer=float(options.pop("max_defer", 3600.0)),
+            dead_letters=_dead_letters,
+            unreachable=OperationalError,
+        )
         #: Messages of all consumers: (channel, queue, message).
         self.inbox: queues.SimpleQueue[tuple[Channel, str, Message]] = queues.SimpleQueue()
-        self._group: ReaderGroup | None = None
-        self._starting = threading.Lock()
 
     def publish(self, topic: str, message: dict[str, Any], delay: float = 0.0) -> None:
         """Publish a message, deferred for ``delay`` seconds at most.
 
         :raises OperationalError: no nsqd could be reached, or none confirmed it
         """
-        defer = min(delay, self._max_defer) if delay > 0 else None
-        try:
-            self._producer.publish(topic, json.dumps(message).encode(), defer=defer)
-        except (NotSent, OutcomeUnknown) as exc:
-            raise OperationalError(str(exc)) from exc
-
-    def defer(self, message: Message, left: float) -> None:
-        """A message that is not due: nsqd takes shorter delays only, or has lost it in a restart."""
-        delay = min(left, self._max_defer)
-        try:
-            # As a new message: a requeue would count as an attempt.
-            self._producer.publish(message.topic, message.body, defer=delay)
-        except PublishError:
-            message.requeue(delay, backoff=False)
-        else:
-            message.finish()
-
-    def bury(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
-        """Publish a message to the topic of dead letters, unless it is ephemeral, and finish it."""
-        if not message.topic.endswith(_EPHEMERAL):
-            try:
-                self._producer.publish(f"{message.topic}.dead", deadletter.make_envelope(message, reason))
-            except PublishError:
-                message.requeue(backoff=False)
-                return
-        message.finish()
-
-    def start_reader(self, topic: str, channel: str, handler: Any, limit: int) -> Reader:
-        """Start a Reader beside the others of this connection."""
-        options = {"max_in_flight": limit, **self._where, **self._reader}
-        reader = Reader(topic, channel, handler, on_giving_up=self.bury, **options)
-        with self._starting:
-            try:
-                if self._group is None:
-                    raise NotRunning
-                self._group.add(reader)
-            except NotRunning:  # there is none, or its last Reader has stopped
-                self._group = ReaderGroup(reader, own_thread=True)
-                self._group.start()
-        return reader
+        self.jobs.publish(topic, json.dumps(message).encode(), delay)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Wait for a message, and hand it to its consumer.
 
+        :raises NSQError: if there is none, and the nsqds refuse a consumer for good; not while messages are held, which
+            a new connection would get again
         :raises TimeoutError: if there is none in time
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                channel, queue, message = self.inbox.get(timeout=left)
+                channel, queue, message = self.inbox.get(timeout=_LOOKS if left is None else min(_LOOKS, left))
             except queues.Empty:
-                raise TimeoutError from None
-            if not message.is_lost and channel.deliver(queue, message):
-                return
+                if (error := self._error()) is not None:
+                    raise error from None
+                if left is not None and left <= _LOOKS:
+                    raise TimeoutError from None
+            else:
+                if channel.deliver(queue, message):
+                    return
+
+    def _error(self) -> NSQError | None:
+        """Why a Reader gave up, unless there are messages to be answered."""
+        if any(channel.deliveries for channel in self.channels):
+            return None
+        readers = chain.from_iterable(list(channel.readers.values()) for channel in self.channels)
+        return next((reader.error for reader in readers if reader.error is not None), None)
 
     def close_connection(self, connection: Any) -> None:
         super().close_connection(connection)
-        group, self._group = self._group, None
-        if group is not None:
-            group.stop(_CONNECTION_CLOSES)
-        self._producer.close()
+        self.jobs.close()
 
     def driver_version(self) -> str:
         from gnsq_like import __version__
@@ -331,6 +308,10 @@ def _is_for_replies(exchange: str) -> bool:
 
 def _replies(exchange: str, routing_key: str) -> str:
     return nsq_name(f"{exchange}.{routing_key}", ephemeral=True)
+
+
+def _dead_letters(topic: str) -> str | None:
+    return None if is_ephemeral(topic) else nsq_name(f"{topic}.dead")
 
 
 def _left(message: dict[str, Any]) -> float:

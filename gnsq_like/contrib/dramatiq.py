@@ -20,15 +20,15 @@ threads take messages with ``Reader.get``, and may answer them from anywhere.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from gnsq_like import Message, Producer, Reader, ReaderGroup, deadletter
+from gnsq_like import Message, Reader
 from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.errors import InvalidBody, NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
+from gnsq_like.contrib.shared.jobs import Jobs
+from gnsq_like.errors import NSQError
 
 try:
     import dramatiq
@@ -44,11 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NSQBroker"]
 
-#: Deliveries of a message after which it is a dead letter: workers died with it, or handed it back.
-_MAX_ATTEMPTS = 10
-#: Seconds for jobs that run when a consumer closes, and when the broker closes.
-_CONSUMER_CLOSES = 60.0
-_BROKER_CLOSES = 1.0
 #: Counts of nothing, one after the other, after which a queue is empty: nsqd counts a message nowhere for an instant
 #: while it is handed from the topic to the channel.
 _EMPTY_COUNTS = 2
@@ -93,10 +88,8 @@ class NSQBroker(dramatiq.Broker):
         **options: Unpack[ConnectionOptionsDict],
     ) -> None:
         super().__init__(middleware)
-        self.max_defer = max_defer
         self._topic = topic
         self._channel = channel
-        self._dead_letters = dead_letters
         lookupds = several(lookupd_http_addresses)
         self._cluster = Cluster(channel, several(nsqd_http_addresses), lookupds)
         where: dict[str, Any] = {
@@ -104,12 +97,15 @@ class NSQBroker(dramatiq.Broker):
             "lookupd_http_addresses": lookupds,
             **options,
         }
-        self._reader: dict[str, Any] = {"max_attempts": _MAX_ATTEMPTS, **where, **(reader or {})}
-        self._producer = Producer(**where, **(producer or {}))
+        self._jobs = Jobs(
+            where,
+            producer=producer or {},
+            reader=reader or {},
+            max_defer=max_defer,
+            dead_letters=lambda topic: None if dead_letters is None else dead_letters.format(topic=topic),
+            unreachable=ConnectionClosed,
+        )
         self._make_reader("check", 1)
-        #: The Readers of all consumers, once there is one. The lock is for those who begin at once.
-        self._group: ReaderGroup | None = None
-        self._starting = threading.Lock()
 
     # -- queues -------------------------------------------------------------------------------------
 
@@ -118,8 +114,12 @@ class NSQBroker(dramatiq.Broker):
         return self._topic.format(queue=q_name(queue_name))
 
     def declare_queue(self, queue_name: str) -> None:
-        """Declare a queue; nsqd creates its topic with the first message or consumer."""
+        """Declare a queue; nsqd creates its topic with the first message or consumer.
+
+        :raises InvalidName: if nsqd would refuse its topic, or that of its dead letters
+        """
         if queue_name not in self.queues:
+            self._jobs.check_topic(self.topic_of(queue_name))
             self.emit_before("declare_queue", queue_name)
             self.queues[queue_name] = self.topic_of(queue_name)
             # No queue for delayed messages, which are in the same topic.
@@ -169,20 +169,9 @@ class NSQBroker(dramatiq.Broker):
         if delay is not None:
             message = message.copy(options={"eta": current_millis() + delay})
         self.emit_before("enqueue", message, delay)
-        self._publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
+        self._jobs.publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
         self.emit_after("enqueue", message, delay)
         return message
-
-    def _publish(self, topic: str, body: bytes, delay: float = 0.0) -> None:
-        """Publish a message's body, deferred for ``delay`` seconds at most.
-
-        :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
-        """
-        defer = min(delay, self.max_defer) if delay > 0 else None
-        try:
-            self._producer.publish(topic, body, defer=defer)
-        except (NotSent, OutcomeUnknown) as exc:
-            raise ConnectionClosed(str(exc)) from exc
 
     # -- receiving ----------------------------------------------------------------------------------
 
@@ -196,37 +185,15 @@ class NSQBroker(dramatiq.Broker):
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
         reader = self._make_reader(queue_name, prefetch)
-        with self._starting:
-            try:
-                if self._group is None:
-                    raise NotRunning
-                self._group.add(reader)
-            except NotRunning:  # there is none, or its last Reader has stopped
-                self._group = ReaderGroup(reader, own_thread=True)
-                self._group.start()
-        return NSQConsumer(self, reader, timeout / 1000)
+        self._jobs.start(reader)
+        return NSQConsumer(self._jobs, reader, timeout / 1000)
 
     def _make_reader(self, queue_name: str, prefetch: int) -> Reader:
-        options = {"max_in_flight": prefetch, **self._reader}
-        return Reader(self.topic_of(queue_name), self._channel, on_giving_up=self._bury, **options)
-
-    def _bury(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
-        """Publish a message to the topic of dead letters.
-
-        :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
-        """
-        if self._dead_letters is not None:
-            topic = self._dead_letters.format(topic=message.topic)
-            try:
-                self._publish(topic, deadletter.make_envelope(message, reason))
-            except (InvalidBody, PublishRefused):  # the envelope is larger than nsqd allows
-                self._publish(topic, message.body)
+        return self._jobs.make_reader(self.topic_of(queue_name), self._channel, max_in_flight=prefetch)
 
     def close(self) -> None:
         """End the consumers and the connections. Messages that are still held are requeued."""
-        if self._group is not None:
-            self._group.stop(_BROKER_CLOSES)
-        self._producer.close()
+        self._jobs.close()
 
 
 class NSQConsumer(dramatiq.Consumer):
@@ -235,8 +202,8 @@ class NSQConsumer(dramatiq.Consumer):
     :param timeout: seconds
     """
 
-    def __init__(self, broker: NSQBroker, reader: Reader, timeout: float) -> None:
-        self._broker = broker
+    def __init__(self, jobs: Jobs, reader: Reader, timeout: float) -> None:
+        self._jobs = jobs
         self._reader = reader
         self._timeout = timeout
 
@@ -255,44 +222,22 @@ class NSQConsumer(dramatiq.Consumer):
         try:
             job = dramatiq.Message.decode(message.body)
         except DecodeError as exc:
-            self._bury(message, f"not a message of Dramatiq: {exc}")
+            self._jobs.bury(f"not a message of Dramatiq: {exc}", message)
             return None
         eta = job.options.pop("eta", None)
         if isinstance(eta, int | float) and (left := (eta - current_millis()) / 1000) > 0:
-            self._defer(message, left)
+            self._jobs.defer(message, left)
             return None
         return NSQMessageProxy(job, message)
-
-    def _defer(self, message: Message, left: float) -> None:
-        """A message that is not due: nsqd takes shorter delays only, or has lost it in a restart."""
-        try:
-            # As a new message: a requeue would count as an attempt.
-            self._broker._publish(message.topic, message.body, left)
-        except ConnectionClosed:
-            message.requeue(min(left, self._broker.max_defer), backoff=False)
-        else:
-            message.finish()
-
-    def _bury(self, message: Message, reason: str) -> None:
-        try:
-            self._broker._bury(message, reason)
-        except ConnectionClosed:
-            message.requeue(backoff=False)
-        else:
-            message.finish()
 
     def ack(self, message: dramatiq.MessageProxy) -> None:
         """FIN."""
         _of(message).finish()
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
-        """Make it a dead letter.
-
-        :raises ConnectionClosed: no nsqd took it; Dramatiq tries again
-        """
+        """Make it a dead letter; if no nsqd takes that, it is delivered again later."""
         error = message._exception
-        self._broker._bury(_of(message), "rejected" if error is None else f"{type(error).__name__}: {error}")
-        _of(message).finish()
+        self._jobs.bury("rejected" if error is None else f"{type(error).__name__}: {error}", _of(message))
 
     def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
         """Hand messages back that no worker has begun."""
@@ -301,7 +246,7 @@ class NSQConsumer(dramatiq.Consumer):
 
     def close(self) -> None:
         """Take no more messages; those that are being processed can still be answered."""
-        self._reader.begin_to_stop(_CONSUMER_CLOSES)
+        self._jobs.end(self._reader)
 
 
 class NSQMessageProxy(dramatiq.MessageProxy):

@@ -51,7 +51,7 @@ def _check(readers: tuple[Reader, ...]) -> None:
 
 
 class ReaderGroup:
-    """Several Readers that start, run and stop together; a Reader that gives up stops the others.
+    """Several Readers that start, run and stop together; a Reader that gives up stops the others, unless independent.
 
     ::
 
@@ -62,17 +62,21 @@ class ReaderGroup:
     :param stop_timeout: seconds for running handlers at the end of a ``with`` block, or when a Reader gives up
     :param own_thread: whether the Readers get a thread with a hub of their own, so that the caller's may block; without
         effect where threading is patched
+    :param independent: whether the others run on when a Reader gives up
     :raises InvalidOption: for anything but Readers, and for one that is given twice
 
     Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block.
     """
 
-    def __init__(self, *readers: Reader, stop_timeout: float = 30.0, own_thread: bool = False) -> None:
+    def __init__(
+        self, *readers: Reader, stop_timeout: float = 30.0, own_thread: bool = False, independent: bool = False
+    ) -> None:
         _check(readers)
         check_seconds("stop_timeout", stop_timeout)
         self.readers: tuple[Reader, ...] = readers
         self._stop_timeout = stop_timeout
         self._own_thread = own_thread
+        self._independent = independent
         #: While the Readers run in a thread of their own.
         self._thread: HubThread | None = None
 
@@ -146,7 +150,9 @@ class ReaderGroup:
 
     def _one_stopped(self, reader: Reader) -> None:
         """In the Readers' hub. Never switches."""
-        if reader.error is not None and self._state == "running":
+        if reader.error is not None and self._independent:
+            logger.error("%r gave up; the other Readers of its group run on: %s", reader, reader.error)
+        elif reader.error is not None and self._state == "running":
             logger.error("%r gave up, and the other Readers of its group are stopped: %s", reader, reader.error)
             self.begin_to_stop(self._stop_timeout)
         thread = self._thread
@@ -159,7 +165,7 @@ class ReaderGroup:
         Signals are handled only in the main thread. A second SIGINT ends the wait for running handlers.
 
         :param stop_timeout: seconds for running handlers after a signal, instead of the group's
-        :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have been stopped, too
+        :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have stopped, too
         :raises InvalidOption: if a Reader has no handler
         """
         for reader in self.readers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from kombu import Connection, Consumer, Exchange, Queue
 from kombu.exceptions import OperationalError
@@ -19,8 +21,9 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import ConnectionFailed, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.web import Server
 
 JOBS = Queue("jobs", Exchange("jobs"), routing_key="jobs")
@@ -204,6 +207,185 @@ def test_what_nsq_does_not_have_is_refused(nsqd: RunningNsqd) -> None:
     nowhere = Connection("nsq://127.0.0.1:1", transport_options={"producer": {"timeout": 0.1}})
     with nowhere as connection, pytest.raises(OperationalError):
         publish(connection, "x", retry=False)
+
+
+def drain_until(connection: Any, nsqd: RunningNsqd, **counts: int) -> None:
+    """Until the channel of the queue has these counts, for a message that reaches no consumer."""
+
+    def state() -> dict[str, int]:
+        channel = nsqd.topic("jobs").channels.get("celery")
+        return {name: getattr(channel, name, -1) for name in counts}
+
+    while state() != counts:
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.05)
+
+
+@pytest.mark.parametrize(("size", "left"), [(1000, 0), (10, 1)], ids=["without envelope", "not at all"])
+def test_a_dead_letter_may_be_larger_than_nsqd_takes(size: int, left: int) -> None:
+    """The Producer has another nsqd than the queue. What cannot be stored is requeued with a delay."""
+    with running_nsqd() as nsqd, running_nsqd(max_msg_size=size) as other:
+        with connected(nsqd, producer={"nsqd_tcp_addresses": other.tcp_address}) as connection:
+            Taken(connection, JOBS)
+            nsqd.publish("jobs", b"x" * 900)
+            drain_until(connection, nsqd, messages=1, deferred=left, left=left)
+        if not left:
+            assert [message.body for message in other.messages("jobs.dead", "c", 1)] == [b"x" * 900]
+
+
+def test_a_task_that_is_early_and_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNsqd) -> None:
+    eta = (datetime.now(UTC) + timedelta(seconds=100)).isoformat()
+    with (
+        running_nsqd(max_msg_size=10) as other,
+        connected(nsqd, producer={"nsqd_tcp_addresses": other.tcp_address}) as connection,
+    ):
+        Taken(connection, JOBS)
+        nsqd.publish("jobs", of_kombu(headers={"eta": eta}))
+        drain_until(connection, nsqd, messages=1, deferred=1, left=1)
+
+
+def test_the_dead_letters_of_a_long_name(nsqd: RunningNsqd) -> None:
+    queue = Queue("q" * 60, Exchange("q"), routing_key="q")
+    with connected(nsqd) as connection:
+        publish(connection, "x", queue)
+        Taken(connection, queue).wait(1)[0].reject()
+        [letter] = nsqd.messages(nsq_name(f"{queue.name}.dead"), "c", 1)
+        assert open_envelope(letter.body).topic == queue.name
+
+
+# -- what a scripted nsqd sees --------------------------------------------------------------------------------
+
+
+def of_kombu(tag: str = "tag", **fields: Any) -> bytes:
+    """A message as kombu makes it."""
+    properties = {"delivery_tag": tag, "delivery_info": {"exchange": "jobs", "routing_key": "jobs"}}
+    return json.dumps({"body": '"x"', "content-type": "application/json", "properties": properties, **fields}).encode()
+
+
+class Scripted:
+    """Kombu works in a thread, because it blocks; the scripted nsqd works here."""
+
+    def __init__(self, nsqd: ScriptedNsqd) -> None:
+        self.nsqd = nsqd
+        self.connection: Any = Connection(f"nsq://{nsqd.address}")
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return gevent.get_hub().threadpool.apply(function, args, kwargs)
+
+    def consume(self, *queues: Any, prefetch: int = 10) -> Taken:
+        taken: Taken = self.run(Taken, self.connection, *queues, prefetch=prefetch)
+        return taken
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    with scripted_nsqd() as nsqd:
+        made = Scripted(nsqd)
+        yield made
+        nsqd.close()
+        made.run(made.connection.release)
+
+
+def answers(peer: Peer, count: int) -> list[bytes]:
+    """The next FINs and REQs."""
+    found: list[bytes] = []
+    while len(found) < count:
+        line = peer.line()
+        if line.startswith((b"FIN", b"REQ")):
+            found.append(line)
+    return found
+
+
+FIRST, SECOND = b"0" * 16, b"1" * 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("ack", [b"FIN " + FIRST, b"FIN " + SECOND]), ("requeue", [b"REQ " + FIRST + b" 0", b"REQ " + SECOND + b" 0"])],
+)
+def test_all_deliveries_of_one_tag_are_answered(scripted: Scripted, answer: str, expected: list[bytes]) -> None:
+    """The tag is made by the sender: a message that is delivered again has the same."""
+    taken = scripted.consume(JOBS)
+    peer = scripted.nsqd.accept()
+    peer.subscribe()
+    peer.messages(FIRST, SECOND, body=of_kombu())
+    messages = scripted.run(taken.wait, 2)
+    scripted.run(getattr(messages[1], answer))
+    assert answers(peer, 2) == expected
+    peer.messages(b"2" * 16, body=of_kombu("other"))
+    scripted.run(scripted.run(taken.wait, 3)[-1].ack)
+    assert answers(peer, 1) == [b"FIN " + b"2" * 16]
+
+
+def test_copies_of_a_fanout_exchange_on_one_channel_are_all_answered(nsqd: RunningNsqd) -> None:
+    exchange = Exchange("news", type="fanout")
+    queues = [Queue(f"reader-{number}", exchange) for number in range(2)]
+    with connected(nsqd) as connection:
+        taken = Taken(connection, *queues)
+        wait_until(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
+        publish(connection, "x", queues[0])
+        for message in taken.wait(2):
+            message.ack()
+        for queue in queues:
+            nsqd.wait_until("news#ephemeral", f"{queue.name}#ephemeral", messages=1, left=0)
+
+
+def test_an_overdue_message_that_no_worker_has_begun_gives_its_place_back(scripted: Scripted) -> None:
+    scripted.consume(JOBS)
+    peer = scripted.nsqd.accept()
+    peer.subscribe(msg_timeout=100, max_msg_timeout=100)
+    peer.messages(FIRST, body=of_kombu())
+    inbox = scripted.connection.transport.inbox
+    waiting = scripted.run(inbox.get)
+    scripted.run(wait_until, lambda: waiting[-1].is_overdue)
+    inbox.put(waiting)
+    with pytest.raises(TimeoutError):
+        scripted.run(scripted.connection.drain_events, timeout=0.01)
+    assert answers(peer, 1) == [b"REQ " + FIRST + b" 0"]
+
+
+@pytest.mark.parametrize("when", ["taken", "in the inbox"])
+def test_a_closed_channel_takes_nothing_more_before_it_hands_back(scripted: Scripted, when: str) -> None:
+    """Even what would otherwise be a dead letter; kombu's closed channels have no connection to publish it."""
+    taken = scripted.consume(JOBS)
+    peer = scripted.nsqd.accept()
+    peer.subscribe()
+    peer.messages(FIRST, body=of_kombu() if when == "taken" else b"not a message")
+    inbox = scripted.connection.transport.inbox
+    if when == "taken":
+        scripted.run(taken.wait, 1)
+    else:
+        inbox.put(scripted.run(inbox.get))
+    scripted.run(taken.consumer.channel.close)
+    with pytest.raises(TimeoutError):
+        scripted.run(scripted.connection.drain_events, timeout=0.01)
+    lines = [peer.line()]
+    while not lines[-1].startswith(b"REQ"):
+        lines.append(peer.line())
+    assert lines[-1] == b"REQ " + FIRST + b" 0"
+    assert [line for line in lines if line.startswith(b"RDY")][-1] == b"RDY 0"
+
+
+def test_a_refused_queue_is_an_error_of_the_connection(scripted: Scripted) -> None:
+    """Celery then makes a new one, which gets all unanswered messages again: so not while there are any."""
+    taken = scripted.consume(JOBS)
+    peer = scripted.nsqd.accept()
+    peer.subscribe()
+    refused = scripted.consume(Queue("refused", Exchange("refused"), routing_key="refused"))
+    other = scripted.nsqd.accept()
+    other.identify()
+    assert other.line() == b"SUB refused celery"
+    other.error("E_UNAUTHORIZED AUTH failed for SUB")
+    assert scripted.run(refused.consumer.channel.readers["refused"].wait, 60)
+    peer.messages(FIRST, body=of_kombu())
+    [message] = scripted.run(taken.wait, 1)
+    with pytest.raises(TimeoutError):
+        scripted.run(scripted.connection.drain_events, timeout=0.01)
+    scripted.run(message.ack)
+    assert answers(peer, 1) == [b"FIN " + FIRST]
+    with pytest.raises(ConnectionFailed, match="E_UNAUTHORIZED") as caught:
+        scripted.run(scripted.connection.drain_events)  # without a timeout
+    assert isinstance(caught.value, scripted.connection.connection_errors)
 
 
 def test_names() -> None:

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import dramatiq
+import gevent
 import pytest
-from dramatiq.errors import BrokerConnectionError, QueueJoinTimeout, QueueNotFound
+from dramatiq.errors import BrokerConnectionError, ConnectionClosed, QueueJoinTimeout, QueueNotFound
 from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
 
 from gnsq_like import NsqdHTTPClient, Producer
 from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
 from gnsq_like.deadletter import DeadLetter, open_envelope
-from gnsq_like.errors import InvalidOption, PublishRefused
+from gnsq_like.errors import InvalidName, InvalidOption, PublishRefused
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.peer import scripted_nsqd
 from tests.support.web import Server
 
 TOPIC = "dramatiq.default"
@@ -109,7 +111,7 @@ def test_a_message_that_nsqd_delivers_too_early_is_deferred_again(nsqd: RunningN
     with broker_of(nsqd) as broker:
         record = dramatiq.actor(actor_name="record", broker=broker)(lambda: due.append(time.time()))
         at = time.time() + 0.5
-        broker._publish(TOPIC, record.message().copy(options={"eta": at * 1000}).encode())
+        broker._jobs.publish(TOPIC, record.message().copy(options={"eta": at * 1000}).encode())
         with working(broker):
             broker.join("default")
     assert [moment >= at - 0.002 for moment in due] == [True]
@@ -144,7 +146,7 @@ def test_a_job_that_fails_is_retried_and_then_a_dead_letter(nsqd: RunningNsqd, b
 def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker, body: bytes, reason: str) -> None:
     broker.declare_queue("default")
     with working(broker):
-        broker._publish(TOPIC, body)
+        broker._jobs.publish(TOPIC, body)
         [letter] = dead_letters(nsqd)
         assert letter.reason.startswith(reason)
         assert letter.body == body
@@ -154,14 +156,91 @@ def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBr
 def test_a_dead_letter_that_fits_only_without_envelope(nsqd: RunningNsqd, broker: NSQBroker) -> None:
     broker.declare_queue("default")
     with working(broker):
-        broker._publish(TOPIC, b"x" * 2000)
+        broker._jobs.publish(TOPIC, b"x" * 2000)
         assert [message.body for message in nsqd.messages(f"{TOPIC}.dead", "c", 1)] == [b"x" * 2000]
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[dict[str, Any]]:
+    """Options of a Producer none of whose publishes succeeds."""
+    if what == "unreachable":
+        yield {"nsqd_tcp_addresses": "127.0.0.1:1", "timeout": 0.1}
+    else:
+        with running_nsqd(max_msg_size=10) as other:
+            yield {"nsqd_tcp_addresses": other.tcp_address}
+
+
+@pytest.mark.parametrize("what", ["unreachable", "refused"])
+@pytest.mark.parametrize("kind", ["garbage", "not due", "rejected", "too often"])
+def test_what_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNsqd, what: str, kind: str) -> None:
+    with (
+        broker_of(nsqd) as first,
+        refusing(what) as producer,
+        broker_of(nsqd, producer=producer, reader={"max_attempts": 1}) as broker,
+    ):
+        record = recording(broker, [])
+        consumer = broker.consume("default", timeout=30_000)
+        if kind == "garbage":
+            nsqd.publish(TOPIC, b"not a message")
+            assert next(consumer) is None
+        elif kind == "not due":
+            late = record.message().copy(options={"eta": (time.time() + 100) * 1000})
+            nsqd.publish(TOPIC, late.encode())
+            assert next(consumer) is None
+        else:
+            first.declare_queue("default")
+            first.enqueue(record.message(1))
+            message = next(consumer)
+            assert message is not None
+            if kind == "rejected":
+                consumer.nack(message)
+            else:
+                consumer.requeue([message])
+                consumer.close()
+                consumer = broker.consume("default", timeout=100)
+                while not nsqd.topic(TOPIC).channels["dramatiq"].deferred:
+                    assert next(consumer) is None
+        nsqd.wait_until(TOPIC, "dramatiq", deferred=1, in_flight=0)
+        consumer.close()
+
+
+def test_the_names_of_a_queue_are_checked_when_it_is_declared(nsqd: RunningNsqd) -> None:
+    """The topic of 60 characters is good, and that of its dead letters has 65."""
+    with broker_of(nsqd, topic="{queue}") as broker:
+        for name in ("q" * 65, "q" * 60):
+            with pytest.raises(InvalidName, match="1 to 64 characters"):
+                recording(broker, [], queue_name=name)
+        assert broker.get_declared_queues() == set()
+    with broker_of(nsqd, topic="{queue}", dead_letters=None) as broker:
+        broker.declare_queue("q" * 60)
+
+
+def test_a_refused_queue_leaves_the_others() -> None:
+    """Consumers block their threads; the script runs in this one."""
+    in_thread = gevent.get_hub().threadpool.apply
+    with scripted_nsqd() as nsqd:
+        broker = NSQBroker(nsqd_tcp_addresses=nsqd.address)
+        for name in ("good", "bad"):
+            broker.declare_queue(name)
+        good = in_thread(broker.consume, ("good", 1, 30_000))
+        peer = nsqd.accept()
+        assert peer.subscribe() == b"SUB dramatiq.good dramatiq"
+        bad = in_thread(broker.consume, ("bad", 1, 30_000))
+        other = nsqd.accept()
+        other.identify()
+        assert other.line() == b"SUB dramatiq.bad dramatiq"
+        other.error("E_UNAUTHORIZED AUTH failed for SUB")
+        with pytest.raises(ConnectionClosed, match="E_UNAUTHORIZED"):
+            in_thread(next, (bad,))
+        peer.messages(b"0123456789abcdef", body=dramatiq.Message("good", "actor", (), {}, {}).encode())
+        assert in_thread(next, (good,)).actor_name == "actor"
+        in_thread(broker.close)
 
 
 def test_dead_letters_can_be_dropped(nsqd: RunningNsqd) -> None:
     with broker_of(nsqd, dead_letters=None) as broker, working(broker):
         broker.declare_queue("default")
-        broker._publish(TOPIC, b"x")
+        broker._jobs.publish(TOPIC, b"x")
         broker.join("default")
     with NsqdHTTPClient(nsqd.http_address) as client:
         assert [each["topic_name"] for each in client.stats()["topics"]] == [TOPIC]

@@ -101,6 +101,25 @@ def test_one_that_gives_up_stops_the_others_and_its_error_is_raised() -> None:
             raise KeyError(group.wait(60))
 
 
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_independent_readers_run_on_when_one_gives_up(own_thread: bool) -> None:
+    """One from the start, and one that joined."""
+    with running_nsqd() as nsqd:
+        refused = [reader_of(nsqd, tls_v1=True) for _ in range(2)]
+        running, last = reader_of(nsqd), reader_of(nsqd)
+        group = ReaderGroup(running, refused[0], own_thread=own_thread, independent=True)
+        group.start()
+        assert refused[0].wait(60)
+        assert isinstance(group.error, ConnectionFailed)
+        group.add(refused[1])
+        assert refused[1].wait(60)
+        assert running.stats()["state"] == "running"
+        group.add(last)
+        assert group.readers == (running, last)
+        wait_for(lambda: connected(group))
+        assert group.stop() == 0
+
+
 def test_one_that_is_stopped_by_itself_leaves_the_others() -> None:
     with running_nsqd() as nsqd:
         first, second = reader_of(nsqd), reader_of(nsqd)

@@ -9,7 +9,7 @@ from gevent.event import Event
 
 from gnsq_like import Message
 from tests.support.daemons import wait_for
-from tests.support.messages import make_message
+from tests.support.messages import Source, make_message
 from tests.support.peer import ScriptedNsqd
 from tests.support.reading import ID, answer_cls, reading, serve, until
 
@@ -57,9 +57,10 @@ def test_it_ends_where_nsqd_takes_no_more(nsqd: ScriptedNsqd) -> None:
 
 def test_a_message_is_lost_with_its_connection_or_its_time() -> None:
     assert make_message(received_at=time.monotonic() - 61).is_lost
-    message = make_message(received_at=time.monotonic())
+    source = Source()
+    message = make_message(source=source, received_at=time.monotonic())
     assert not message.is_lost
-    message._source.alive = False
+    source.alive = False
     assert message.is_lost
     message.finish()
     assert not message.is_lost
