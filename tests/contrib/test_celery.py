@@ -337,7 +337,7 @@ def test_an_overdue_message_that_no_worker_has_begun_gives_its_place_back(script
     peer.messages(FIRST, body=of_kombu())
     inbox = scripted.connection.transport.inbox
     waiting = scripted.run(inbox.get)
-    scripted.run(wait_until, lambda: waiting[-1].is_overdue)
+    scripted.run(wait_until, lambda: waiting[-1].is_lost)
     inbox.put(waiting)
     with pytest.raises(TimeoutError):
         scripted.run(scripted.connection.drain_events, timeout=0.01)
