@@ -166,10 +166,16 @@ class NSQBroker(dramatiq.Broker):
         :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
         :raises NSQError: if nsqd refuses it, for instance because it is too large
         """
+        retried = message if isinstance(message, NSQMessageProxy) else None  # by Dramatiq's middleware
         if delay is not None:
             message = message.copy(options={"eta": current_millis() + delay})
         self.emit_before("enqueue", message, delay)
-        self._jobs.publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
+        try:
+            self._jobs.publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
+        except Exception:
+            if retried is not None:
+                retried.is_unpublished = True
+            raise
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -231,8 +237,12 @@ class NSQConsumer(dramatiq.Consumer):
         return NSQMessageProxy(job, message)
 
     def ack(self, message: dramatiq.MessageProxy) -> None:
-        """FIN."""
-        _of(message).finish()
+        """FIN; but if its retry could not be published, it is delivered again later itself."""
+        assert isinstance(message, NSQMessageProxy)
+        if message.is_unpublished:
+            message.delivery.requeue(backoff=False)
+        else:
+            message.delivery.finish()
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
         """Make it a dead letter; if no nsqd takes that, it is delivered again later."""
@@ -256,6 +266,8 @@ class NSQMessageProxy(dramatiq.MessageProxy):
         super().__init__(job)
         #: For its answer, and to see whether it :attr:`~gnsq_like.Message.is_lost`.
         self.delivery = delivery
+        #: Whether its retry could not be published: Dramatiq logs that, and then acknowledges it.
+        self.is_unpublished = False
 
 
 def _of(message: dramatiq.MessageProxy) -> Message:

@@ -204,6 +204,29 @@ def test_what_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNs
         consumer.close()
 
 
+@pytest.mark.parametrize("what", ["unreachable", "refused"])
+def test_a_job_whose_retry_cannot_be_published_is_requeued(nsqd: RunningNsqd, what: str) -> None:
+    """Dramatiq logs the error, and acknowledges the job."""
+    with (
+        broker_of(nsqd) as first,
+        refusing(what) as producer,
+        broker_of(nsqd, producer=producer, reader={"default_requeue_delay": 0.01}) as broker,
+    ):
+        seen: list[int] = []
+
+        @dramatiq.actor(broker=broker)
+        def fail_once(value: int) -> None:
+            seen.append(value)
+            if len(seen) == 1:
+                raise ValueError(value)
+
+        first.declare_queue("default")
+        with working(broker):
+            first.enqueue(fail_once.message(7))
+            first.join("default")
+    assert seen == [7, 7]
+
+
 def test_the_names_of_a_queue_are_checked_when_it_is_declared(nsqd: RunningNsqd) -> None:
     """The topic of 60 characters is good, and that of its dead letters has 65."""
     with broker_of(nsqd, topic="{queue}") as broker:
