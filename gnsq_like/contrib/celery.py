@@ -190,7 +190,8 @@ class Channel(virtual.Channel):
         if queue in self._without_ack:
             message.finish()
         else:
-            self.deliveries.setdefault(tag, []).append(message)
+            # A new list: other threads take theirs away, and answer.
+            self.deliveries[tag] = [*self.deliveries.get(tag, ()), message]
         self.connection._deliver(payload, queue)
         return True
 
