@@ -212,13 +212,13 @@ def test_what_nsq_does_not_have_is_refused(nsqd: RunningNsqd) -> None:
 def drain_until(connection: Any, nsqd: RunningNsqd, **counts: int) -> None:
     """Until the channel of the queue has these counts, for a message that reaches no consumer."""
 
-    def state() -> dict[str, int]:
-        channel = nsqd.topic("jobs").channels.get("celery")
-        return {name: getattr(channel, name, -1) for name in counts}
-
-    while state() != counts:
+    def is_there() -> bool:
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=0.05)
+        channel = nsqd.topic("jobs").channels.get("celery")
+        return {name: getattr(channel, name, -1) for name in counts} == counts
+
+    wait_until(is_there)
 
 
 @pytest.mark.parametrize(("size", "left"), [(1000, 0), (10, 1)], ids=["without envelope", "not at all"])

@@ -198,8 +198,7 @@ def test_what_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNs
                 consumer.requeue([message])
                 consumer.close()
                 consumer = broker.consume("default", timeout=100)
-                while not nsqd.topic(TOPIC).channels["dramatiq"].deferred:
-                    assert next(consumer) is None
+                wait_until(lambda: next(consumer) or nsqd.topic(TOPIC).channels["dramatiq"].deferred)
         nsqd.wait_until(TOPIC, "dramatiq", deferred=1, in_flight=0)
         consumer.close()
 
