@@ -55,6 +55,8 @@ class Oracles:
         #: Readers over their windows.
         self._over: dict[ReaderProgram, bool] = {}
         self._waiting: dict[ReaderProgram, float] = {}
+        #: Since when Readers are to be connected to an nsqd.
+        self._wanted: dict[Daemon, float] = {}
         self._delivered: dict[tuple[int, str], tuple[int, float]] = {}
         self._odd: Counter[ReaderProgram] = Counter()
 
@@ -129,6 +131,7 @@ class Oracles:
 
     def _check_liveness(self, now: float) -> None:
         quiet = self.quiet_since
+        self._note_wanted(now)
         for program in self._readers:
             is_settled = (
                 quiet is not None
@@ -136,7 +139,7 @@ class Oracles:
                 and now - max(quiet, program.steered_at) > self._patience(program)
             )
             if is_settled:
-                self._check_connections(program)
+                self._check_connections(program, now)
                 self._check_room(program, now)
             else:
                 self._waiting.pop(program, None)
@@ -146,17 +149,22 @@ class Oracles:
         discovery = 3 * POLL_INTERVAL if self._cluster.nsqlookupds else 0.0
         return _SETTLED + 2.5 * program.heartbeat_interval + 3.0 + 2 * program.max_redial_delay + discovery
 
-    def _check_connections(self, program: ReaderProgram) -> None:
-        connected = program.reader.stats()["connections"]
+    def _note_wanted(self, now: float) -> None:
+        """An nsqd may have its first message long after the last fault."""
         for daemon in self._cluster.nsqds:
-            is_wanted = daemon.is_running and (not self._cluster.nsqlookupds or self._is_listed(daemon))
-            if is_wanted and not any(daemon.tcp_address in address for address in connected):
-                key = f"{program.process.name} to {daemon.tcp_address}"
-                if key not in self.tally:
-                    self.tally[key] = 1
-                    self._fail(
-                        f"{key}: not connected {self._cluster.now - (self.quiet_since or 0):.1f} s after all faults"
-                    )
+            if daemon.is_running and (not self._cluster.nsqlookupds or self._is_listed(daemon)):
+                self._wanted.setdefault(daemon, now)
+            else:
+                self._wanted.pop(daemon, None)
+
+    def _check_connections(self, program: ReaderProgram, now: float) -> None:
+        connected = program.reader.stats()["connections"]
+        for daemon, since in self._wanted.items():
+            key = f"{program.process.name} to {daemon.tcp_address}"
+            is_late = now - since > self._patience(program) and key not in self.tally
+            if is_late and not any(daemon.tcp_address in address for address in connected):
+                self.tally[key] = 1
+                self._fail(f"{key}: not connected {now - (self.quiet_since or 0):.1f} s after all faults")
 
     def _is_listed(self, daemon: Daemon) -> bool:
         """Whether an nsqlookupd lists a topic of it."""
