@@ -57,6 +57,8 @@ class Oracles:
         self._waiting: dict[ReaderProgram, float] = {}
         #: Since when Readers are to be connected to an nsqd.
         self._wanted: dict[Daemon, float] = {}
+        #: Since when it is not, although it should be.
+        self._missing: dict[tuple[ReaderProgram, Daemon], float] = {}
         self._delivered: dict[tuple[int, str], tuple[int, float]] = {}
         self._odd: Counter[ReaderProgram] = Counter()
 
@@ -143,6 +145,7 @@ class Oracles:
                 self._check_room(program, now)
             else:
                 self._waiting.pop(program, None)
+                self._missing = {key: since for key, since in self._missing.items() if key[0] is not program}
 
     def _patience(self, program: ReaderProgram) -> float:
         """Seconds until all must be connected again: a dead peer is found, and dialled again."""
@@ -159,12 +162,16 @@ class Oracles:
 
     def _check_connections(self, program: ReaderProgram, now: float) -> None:
         connected = program.reader.stats()["connections"]
+        # A connection on which nsqd refused an answer is renewed, when its messages have been answered.
+        renewal = self._scenario.options["msg_timeout"] + program.max_redial_delay + 2.0
         for daemon, since in self._wanted.items():
-            key = f"{program.process.name} to {daemon.tcp_address}"
-            is_late = now - since > self._patience(program) and key not in self.tally
-            if is_late and not any(daemon.tcp_address in address for address in connected):
-                self.tally[key] = 1
-                self._fail(f"{key}: not connected {now - (self.quiet_since or 0):.1f} s after all faults")
+            key = program, daemon
+            if now - since <= self._patience(program) or any(daemon.tcp_address in address for address in connected):
+                self._missing.pop(key, None)
+            elif now - self._missing.setdefault(key, now) > renewal:
+                self._missing[key] = now + 1e6
+                quiet = now - (self.quiet_since or 0)
+                self._fail(f"{program.process.name}: not connected to {daemon}, {quiet:.1f} s after all faults")
 
     def _is_listed(self, daemon: Daemon) -> bool:
         """Whether an nsqlookupd lists a topic of it."""
