@@ -11,7 +11,6 @@ from random import Random
 import gevent
 import pytest
 
-from gnsq_like.policy.adaptive_rdy import TRIAL_EVERY
 from tests.simulation import Cluster
 from tests.simulation.scene import Scene, scenario
 
@@ -88,26 +87,18 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
     assert took[1] - 20 * latency < took[0] / 0.95
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.05, 0.2])
-@pytest.mark.parametrize("turn", [0.001, 0.002, 0.003, 0.005, 0.01])
-@pytest.mark.parametrize("spread", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
 @scenario
-def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
-    cluster: Cluster, seconds: float, turn: float, spread: float
-) -> None:
-    """Turns of the hub take ``turn`` seconds, or up to ``spread`` of that more or less."""
-    took, random, count = [], Random(1), 4000
+def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(cluster: Cluster, seconds: float) -> None:
+    took, random, count = [], Random(1), 2000
     for adaptive in (False, True):
         scene = Scene(cluster, 1, SHARE, adaptive=adaptive, seconds=seconds)
-        cluster.world.main.turn_seconds = lambda: turn * (1 + spread * random.uniform(-1, 1))
-        sent = scene.rdys_sent
+        cluster.world.main.turn_seconds = lambda: 0.002 * (0.5 + random.random())
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
-        assert scene.rdys_sent - sent < 0.05 * count
         cluster.world.main.turn_seconds = None
-    # A round takes up to three turns. The last of so many begins a trial, which shows that it is us; eight more reach
-    # the share, and then it is as fast as ever.
-    assert took[1] - (TRIAL_EVERY + 8) * 3 * turn < took[0] / 0.8
+    # Some forty passes, of two turns each, until a trial has shown that it is us; then as fast as ever.
+    assert took[1] - 40 * 2 * 0.002 < took[0] / 0.9
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
