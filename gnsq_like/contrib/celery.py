@@ -101,7 +101,7 @@ class Channel(virtual.Channel):
         return bool(self.typeof(exchange).type == "fanout")
 
     def _size(self, queue: str) -> int:
-        """The messages of a queue; 0 if nobody is to be asked for them."""
+        """The messages of a queue; 0 if no HTTP address is known."""
         topic, _ = self._place(queue)
         cluster = self.connection.cluster
         return cluster.count(topic) if cluster.is_known and not is_ephemeral(topic) else 0
@@ -172,7 +172,7 @@ class Channel(virtual.Channel):
             reader.max_in_flight = prefetch_count or _MOST_IN_FLIGHT
 
     def deliver(self, queue: str, message: Message) -> bool:
-        """Hand a message to its consumer; False if it is not due, comes again, or nobody wants it any more."""
+        """Hand a message to its consumer; False if it is not due, was lost, or has no consumer left."""
         if self.closed or queue not in self._active_queues or message.is_lost:
             message.requeue(0, backoff=False)  # without effect on one that is lost, which leaves its place
             return False
@@ -267,9 +267,9 @@ class Transport(virtual.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Wait for a message, and hand it to its consumer.
 
-        :raises NSQError: if there is none, and the nsqds refuse a consumer for good; not while messages are held, which
-            a new connection would get again
-        :raises TimeoutError: if there is none in time
+        :raises NSQError: if none has come, and nsqd refuses a consumer for good; not while messages are held, because a
+            new connection would get them again
+        :raises TimeoutError: if none comes in time
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 _NEAR = 0.02
 #: Seconds without an answer before a round repeats the last one: a restart of nsqlookupd is no outage.
 _SILENT = 3.0
+#: Seconds in which an nsqd must say whether it has a topic; otherwise nsqlookupd is believed.
+_NSQD_TIMEOUT = 1.0
 
 
 class LookupdPoller:
@@ -250,34 +252,6 @@ class LookupdPoller:
         return client.nodes()
 
 
-def make_poller(
-    lookupds: Iterable[str],
-    options: DiscoveryOptions,
-    on_found: Callable[[list[Address], bool, float], float | None],
-    on_error: Callable[[str, NSQError], object],
-) -> LookupdPoller:
-    """A LookupdPoller with a client for each nsqlookupd; for the other parameters see there."""
-    return LookupdPoller(make_clients(lookupds, options), options, on_found, on_error)
-
-
-def make_clients(lookupds: Iterable[str], options: DiscoveryOptions) -> list[LookupdClient]:
-    """A client for each nsqlookupd."""
-    return [
-        LookupdClient(
-            address,
-            timeout=options.lookupd_timeout,
-            authorization=options.lookupd_authorization,
-            verify=options.lookupd_verify,
-            cert=options.lookupd_cert,
-        )
-        for address in lookupds
-    ]
-
-
-#: Seconds in which an nsqd must say whether it has a topic; otherwise nsqlookupd is believed.
-_NSQD_TIMEOUT = 1.0
-
-
 class TopicsPoller(LookupdPoller):
     """Polls nsqlookupds for topics.
 
@@ -374,19 +348,15 @@ class TopicsPoller(LookupdPoller):
             self._on_gone(sorted(gone))
 
 
-def make_topics_poller(
-    lookupds: Iterable[str],
-    topics: Sequence[str] | re.Pattern[str],
-    options: DiscoveryOptions,
-    on_found: Callable[[list[Target], bool, float], float | None],
-    on_error: Callable[[str, NSQError], object],
-    *,
-    on_gone: Callable[[list[Target]], object],
-    connected: Callable[[], Iterable[Target]],
-    is_lost: Callable[[Target], bool],
-) -> TopicsPoller:
-    """A TopicsPoller with a client for each nsqlookupd; for the other parameters see there."""
-    clients = make_clients(lookupds, options)
-    return TopicsPoller(
-        clients, topics, options, on_found, on_error, on_gone=on_gone, connected=connected, is_lost=is_lost
-    )
+def make_clients(lookupds: Iterable[str], options: DiscoveryOptions) -> list[LookupdClient]:
+    """A client for each nsqlookupd."""
+    return [
+        LookupdClient(
+            address,
+            timeout=options.lookupd_timeout,
+            authorization=options.lookupd_authorization,
+            verify=options.lookupd_verify,
+            cert=options.lookupd_cert,
+        )
+        for address in lookupds
+    ]

@@ -113,7 +113,9 @@ class ReaderGroup:
             raise
 
     def add(self, reader: Reader) -> None:
-        """Start another Reader in the running group; those that have stopped leave it. From any thread. May block.
+        """Start another Reader in the running group; those that have stopped leave it. May switch, or block.
+
+        With a thread of their own from any thread, otherwise in the thread that started the group.
 
         :raises InvalidOption: for anything but a Reader, and for one that is in the group
         :raises NotRunning: if the group does not run, or the Reader already does

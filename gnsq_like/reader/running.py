@@ -124,11 +124,11 @@ class Running:
 
     def _make_poller(self) -> TopicsPoller:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import make_topics_poller
+        from gnsq_like.discovery.lookupd_poller import TopicsPoller, make_clients
 
         setup = self._setup
-        return make_topics_poller(
-            setup.lookupds,
+        return TopicsPoller(
+            make_clients(setup.lookupds, setup.options),
             setup.topics.pattern or setup.topics.names,
             setup.options,
             self._found,

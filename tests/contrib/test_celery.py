@@ -17,12 +17,12 @@ import pytest
 from kombu import Connection, Consumer, Exchange, Queue
 from kombu.exceptions import OperationalError
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import ConnectionFailed, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.daemons import delete_topics
 from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.web import Server
 
@@ -37,9 +37,7 @@ def shared() -> Iterator[RunningNsqd]:
 
 @pytest.fixture
 def nsqd(shared: RunningNsqd) -> RunningNsqd:
-    with NsqdHTTPClient(shared.http_address) as client:
-        for topic in client.stats()["topics"]:
-            client.delete_topic(topic["topic_name"])
+    delete_topics(shared.http_address)
     return shared
 
 

@@ -24,6 +24,7 @@ from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
 from gnsq_like.deadletter import DeadLetter, open_envelope
 from gnsq_like.errors import InvalidName, InvalidOption, PublishRefused
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from tests.support.daemons import delete_topics
 from tests.support.peer import scripted_nsqd
 from tests.support.web import Server
 
@@ -38,9 +39,7 @@ def shared() -> Iterator[RunningNsqd]:
 
 @pytest.fixture
 def nsqd(shared: RunningNsqd) -> RunningNsqd:
-    with NsqdHTTPClient(shared.http_address) as client:
-        for topic in client.stats()["topics"]:
-            client.delete_topic(topic["topic_name"])
+    delete_topics(shared.http_address)
     return shared
 
 

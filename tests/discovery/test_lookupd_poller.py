@@ -16,7 +16,7 @@ from gevent.event import Event
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode, Producer, Reader
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.lookupd_poller import LookupdPoller, make_topics_poller
+from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicsPoller, make_clients
 from gnsq_like.discovery.redial import Lost, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
@@ -436,10 +436,11 @@ class Rounds:
         with ExitStack() as stack:
             for lookupd in self.lookupds:
                 stack.enter_context(lookupd)
-            poller = make_topics_poller(
-                [lookupd.address for lookupd in self.lookupds],
+            options = DiscoveryOptions(**self.options)
+            poller = TopicsPoller(
+                make_clients([lookupd.address for lookupd in self.lookupds], options),
                 re.compile("^t"),
-                DiscoveryOptions(**self.options),
+                options,
                 lambda targets, complete, _: self.found.append((targets, complete)),
                 lambda url, error: self.errors.append(url),
                 on_gone=self.gone.extend,

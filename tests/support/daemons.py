@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
+from gnsq_like import NsqdHTTPClient
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.testing.daemons import Daemon as Running
 from gnsq_like.testing.daemons import Process, make_daemon
@@ -52,6 +53,13 @@ def is_after_1_3_0() -> bool:
 def has_topology(kind: Kind) -> bool:
     """Whether daemons of this kind know zones and regions."""
     return kind != "real" or is_after_1_3_0()
+
+
+def delete_topics(http_address: str) -> None:
+    """Delete all topics of an nsqd that several tests share."""
+    with NsqdHTTPClient(http_address) as client:
+        for topic in client.stats()["topics"]:
+            client.delete_topic(topic["topic_name"])
 
 
 def wait_for(condition: Callable[[], T], what: str = "", timeout: float = 100.0) -> T:

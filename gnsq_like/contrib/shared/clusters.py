@@ -26,13 +26,13 @@ class Cluster:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anybody to ask."""
+        """Whether any HTTP address is known."""
         return bool(self._nsqds or self._lookupds)
 
     def count(self, topic: str) -> int:
         """The messages that are not finished, those in flight and deferred included. May switch, or block.
 
-        :raises NSQError: if nobody is to be asked, or an nsqd does not answer
+        :raises NSQError: if no HTTP address is known, or an nsqd does not answer
         """
         from gnsq_like.tools.counting import count_topic
         from gnsq_like.tools.daemons import NotFound
@@ -50,7 +50,7 @@ class Cluster:
     def empty(self, topic: str) -> None:
         """Drop all messages, those in flight and deferred included. May switch, or block.
 
-        :raises NSQError: if nobody is to be asked, or an nsqd does not answer
+        :raises NSQError: if no HTTP address is known, or an nsqd does not answer
         """
         from gnsq_like.tools.daemons import NotFound
         from gnsq_like.tools.operations import change
