@@ -89,12 +89,13 @@ class Commands:
             executed += 1
             if not executed & (_COMMANDS_AT_ONCE - 1):
                 client.share_loop()
+            client.expect_command()
+            client.wait_for_input()
             ids = requests.take_fins()
             if ids:
                 self._check_state(b"FIN")
                 self._finish(ids)
                 continue
-            client.expect_command()
             topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
             if bodies:
                 self._check_state(b"PUB")

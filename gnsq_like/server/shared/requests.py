@@ -72,6 +72,12 @@ class Requests:
         """Bytes received and not taken yet."""
         return self._held
 
+    def release(self) -> None:
+        """Hold no memory for an idle client: forget what is taken, if that is all."""
+        if not self._held:
+            self._data = b""
+            self._position = self._search_from = 0
+
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
         if not self._held:
@@ -87,9 +93,6 @@ class Requests:
 
         :raises LineTooLong: when there is no newline within MAX_LINE_BYTES
         """
-        if not self._held:
-            self._data = b""  # an idle client should hold no memory
-            return None
         end = self._find_newline()
         if end < 0 and self._pieces and (self._newline_in_pieces or self._held >= MAX_LINE_BYTES):
             self._join()
