@@ -10,12 +10,11 @@ Clients other than gnsq_like run in a Python of their own; nothing is imported b
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -27,7 +26,7 @@ Cut = Callable[[bytes, Note], tuple[bytes, list[bytes]]]
 _HEADER = Struct(">ii")
 
 
-def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: float, adaptive: bool = True) -> None:
+def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: float, **options: Any) -> None:
     from gevent import sleep
 
     from gnsq_like import Reader
@@ -37,13 +36,7 @@ def gnsq_like(address: str, topic: str, max_in_flight: int, note: Note, pause: f
         if pause:
             sleep(pause)
 
-    Reader(
-        topic, CHANNEL, handler, nsqd_tcp_addresses=address, max_in_flight=max_in_flight, adaptive_rdy=adaptive
-    ).run()
-
-
-def gnsq_like_fixed(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
-    gnsq_like(address, topic, max_in_flight, note, pause, adaptive=False)
+    Reader(topic, CHANNEL, handler, nsqd_tcp_addresses=address, max_in_flight=max_in_flight, **options).run()
 
 
 def gnsq_like_batches(address: str, topic: str, max_in_flight: int, note: Note, pause: float) -> None:
@@ -174,7 +167,8 @@ def nsq_py(address: str, topic: str, max_in_flight: int, note: Note, pause: floa
 
 CONSUMERS: dict[str, Callable[[str, str, int, Note, float], None]] = {
     "gnsq_like": gnsq_like,
-    "gnsq_like, adaptive off": gnsq_like_fixed,
+    "gnsq_like, adaptive off": partial(gnsq_like, adaptive_rdy=False),
+    "gnsq_like, buffered": partial(gnsq_like, adaptive_rdy=False, output_buffer_timeout=0.25),
     "gnsq_like, Batch": gnsq_like_batches,
     "gnsq_like, pulled": gnsq_like_pulled,
     "bare gevent loop": bare,
@@ -183,19 +177,6 @@ CONSUMERS: dict[str, Callable[[str, str, int, Note, float], None]] = {
     "ansq": ansq,
     "nsq-py": nsq_py,
 }
-
-
-def add_python_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say where nsqd and the other clients are."""
-    parser.add_argument("--nsqd", default="nsqd", help="the nsqd to start (default: the one on PATH)")
-    parser.add_argument("--gnsq-python", metavar="PATH", help="a Python that has gnsq")
-    parser.add_argument("--peers-python", metavar="PATH", help="a Python that has pynsq and ansq")
-
-
-def available(given: argparse.Namespace) -> dict[str, str]:
-    """For each client that can be run: its Python."""
-    pythons = {"gnsq": given.gnsq_python, "pynsq": given.peers_python, "ansq": given.peers_python}
-    return {name: python for name in CONSUMERS if (python := pythons.get(name, sys.executable))}
 
 
 def start_script(python: str, script: str, *arguments: object) -> subprocess.Popen[bytes]:
