@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+from _consumers import start_script
 from _modes import PEERS, Mode
 from _nsqd import Nsqd
 from _publishers import Done
 
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 #: Seconds for one run; slower clients count as broken.
 _RUN_LIMIT = 300.0
 #: About how many messages of a topic nsqd keeps in memory while it is filled.
@@ -41,28 +42,34 @@ def python_of(client: str) -> str:
 def run(mode: Mode, nsqd: Nsqd, topic: str, seconds: float, count: int, tree: Path = ROOT) -> Done:
     """One run of a mode with the gnsq_like of ``tree``; ``topic`` is a new one, for a consumer.
 
-    A consumer's channel is filled with some more messages than it counts, so that no client waits for the timeout of
-    nsqd's output buffer at its end.
+    A full channel gets some more messages than are counted, so that no client waits for the timeout of nsqd's output
+    buffer at its end; at a rate, as many come as are counted in ``seconds``.
     """
-    arguments = ["--seconds", str(seconds)]
+    arguments: list[object] = ["--seconds", seconds]
     if mode.publish is None:
         nsqd.make_topic(topic)
-        nsqd.fill(topic, [b"x" * mode.size] * (count + 10_000))
-        arguments = ["--topic", topic, "--count", str(count)]
-    child = subprocess.Popen(
-        [python_of(mode.client), str(Path(__file__).with_name("_modes.py")), mode.name, nsqd.tcp_address, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        if mode.rate:
+            count = int(mode.rate * seconds)
+        else:
+            nsqd.fill(topic, [b"x" * mode.size] * (count + 10_000))
+        arguments = ["--topic", topic, "--count", count]
+    child = start_script(
+        python_of(mode.client), HERE / "_modes.py", mode.name, nsqd.tcp_address, *arguments, tree=tree, stderr=True
     )
+    started = [child]
     try:
+        if mode.rate:
+            nsqd.wait_for_consumer(topic)
+            # Two more seconds than are counted: the first message comes before the count begins.
+            publish = ["--publish", nsqd.tcp_address, topic, mode.rate, count + int(2 * mode.rate)]
+            started.append(start_script(sys.executable, HERE / "latency.py", *publish))
         answer, errors = child.communicate(timeout=_RUN_LIMIT)
     except subprocess.TimeoutExpired:
-        child.kill()
         answer, errors = b"", b"not done in time"
-        child.communicate()
     finally:
+        for process in started:
+            process.kill()
+            process.communicate()
         if mode.publish is None:
             nsqd.delete_topic(topic)
     if not answer.strip():

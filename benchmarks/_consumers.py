@@ -179,12 +179,18 @@ CONSUMERS: dict[str, Callable[[str, str, int, Note, float], None]] = {
 }
 
 
-def start_script(python: str, script: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """Run a script of this directory in a process of its own, with this checkout's gnsq_like."""
-    root = str(Path(__file__).resolve().parent.parent)
+def start_script(
+    python: str, script: str | Path, *arguments: object, tree: Path | None = None, stderr: bool = False
+) -> subprocess.Popen[bytes]:
+    """Run a script of this directory in a process of its own.
+
+    :param tree: the checkout whose gnsq_like it imports; None for this one
+    :param stderr: whether to collect what it writes there
+    """
     return subprocess.Popen(
-        [python, script, *map(str, arguments)],
+        [python, str(script), *map(str, arguments)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if stderr else None,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": str(tree or Path(__file__).resolve().parent.parent)},
     )

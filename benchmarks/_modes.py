@@ -41,9 +41,12 @@ class Mode(NamedTuple):
     at_once: int = 1
     #: Whether its process is monkey-patched first.
     patched: bool = False
-    #: For a consumer: its name in CONSUMERS, and the bytes of a message.
+    #: For a consumer: its name in CONSUMERS, the bytes of a message, its max_in_flight, and how many messages a second
+    #: are published; 0 for a full channel.
     consumer: str = ""
     size: int = 100
+    window: int = MAX_IN_FLIGHT
+    rate: float = 0.0
 
     @property
     def name(self) -> str:
@@ -52,6 +55,15 @@ class Mode(NamedTuple):
 
 def _consuming(section: str, size: int, clients: dict[str, str]) -> list[Mode]:
     return [Mode(section, client, None, consumer=consumer, size=size) for client, consumer in clients.items()]
+
+
+def _sparse(section: str, ours: str, ours_window: int, window: int) -> list[Mode]:
+    """A section of messages that come one by one, a hundred a second."""
+    clients = {"bare": "bare gevent loop", "gnsq_like": ours, "gnsq": "gnsq", "pynsq": "pynsq"}
+    return [
+        Mode(section, client, None, consumer=name, window=ours_window if name == ours else window, rate=100.0)
+        for client, name in clients.items()
+    ]
 
 
 def _publishing(
@@ -67,6 +79,18 @@ def _publishing(
         function = partial(getattr(publishers, peer.replace("-", "_")), how=how)
         modes.append(Mode(section, peer, function, at_once, patched and peer == "gnsq"))
     return modes
+
+
+def _busy(section: str, interval: float) -> list[Mode]:
+    """A section of one caller while a thread computes, with this switch interval of Python's."""
+    ways: dict[str, Callable[[str, int, float], Done]] = {
+        "bare": publishers.bare_alone,
+        "gnsq_like": partial(publishers.gnsq_like, how="plain"),
+    }
+    return [
+        Mode(section, client, partial(publishers.beside_a_busy_thread, publish=publish, interval=interval))
+        for client, publish in ways.items()
+    ]
 
 
 MODES = [
@@ -87,15 +111,21 @@ MODES = [
     *_consuming(
         "consuming, 10,000 bytes", 10_000, {"bare": "bare gevent loop", "gnsq_like": "gnsq_like", "nsq-py": "nsq-py"}
     ),
+    # nsqd sends a message at once to whoever has room for one, or if the client asked for that, as ours does.
+    *_sparse("100 a second, at once", "gnsq_like", 200, 1),
+    *_sparse("100 a second, in nsqd's buffer", "gnsq_like, buffered", 200, 200),
     *_publishing("one caller, patched", "plain", 1, True, "bare_alone", "gnsq"),
     *_publishing("one caller", "plain", 1, False, "bare_alone", "gnsq", "pynsq", "asyncnsq", "nsq-py"),
     *_publishing("100 greenlets, patched", "plain", 100, True, "bare_greenlets", "gnsq"),
     *_publishing("100 greenlets", "plain", 100, False, "bare_greenlets", "gnsq", "pynsq", "asyncnsq"),
+    Mode("100 greenlets", "bare, two threads", publishers.bare_two_threads, 100),
     *_publishing("100 greenlets, batching, patched", "plain", 100, True, "bare_batching", batching=True),
     *_publishing("publish_async, patched", "async", 100, True, "bare_greenlets"),
     *_publishing("MPUB of 100, patched", "mpub", 1, True, "bare_mpub", "gnsq"),
     *_publishing("MPUB of 100", "mpub", 1, False, "bare_mpub", "gnsq", "pynsq", "nsq-py"),
     *_publishing("50 threads", "threads", 50, False, "bare_threads"),
+    *_busy("one caller beside a busy thread", 0.005),
+    *_busy("the same, switching every 0.5 ms", 0.0005),
 ]
 
 BY_NAME = {mode.name: mode for mode in MODES}
@@ -116,7 +146,7 @@ def _consume(mode: Mode, address: str, topic: str, count: int) -> None:
             os._exit(0)
 
     noted: Note = note
-    CONSUMERS[mode.consumer](address, topic, MAX_IN_FLIGHT, noted, 0.0)
+    CONSUMERS[mode.consumer](address, topic, mode.window, noted, 0.0)
     raise SystemExit(f"{mode.name} ended before its last message")
 
 

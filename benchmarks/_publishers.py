@@ -280,6 +280,99 @@ def bare_threads(address: str, at_once: int, seconds: float) -> Done:
     return in_threads(publish, at_once, seconds)
 
 
+def bare_two_threads(address: str, at_once: int, seconds: float) -> Done:
+    """Greenlets whose hub hands over what they publish in one iteration to a thread with the connection, and gets the
+    answers of one read back: the least that a client pays which keeps its connection apart from a program's threads."""
+    import threading
+
+    import gevent
+    from gevent.hub import Waiter
+
+    hub = gevent.get_hub()
+    gathered: list[Waiter] = []
+    handed: deque[list[Waiter]] = deque()
+    answered: deque[list[Waiter]] = deque()
+    ready = threading.Event()
+    wake_there: Any = None
+
+    def live() -> None:
+        nonlocal wake_there
+        sock = connect(address)
+        waiting: deque[Waiter] = deque()
+        done: list[Waiter] = []
+
+        def take() -> None:
+            data = []
+            while handed:
+                for waiter in handed.popleft():
+                    data.append(b"PUB %b\n%b%b" % (TOPIC.encode(), struct.pack(">i", len(BODY)), BODY))
+                    waiting.append(waiter)
+            if data:
+                sock.sendall(b"".join(data))
+
+        def give_back() -> None:
+            nonlocal done
+            answered.append(done)
+            done = []
+            wake_here.send()
+
+        def note() -> None:
+            if not done:
+                gevent.get_hub().loop.run_callback(give_back)
+            done.append(waiting.popleft())
+
+        wake_there = gevent.get_hub().loop.async_()
+        wake_there.start(take)
+        Answers(sock, note)
+        ready.set()
+        while True:
+            gevent.sleep(3600)
+
+    def resume() -> None:
+        while answered:
+            for waiter in answered.popleft():
+                waiter.switch(None)
+
+    def hand_over() -> None:
+        nonlocal gathered
+        handed.append(gathered)
+        gathered = []
+        wake_there.send()
+
+    wake_here = hub.loop.async_()
+    wake_here.start(resume)
+    threading.Thread(target=live, daemon=True).start()
+    ready.wait()
+
+    def publish() -> None:
+        if not gathered:
+            hub.loop.run_callback(hand_over)
+        waiter = Waiter(hub)
+        gathered.append(waiter)
+        waiter.get()
+
+    return in_greenlets(publish, at_once, seconds)
+
+
+def beside_a_busy_thread(
+    address: str, at_once: int, seconds: float, publish: Callable[[str, int, float], Done], interval: float
+) -> Done:
+    """``publish`` while another thread computes without end.
+
+    :param interval: seconds after which Python takes the interpreter from a thread that computes, if another wants it
+    """
+    import sys
+    import threading
+
+    def compute() -> None:
+        while True:
+            sum(range(1000))
+
+    sys.setswitchinterval(interval)
+    threading.Thread(target=compute, daemon=True).start()
+    return publish(address, at_once, seconds)
+
+
 # -- the clients ----------------------------------------------------------------------------------------
 
 

@@ -105,7 +105,11 @@ def bare(address: str, topic: str, count: int, window: int = MAX_IN_FLIGHT) -> N
     _consumers.bare(address, topic, window, count_down(count), 0.0, cut)
 
 
-KINDS = {"gnsq_like": reader, "bare": bare, "bare, one in flight": partial(bare, window=1)}
+KINDS: dict[str, Callable[[str, str, int], None]] = {
+    "gnsq_like": reader,
+    "bare": bare,
+    "bare, one in flight": partial(bare, window=1),
+}
 
 
 def measure(nsqd: Nsqd, kind: str, topic: str, given: argparse.Namespace) -> dict[str, float]:
