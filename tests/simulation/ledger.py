@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+
+from gnsq_like import Message
 
 PENDING, CONFIRMED, NOT_SENT, UNKNOWN = "pending", "confirmed", "not sent", "unknown"
 
@@ -15,10 +18,14 @@ class Ledger:
         self.outcomes: dict[bytes, str] = {}
         #: How often each body was handled with success, by its topic's only channel.
         self.handled: Counter[bytes] = Counter()
+        #: When each message of an nsqd, by its address, topic and id, was first handled.
+        self._first_handled: dict[tuple[str, str, str], float] = {}
         #: Confirmed bodies that may be missing: an nsqd was killed, or a topic deleted, that had them in memory.
         self.excused: set[bytes] = set()
         #: Bodies that may come twice: published twice, or their handler failed, was slow or answered oddly.
         self.doubtful: set[bytes] = set()
+        #: Whether nothing has happened since a time that could make a message come twice; set by the run.
+        self.is_undisturbed: Callable[[float], bool] = lambda since: False
         self.failures: list[str] = []
 
     def fail(self, text: str) -> None:
@@ -37,15 +44,21 @@ class Ledger:
         if outcome != CONFIRMED:
             self.doubtful.add(body)
 
-    def handling_ended(self, body: bytes, when: float) -> bool:
-        """A handler has returned; whether it is the first time for this message."""
+    def handling_ended(self, message: Message, when: float, settled_after: float) -> None:
+        """A handler has returned.
+
+        :param settled_after: seconds after the last fault from which its FIN certainly reaches nsqd
+        """
+        body = message.body
         self.handled[body] += 1
         outcome = self.outcomes.get(body)
         if outcome is None:
             self.fail(f"@{when:.3f} {body[:40]!r} was never published")
         elif outcome == NOT_SENT:
             self.fail(f"@{when:.3f} {body[:12]!r} was not sent, and arrives")
-        return self.handled[body] == 1
+        first = self._first_handled.setdefault((message.nsqd_address, message.topic, message.id), when)
+        if first != when and body not in self.doubtful and self.is_undisturbed(first - settled_after):
+            self.fail(f"@{when:.3f} {message!r} was handled at {first:.3f}, and comes again without a cause")
 
     def missing(self) -> list[bytes]:
         """Confirmed messages that were not handled, and have no excuse."""

@@ -5,6 +5,7 @@
   otherwise it can be exceeded by what is on its way; how far is only counted then.
 - Liveness, in a phase without faults: a Reader with room takes what waits, within a second or two, every nsqd gets its
   turn, and all known nsqds are connected again.
+- In such a phase, no message comes twice that was handled once, unless its handler took long, failed or did not answer.
 - ``Reader.stats()`` adds up.
 
 The others are kept elsewhere: that time passes (``loop.py``), that publishes end in time and stops, too
@@ -59,8 +60,8 @@ class Oracles:
         self._wanted: dict[Daemon, float] = {}
         #: Since when it is not, although it should be.
         self._missing: dict[tuple[ReaderProgram, Daemon], float] = {}
-        self._delivered: dict[tuple[int, str], tuple[int, float]] = {}
         self._odd: Counter[ReaderProgram] = Counter()
+        ledger.is_undisturbed = self._is_undisturbed
 
     def check(self) -> None:
         """Called before each move of the time."""
@@ -146,6 +147,11 @@ class Oracles:
             else:
                 self._waiting.pop(program, None)
                 self._missing = {key: since for key, since in self._missing.items() if key[0] is not program}
+
+    def _is_undisturbed(self, since: float) -> bool:
+        """Whether no fault was under way, nor a Reader steered or stopped, since then."""
+        quiet = self.quiet_since
+        return quiet is not None and since > max([quiet, *[program.steered_at for program in self._readers]])
 
     def _patience(self, program: ReaderProgram) -> float:
         """Seconds until all must be connected again: a dead peer is found, and dialled again."""

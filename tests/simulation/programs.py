@@ -157,6 +157,11 @@ class ReaderProgram(Program):
             while self.is_stopped:
                 gevent.sleep(0.05)
 
+    @property
+    def _settled_after(self) -> float:
+        """Seconds in which it finds that a connection is dead, and nsqd that a message is not answered."""
+        return 2.5 * self.heartbeat_interval + float(self.options["msg_timeout"]) + 5.0
+
     # -- handlers --------------------------------------------------------------------------------------
 
     def _handle(self, message: Message) -> None:
@@ -165,7 +170,7 @@ class ReaderProgram(Program):
         if not self.is_calm:
             self._take_time(message, draw())
             self._perhaps_raise(message, draw())
-        self.ledger.handling_ended(message.body, self.now)
+        self.ledger.handling_ended(message, self.now, self._settled_after)
 
     def _take_time(self, message: Message, x: float) -> None:
         timeout = self.options["msg_timeout"]
@@ -234,7 +239,7 @@ class ReaderProgram(Program):
                 self.ledger.doubtful.update(message.body for message in messages)
                 raise ValueError("a batch fails")
         for message in messages:
-            self.ledger.handling_ended(message.body, self.now)
+            self.ledger.handling_ended(message, self.now, self._settled_after)
 
     def _check_body(self, body: bytes) -> None:
         if not re.fullmatch(rb"#[0-9]+\|x*", body):
