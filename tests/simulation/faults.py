@@ -198,6 +198,7 @@ class Faults:
         """In its process."""
         self._excuse(daemon, keep_files=True, stops=True)
         daemon.daemon.stop()
+        self._excuse(daemon, keep_files=True, stops=True)  # what it accepted until its connections were closed
 
     def _end_nsqd(self, random: Random, how: str) -> None:
         daemon = self._nsqd(random)
