@@ -38,7 +38,7 @@ from gnsq_like.wire.frames import MESSAGE, RawMessage, encode_frame, encode_mess
 from tests.support.connected import PeerInAThread, Sink, Watcher, confirmed, connect
 from tests.support.daemons import wait_for
 from tests.support.nsqds import identified
-from tests.support.peer import CLOSE_WAIT, HEARTBEAT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
+from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 
 ID = b"0123456789abcdef"
 OTHER_ID = b"fedcba9876543210"
@@ -207,24 +207,6 @@ def test_an_rdy_that_nsqd_would_not_take_is_refused_here(nsqd: ScriptedNsqd, cou
     with pytest.raises(UsageError):
         connection.set_rdy(count)
     assert connection.alive
-    connection.close()
-
-
-def test_heartbeats_are_answered_while_nobody_else_runs(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    for _ in range(3):
-        peer.send(HEARTBEAT)
-        assert peer.line() == b"NOP"
-    connection.close()
-
-
-def test_a_failed_fin_reaches_the_hook_and_ends_nothing(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
-    connection, peer = connect(nsqd, watcher, subscribe=True)
-    peer.error("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
-    assert watcher.came.wait(PATIENCE)
-    assert watcher.errors[0].code == "E_FIN_FAILED"
-    peer.send(HEARTBEAT)
-    assert peer.line() == b"NOP"
     connection.close()
 
 
@@ -438,16 +420,6 @@ def test_only_the_offender_is_refused_and_what_follows_was_not_executed(nsqd: Sc
     confirmed(first)
     with pytest.raises(NotSent):
         confirmed(later)
-
-
-def test_a_publish_that_was_written_but_never_answered_is_unknown(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    reply = connection.publish(commands.pub("t", b"x"))
-    peer.line()
-    peer.close()
-    with pytest.raises(OutcomeUnknown) as caught:
-        confirmed(reply)
-    assert caught.value.address == nsqd.address
 
 
 def test_a_publish_of_which_bytes_are_missing_was_not_sent(nsqd: ScriptedNsqd) -> None:

@@ -47,28 +47,6 @@ def run_script(code: str, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_slow_server_does_not_freeze_an_unpatched_hub() -> None:
-    asked, allowed = threading.Event(), threading.Event()
-
-    def script(peer: Peer) -> None:
-        while peer.request():
-            asked.set()
-            if allowed.wait(60):  # else the client gets no answer
-                peer.send(response())
-
-    def allow() -> None:
-        while not asked.is_set():
-            gevent.sleep(0.01)
-        allowed.set()
-
-    def ask() -> str:
-        gevent.spawn(allow)
-        return client.ping()
-
-    with scripted(script) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == "OK"
-
-
 def test_a_silent_server_does_not_freeze_an_unpatched_hub() -> None:
     asked = threading.Event()
 
