@@ -18,8 +18,7 @@ from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
 from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
-from tests.support.hub import settle
-from tests.support.places import in_hub_thread, in_plain_thread
+from tests.support.hub import in_hub_thread, in_plain_thread, settle
 from tests.support.scripted_http import Peer, always, response, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +204,7 @@ import gc, json, sys
 import gevent
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import wait_for
-from tests.support.full_listener import connecting, full_listener
+from tests.support.peer import connecting, full_listener
 
 ignored = []
 sys.unraisablehook = ignored.append
