@@ -18,7 +18,7 @@ from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
 from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
-from tests.support.hub import in_hub_thread, in_plain_thread, settle
+from tests.support.hub import in_hub_thread, settle
 from tests.support.scripted_http import Peer, always, response, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,16 +108,6 @@ def test_greenlets_ask_at_the_same_time() -> None:
 
     with scripted(script) as server, NsqdHTTPClient(server.address, timeout=90) as client:
         assert in_hub_thread(ask) == ["OK"] * BLOCKING_THREADS
-
-
-def test_more_greenlets_than_threads() -> None:
-    def ask() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(5 * BLOCKING_THREADS)]
-        gevent.joinall(greenlets, raise_error=True)
-        return [greenlet.value for greenlet in greenlets]
-
-    with scripted(slow(0.02)) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == ["OK"] * 5 * BLOCKING_THREADS
 
 
 def test_waiting_for_a_thread_counts() -> None:
@@ -219,18 +209,6 @@ print(json.dumps([str(each.exc_value) for each in ignored]))
 """
     )
     assert report == []
-
-
-def test_hubs_and_threads_share_a_client() -> None:
-    def ask_from_greenlets() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(4)]
-        gevent.joinall(greenlets, raise_error=True)
-        return [greenlet.value for greenlet in greenlets]
-
-    with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:
-        for _ in range(3):
-            assert in_plain_thread(client.ping) == "OK"
-            assert in_hub_thread(ask_from_greenlets) == ["OK"] * 4
 
 
 def test_a_plain_script_makes_no_hub_and_loads_requests_late() -> None:

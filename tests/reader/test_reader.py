@@ -25,7 +25,7 @@ from gnsq_like.errors import (
 from gnsq_like.options import ReaderOptionsDict
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import identified, nowhere
+from tests.support.nsqds import identified
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 from tests.support.reading import ID, answer_cls, reading, serve, until
 
@@ -137,22 +137,6 @@ def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
             peer.messages(ID % 1)
             assert got.wait(PATIENCE)
             gevent.spawn(answer_cls, peer)
-
-
-def test_g10_a_fixed_nsqd_is_dialled_again_from_the_first_failure_on():
-    errors: list[tuple[str, NSQError]] = []
-    address = nowhere()
-    reader = Reader(
-        "t",
-        "c",
-        print,
-        nsqd_tcp_addresses=address,
-        on_error=lambda *error: errors.append(error),
-        max_redial_delay=0.05,
-    )
-    with reader:
-        wait_for(lambda: len(errors) >= 3)
-    assert all(where == address and isinstance(error, ConnectionFailed) for where, error in errors)
 
 
 def test_a_lost_fixed_nsqd_is_dialled_again(nsqd):
