@@ -119,11 +119,9 @@ lint: $(TEST_VENV)/$(STAMP)
 tests: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest --ignore tests/spark $(IN_PARALLEL) $(PYTEST_ARGS)
 
-# Without the two modules in which a Reader's window is watched for many seconds.
 test-quick: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
-		tests/reader --ignore=tests/reader/test_window.py --ignore=tests/reader/test_flow_control.py \
-		$(IN_PARALLEL) $(PYTEST_ARGS)
+		tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-properties: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m hypothesis $(IN_PARALLEL) $(PYTEST_ARGS)

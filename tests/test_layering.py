@@ -1,6 +1,6 @@
 """The house rules of docs/internals/architecture.rst: who imports what, and what importing must not do.
 
-ROOMS (tests/support/rooms.py) is read from that section's table. A module is looked up by its own dotted name, then its
+ROOMS is read from that section's table. A module is looked up by its own dotted name, then its
 parents'; a new module that fits no line makes a test fail until it gets one. Imports inside functions and under
 TYPE_CHECKING count as knowing the other room, for cycles too.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.rooms import FACADE, ROOMS
+from tests.support.pages import page
 
 if TYPE_CHECKING:  # names that are loaded at first use: make lint fails if type checkers accept any
     from gnsq_like import Nonesuch as N0  # type: ignore[attr-defined]  # noqa: F401
@@ -32,6 +32,60 @@ if TYPE_CHECKING:  # names that are loaded at first use: make lint fails if type
     from gnsq_like.server import Nonesuch as N8  # type: ignore[attr-defined]  # noqa: F401
     from gnsq_like.spark.pipeline import Nonesuch as N9  # type: ignore[attr-defined]  # noqa: F401
     from gnsq_like.testing import Nonesuch as N10  # type: ignore[attr-defined]  # noqa: F401
+
+#: `from gnsq_like import Reader` imports this; it stands for all public names.
+FACADE = "(public names)"
+
+_PAGE = page("internals/architecture.rst")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the modules of a room may import, by dotted name below gnsq_like or by other packages' names."""
+
+    never: frozenset[str]
+    never_others: frozenset[str]
+    #: None: whatever is not in ``never``; else the only modules of ours, beside the room's own.
+    only: frozenset[str] | None
+
+
+def _group(title: str) -> frozenset[str]:
+    """The names of a group that the page defines before the table, as "Leaves"."""
+    found = re.search(rf"\*{title}\* (?:is|are) (.*?)\.(?:\n| [*A-Z])", _PAGE, re.DOTALL)
+    assert found, title
+    return frozenset(name.strip("`") for name in re.split(r",\s+|\s+and\s+", found[1]))
+
+
+_GROUPS = {"leaves": _group("Leaves"), "outer rooms": _group("Outer rooms"), "I/O": _group("I/O")}
+
+
+def _names(cell: str) -> frozenset[str]:
+    parts = filter(None, (part.strip() for part in cell.split(",")))
+    return frozenset(name for part in parts for name in _GROUPS.get(part, {part.strip("`")}))
+
+
+def _rooms() -> dict[str, Room]:
+    rule = re.search(r"^=+(?: +=+){2}$", _PAGE, re.MULTILINE)
+    assert rule
+    starts = [match.start() for match in re.finditer("=+", rule[0])]
+    rows: list[list[str]] = []
+    for line in filter(None, _PAGE[rule.end() :].split(rule[0])[1].splitlines()):
+        cells = [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], cells, strict=True)]
+    rooms: dict[str, Room] = {}
+    for room, imports, others in rows:
+        kind, _, listed = imports.partition(" ")
+        only = {"any": None, "not": None, "none": frozenset[str](), "only": _names(listed)}[kind]
+        never = _names(listed) if kind == "not" else frozenset[str]()
+        rooms |= dict.fromkeys(_names(room), Room(never, _names(others), only))
+    return rooms
+
+
+ROOMS = _rooms()
+
 
 PACKAGE = "gnsq_like"
 TESTS = Path(__file__).resolve().parent
@@ -286,21 +340,6 @@ def run_python(code: str) -> dict[str, list[str]]:
     assert done.returncode == 0, done.stderr
     report: dict[str, list[str]] = json.loads(done.stdout)
     return report
-
-
-@pytest.mark.parametrize("name", ["wire", "policy", "errors"])
-def test_what_is_pure_loads_no_gevent(name: str) -> None:
-    report = run_python(f"""
-import importlib, pkgutil, sys
-root = importlib.import_module("gnsq_like.{name}")
-names = [m.name for m in pkgutil.walk_packages(getattr(root, "__path__", []), root.__name__ + ".")]
-for each in names:
-    importlib.import_module(each)
-report["modules"] = [root.__name__, *names]
-report["loaded"] = list(sys.modules)
-""")
-    assert set(report["modules"]) == {m for m in MODULES if is_within(below(m), frozenset({name}))}
-    assert not {"gevent", "greenlet", "requests", "ssl"} & set(report["loaded"])
 
 
 def test_importing_everything_patches_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import socket as plain
 import struct
 import time
@@ -24,11 +23,8 @@ from gnsq_like.errors import (
     InvalidName,
     InvalidOption,
     NotRunning,
-    NotSent,
     NsqdError,
-    OutcomeUnknown,
     ProtocolError,
-    PublishRefused,
     UsageError,
 )
 from gnsq_like.options import ConnectionOptions
@@ -38,7 +34,7 @@ from gnsq_like.wire.frames import MESSAGE, RawMessage, encode_frame, encode_mess
 from tests.support.connected import PeerInAThread, Sink, Watcher, confirmed, connect
 from tests.support.daemons import wait_for
 from tests.support.nsqds import identified
-from tests.support.peer import CLOSE_WAIT, HEARTBEAT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
+from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 
 ID = b"0123456789abcdef"
 OTHER_ID = b"fedcba9876543210"
@@ -175,16 +171,6 @@ def test_a_second_sub_at_once_is_refused_and_the_first_is_answered(nsqd: Scripte
 # -- receiving ----------------------------------------------------------------------------------------
 
 
-def test_one_pass_is_handed_up_as_one_list(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
-    connection, peer = connect(nsqd, watcher, subscribe=True)
-    peer.messages(ID, OTHER_ID)
-    assert watcher.came.wait(PATIENCE)
-    assert watcher.passes == [[(1_000_000_000, 1, ID, b"body"), (1_000_000_000, 1, OTHER_ID, b"body")]]
-    connection.finish_many([ID, OTHER_ID])
-    assert (peer.line(), peer.line()) == (b"FIN " + ID, b"FIN " + OTHER_ID)
-    connection.close()
-
-
 def test_answers_are_commands_in_their_order(nsqd: ScriptedNsqd) -> None:
     connection, peer = connect(nsqd, subscribe=True)
     connection.set_rdy(5)
@@ -207,24 +193,6 @@ def test_an_rdy_that_nsqd_would_not_take_is_refused_here(nsqd: ScriptedNsqd, cou
     with pytest.raises(UsageError):
         connection.set_rdy(count)
     assert connection.alive
-    connection.close()
-
-
-def test_heartbeats_are_answered_while_nobody_else_runs(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    for _ in range(3):
-        peer.send(HEARTBEAT)
-        assert peer.line() == b"NOP"
-    connection.close()
-
-
-def test_a_failed_fin_reaches_the_hook_and_ends_nothing(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
-    connection, peer = connect(nsqd, watcher, subscribe=True)
-    peer.error("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
-    assert watcher.came.wait(PATIENCE)
-    assert watcher.errors[0].code == "E_FIN_FAILED"
-    peer.send(HEARTBEAT)
-    assert peer.line() == b"NOP"
     connection.close()
 
 
@@ -410,56 +378,6 @@ def test_close_writes_what_waited_for_the_socket_if_it_takes_it_by_now() -> None
 # -- publishing ---------------------------------------------------------------------------------------
 
 
-def test_publishes_are_pipelined_and_answered_in_order(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
-    connection, peer = connect(nsqd, watcher)
-    replies = [connection.publish(commands.pub("t", b"%d" % number)) for number in range(3)]
-    for number in range(3):
-        assert peer.line() == b"PUB t"
-        assert peer.body() == b"%d" % number
-    assert connection.unanswered_count == 3
-    assert connection.unanswered_bytes > 0
-    peer.send(OK * 3)
-    for reply in replies:
-        confirmed(reply)
-    assert (connection.unanswered_count, connection.unanswered_bytes) == (0, 0)
-    assert watcher.answers >= 1
-    connection.close()
-
-
-def test_only_the_offender_is_refused_and_what_follows_was_not_executed(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    first, offender, later = [connection.publish(commands.pub("t", b"x")) for _ in range(3)]
-    peer.line()
-    peer.send(OK)
-    peer.error("E_BAD_MESSAGE PUB message too big 2 > 1")
-    with pytest.raises(PublishRefused) as caught:
-        confirmed(offender)
-    assert caught.value.error.code == "E_BAD_MESSAGE"
-    confirmed(first)
-    with pytest.raises(NotSent):
-        confirmed(later)
-
-
-def test_a_publish_that_was_written_but_never_answered_is_unknown(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    reply = connection.publish(commands.pub("t", b"x"))
-    peer.line()
-    peer.close()
-    with pytest.raises(OutcomeUnknown) as caught:
-        confirmed(reply)
-    assert caught.value.address == nsqd.address
-
-
-def test_a_publish_of_which_bytes_are_missing_was_not_sent(nsqd: ScriptedNsqd) -> None:
-    connection, peer = connect(nsqd)
-    sent = connection.publish(commands.pub("t", b"x"))
-    cut = connection.publish(commands.mpub("t", [bytes(1_000_000)] * 20))
-    peer.take(100_000)
-    connection.close()
-    assert isinstance(sent.error, OutcomeUnknown)
-    assert isinstance(cut.error, NotSent)
-
-
 def test_publish_never_switches(nsqd: ScriptedNsqd) -> None:
     connection, _ = connect(nsqd)
     ran: list[bool] = []
@@ -469,16 +387,6 @@ def test_publish_never_switches(nsqd: ScriptedNsqd) -> None:
     assert not ran
     greenlet.join()
     connection.close()
-
-
-def test_nothing_is_left_running_after_the_end(nsqd: ScriptedNsqd, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    connection, peer = connect(nsqd)
-    peer.close()
-    connection._reader.join(PATIENCE)
-    assert connection._reader.dead
-    assert connection._liveness is not None
-    assert not connection._liveness._timer.active
 
 
 def test_closed_before_its_reader_ran(nsqd: ScriptedNsqd, watcher: Watcher) -> None:

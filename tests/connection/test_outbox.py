@@ -47,18 +47,6 @@ def outbox_on(pipe: Pipe, broken: list[BaseException] | None = None) -> Outbox:
     return Outbox(pipe, gevent.get_hub().loop, (broken if broken is not None else []).append)
 
 
-def test_what_is_put_in_one_round_of_the_hub_is_one_write() -> None:
-    pipe = Pipe()
-    outbox = outbox_on(pipe)
-    for number in range(1000):
-        outbox.put(b"FIN %d\n" % number)
-    assert pipe.writes == []
-    wait_for(lambda: pipe.writes)
-    assert pipe.writes == [b"".join(b"FIN %d\n" % number for number in range(1000))]
-    outbox.close()
-    pipe.close()
-
-
 def test_put_now_writes_at_once_when_nothing_waits_and_in_order_when_something_does() -> None:
     pipe = Pipe()
     outbox = outbox_on(pipe)

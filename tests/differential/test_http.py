@@ -10,8 +10,7 @@ import pytest
 from tests.differential import random_http
 from tests.differential.both import Both, both, compare, how_many
 from tests.support.daemons import wait_for
-from tests.support.http_exchange import Response, exchange
-from tests.support.raw import stats
+from tests.support.raw import Response, exchange, stats
 
 pytestmark = [pytest.mark.real_nsqd, pytest.mark.timeout(3600)]
 

@@ -7,14 +7,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode, Producer, Reader
+from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicsPoller, make_clients
 from gnsq_like.discovery.redial import Lost, Target
@@ -22,7 +21,7 @@ from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy.delays import RELIST_AFTER
 from tests.simulation import Cluster, simulated
-from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
 from tests.support.peer import PATIENCE, ScriptedNsqd, scripted_nsqd
@@ -102,19 +101,6 @@ def test_a_mute_nsqlookupd_does_not_freeze_the_hub():
             for _ in range(20):
                 gevent.sleep(0.01)  # the hub's turn; a hub that is frozen comes back with the timeout's error
             assert errors == []
-        release.set()
-
-
-def test_a_mute_nsqlookupd_does_not_hold_up_the_first_connection(lookupd, nsqd):
-    lookupd.nsqds = [nsqd]
-    errors: list[tuple[str, NSQError]] = []
-    release = Event()
-    with Lookupd() as mute:
-        mute.answer_after(release)
-        with reading([mute, lookupd], lookupd_timeout=60, on_error=lambda *error: errors.append(error)):
-            peer = serve(nsqd)
-            assert errors == []
-            gevent.spawn(answer_cls, peer)
         release.set()
 
 
@@ -225,27 +211,6 @@ def test_an_nsqd_that_is_no_longer_listed_is_kept_while_it_lives_and_not_dialled
         rounds = len(lookupd.asked)
         wait_for(lambda: len(lookupd.asked) >= rounds + 2)
         assert not reader.stats()["connections"]
-
-
-def test_a_lost_connection_is_made_again_when_nsqlookupd_lists_it(lookupd, nsqd):
-    lookupd.nsqds = [nsqd]
-    with reading([lookupd], lookupd_poll_interval=3600) as reader:
-        peer = serve(nsqd)
-        lookupd.nsqds = []
-        peer.close()
-        wait_for(lambda: len(lookupd.asked) >= 3)
-        assert not reader.stats()["connections"]
-        lookupd.nsqds = [nsqd]
-        gevent.spawn(answer_cls, serve(nsqd))
-
-
-def test_a_listed_nsqd_that_fails_is_left_alone_for_a_while(lookupd):
-    lookupd.nsqds = [SimpleNamespace(address=nowhere())]
-    errors: list[tuple[str, NSQError]] = []
-    with reading([lookupd], lookupd_poll_interval=0.1, on_error=lambda *error: errors.append(error)):
-        wait_for(lambda: len(lookupd.asked) >= 6)
-    # It has its own delays, however often it is listed: no more than one try a round here.
-    assert 1 <= len(errors) <= 6
 
 
 def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
@@ -370,19 +335,6 @@ def test_while_no_nsqlookupd_answers_the_last_known_nsqds_are_dialled(cluster: C
 def test_an_nsqlookupd_that_is_restarted_and_knows_nothing_yet_leads_to_no_dial(cluster: Cluster) -> None:
     searched = Searched(cluster, lambda now: "1 2" if now < 69.0 else None if now < 72.0 else "", lost=70.0)
     assert searched.dialled == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_nsqd_that_appears_later_is_found(kind):
-    got = Event()
-    with (
-        running_nsqlookupd(kind) as lookupd,
-        Reader("t", "c", lambda message: got.set(), lookupd_http_addresses=lookupd.http_address, **FAST),
-        running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
-        Producer(nsqd.tcp_address) as producer,
-    ):
-        producer.publish("t", b"x")
-        assert got.wait(PATIENCE)
 
 
 ONE, TWO = (Target(parse_address(f"127.0.0.1:{port}"), "t") for port in (1, 2))

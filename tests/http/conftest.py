@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.places import PLACES, Place
+from tests.support.hub import PLACES, Place
 
 
 @pytest.fixture(params=list(PLACES.values()), ids=list(PLACES))

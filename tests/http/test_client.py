@@ -15,7 +15,7 @@ from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
 from gnsq_like.http.client import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
-from tests.support.places import Place, in_plain_thread
+from tests.support.hub import Place, in_plain_thread
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
 from tests.support.scripts import run_script
 

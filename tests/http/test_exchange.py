@@ -19,7 +19,7 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError
 from gnsq_like.http.client import DEFAULT_MAX_ANSWER_BYTES
 from tests.support.certificates import write_ca
-from tests.support.places import Place
+from tests.support.hub import Place
 from tests.support.scripted_http import Peer, always, once, response, scripted
 
 

@@ -18,8 +18,7 @@ from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
 from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
-from tests.support.hub import settle
-from tests.support.places import in_hub_thread, in_plain_thread
+from tests.support.hub import in_hub_thread, settle
 from tests.support.scripted_http import Peer, always, response, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,28 +44,6 @@ def run_script(code: str, *arguments: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_a_slow_server_does_not_freeze_an_unpatched_hub() -> None:
-    asked, allowed = threading.Event(), threading.Event()
-
-    def script(peer: Peer) -> None:
-        while peer.request():
-            asked.set()
-            if allowed.wait(60):  # else the client gets no answer
-                peer.send(response())
-
-    def allow() -> None:
-        while not asked.is_set():
-            gevent.sleep(0.01)
-        allowed.set()
-
-    def ask() -> str:
-        gevent.spawn(allow)
-        return client.ping()
-
-    with scripted(script) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == "OK"
 
 
 def test_a_silent_server_does_not_freeze_an_unpatched_hub() -> None:
@@ -131,16 +108,6 @@ def test_greenlets_ask_at_the_same_time() -> None:
 
     with scripted(script) as server, NsqdHTTPClient(server.address, timeout=90) as client:
         assert in_hub_thread(ask) == ["OK"] * BLOCKING_THREADS
-
-
-def test_more_greenlets_than_threads() -> None:
-    def ask() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(5 * BLOCKING_THREADS)]
-        gevent.joinall(greenlets, raise_error=True)
-        return [greenlet.value for greenlet in greenlets]
-
-    with scripted(slow(0.02)) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == ["OK"] * 5 * BLOCKING_THREADS
 
 
 def test_waiting_for_a_thread_counts() -> None:
@@ -227,7 +194,7 @@ import gc, json, sys
 import gevent
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import wait_for
-from tests.support.full_listener import connecting, full_listener
+from tests.support.peer import connecting, full_listener
 
 ignored = []
 sys.unraisablehook = ignored.append
@@ -242,18 +209,6 @@ print(json.dumps([str(each.exc_value) for each in ignored]))
 """
     )
     assert report == []
-
-
-def test_hubs_and_threads_share_a_client() -> None:
-    def ask_from_greenlets() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(4)]
-        gevent.joinall(greenlets, raise_error=True)
-        return [greenlet.value for greenlet in greenlets]
-
-    with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:
-        for _ in range(3):
-            assert in_plain_thread(client.ping) == "OK"
-            assert in_hub_thread(ask_from_greenlets) == ["OK"] * 4
 
 
 def test_a_plain_script_makes_no_hub_and_loads_requests_late() -> None:

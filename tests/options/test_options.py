@@ -138,44 +138,6 @@ def test_options_cannot_be_changed_afterwards():
         ReaderOptions().max_in_flight = 5  # type: ignore[misc]
 
 
-def test_every_option_of_a_reader_by_name():
-    """A new option or another default is a change that users see: say so in CHANGES.rst and docs/reader.rst."""
-    defaults = {option.name: getattr(ReaderOptions(), option.name) for option in fields(ReaderOptions)}
-    expected = {
-        "max_in_flight": 1,
-        "concurrency": None,
-        "max_attempts": 5,
-        "default_requeue_delay": 90.0,
-        "max_requeue_delay": 900.0,
-        "lookupd_poll_interval": 60.0,
-        "lookupd_poll_jitter": 0.3,
-        "low_rdy_idle_timeout": 10.0,
-        "low_rdy_timeout": 1.0,
-        "low_rdy_probe_timeout": 0.25,
-        "adaptive_rdy": True,
-        "max_backoff_duration": 120.0,
-        "backoff_multiplier": 1.0,
-        "backoff_strategy": "exponential",
-        "heartbeat_interval": 30.0,
-        "output_buffer_size": 65536,
-        "output_buffer_timeout": 0.025,
-        "sample_rate": 0,
-        "msg_timeout": None,
-        "max_frame_bytes": 64 * 1024 * 1024,
-        "tls_v1": False,
-        "verify": True,
-        "snappy": False,
-        "deflate": False,
-        "deflate_level": 6,
-        "auth_secret": None,
-        "lookupd_verify": True,
-        "spawn": "greenlet",
-    }
-    assert {name: defaults[name] for name in expected} == expected
-    assert defaults["hostname"].split(".")[0] == defaults["client_id"]
-    assert defaults["user_agent"].startswith("gnsq_like/")
-
-
 # -- TLS, codecs, AUTH ------------------------------------------------------------------------------
 
 SSL_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -33,10 +33,6 @@ def test_bursts_reach_the_share_in_a_flood_that_nsqd_sends_slowly() -> None:
 # --- event by event
 
 
-def test_it_starts_with_one() -> None:
-    assert AdaptiveRdy().target(0, 200, 0.0) == 1
-
-
 def test_in_flight_and_one_while_messages_trickle() -> None:
     level, now = AdaptiveRdy(0.0002), 0.0
     level.sent(1, now)
@@ -48,38 +44,6 @@ def test_in_flight_and_one_while_messages_trickle() -> None:
     for in_flight in range(7, -1, -1):
         assert level.target(in_flight, 200, now) == in_flight + 1
         level.sent(in_flight + 1, now)
-
-
-def test_doubled_while_nsqd_fills_it_in_a_round_trip() -> None:
-    level, now, in_flight = AdaptiveRdy(0.0002), 0.0, 0
-    level.sent(1, now)
-    seen = []
-    while level.rdy < 200:
-        now += 0.0002
-        new, in_flight = level.rdy - in_flight, level.rdy
-        level.received(new, in_flight, now)
-        rdy = level.target(in_flight, 200, now)
-        seen.append(rdy)
-        level.sent(rdy, now)
-    assert seen[:5] == [2, 5, 11, 23, 47] or len(seen) <= 8
-
-
-def test_silence_cuts_the_burst() -> None:
-    level = AdaptiveRdy(0.0002)
-    level.sent(1, 0.0)
-    for n in range(4):
-        level.target(0, 200, n * 0.0002)
-        level.received(level.burst, 0, (n + 1) * 0.0002)
-    assert level.burst > 4
-    level.target(0, 200, 0.0008)
-    due = level.due
-    assert due is not None
-    level.quiet(due - 0.0001)
-    assert level.burst > 4
-    level.quiet(due)
-    assert level.burst == 1
-    assert level.target(0, 200, due) == 1
-    assert level.due is None
 
 
 def test_a_far_nsqd_gets_the_whole_share() -> None:

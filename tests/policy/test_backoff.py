@@ -37,19 +37,6 @@ def test_a_failure_blocks() -> None:
     assert (backoff.mode, backoff.level, backoff.until) == (Mode.BLOCKED, 1, 12.0)
 
 
-def test_success_while_flowing_is_nothing() -> None:
-    backoff = Backoff(exponential())
-    assert not backoff.success(backoff.epoch, 0.0)
-    assert backoff.mode is Mode.FLOWING
-
-
-def test_one_failure_for_each_block() -> None:
-    backoff = Backoff(exponential())
-    stamps = [backoff.stamp("a", True) for _ in range(10)]
-    assert [backoff.failure(stamp, 0.0) for stamp in stamps] == [True] + [False] * 9
-    assert backoff.level == 1
-
-
 def test_the_block_ends_at_its_time_and_not_before() -> None:
     backoff = blocked()
     assert not backoff.time_is_up(1.999)
@@ -83,30 +70,6 @@ def test_failure_of_the_test_message_steps_up() -> None:
     assert (backoff.mode, backoff.level, backoff.until) == (Mode.BLOCKED, 2, 104.0)
 
 
-@pytest.mark.parametrize("result", [Backoff.failure, Backoff.success, Backoff.inconclusive])
-def test_messages_of_before_count_for_nothing(result: object) -> None:
-    backoff = Backoff(exponential())
-    old = backoff.epoch
-    backoff.failure(backoff.epoch, 0.0)
-    for _ in range(2):
-        before = (backoff.mode, backoff.level, backoff.until, backoff.epoch)
-        for stamp in (old, STALE):
-            assert not result(backoff, stamp, 1.0)  # type: ignore[operator]
-        assert before == (backoff.mode, backoff.level, backoff.until, backoff.epoch)
-        if backoff.mode is Mode.BLOCKED:
-            probing(backoff)
-
-
-def test_a_failure_of_before_counts_for_nothing_when_it_flows_again() -> None:
-    backoff = Backoff(exponential())
-    old = backoff.epoch
-    backoff.failure(old, 0.0)
-    probing(backoff)
-    backoff.success(backoff.stamp("a", True), 3.0)
-    assert not backoff.failure(old, 4.0)
-    assert backoff.mode is Mode.FLOWING
-
-
 def test_a_test_message_without_a_verdict_makes_the_next_one_the_test() -> None:
     backoff = probing(blocked())
     first = backoff.stamp("a", True)
@@ -125,15 +88,6 @@ def test_losing_the_testing_connection_makes_the_next_message_the_test() -> None
     assert backoff.lost("a", 3.0)
     assert not backoff.failure(first, 4.0)
     assert backoff.success(backoff.stamp("b", True), 4.0)
-
-
-def test_losing_connections_while_blocked_or_flowing_changes_nothing() -> None:
-    backoff = Backoff(exponential())
-    backoff.stamp("a", True)
-    assert not backoff.lost("a", 0.0)
-    backoff.failure(backoff.epoch, 0.0)
-    assert not backoff.lost("a", 0.0)
-    assert backoff.mode is Mode.BLOCKED
 
 
 def test_off() -> None:

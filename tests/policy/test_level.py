@@ -35,22 +35,6 @@ def test_renewed_at_a_quarter() -> None:
     assert renewal.command(charge(100, 0), 0.0) == 75
 
 
-def test_never_above_the_share_less_what_is_in_flight() -> None:
-    renewal = Renewal()
-    renewal.sent(100, 0.0)
-    renewal.received(100, 0, 0.0)
-    assert renewal.command(charge(100, 60), 0.0) == 40
-    assert renewal.command(charge(100, 100), 0.0) is None
-
-
-def test_rdy_1_is_renewed_when_the_message_is_answered() -> None:
-    renewal = Renewal()
-    renewal.sent(1, 0.0)
-    renewal.received(1, 0, 0.0)
-    assert renewal.command(charge(1, 1), 0.0) is None
-    assert renewal.command(charge(1, 0), 0.0) == 1
-
-
 @examples(5)
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 1 << 32))
 def test_a_peer_that_counts_down_delivers_everything(share: int, messages: int, seed: int) -> None:

@@ -52,10 +52,6 @@ def test_equal_shares_with_the_remainder_dealt_out() -> None:
     assert sorted(got.values()) == [3, 4, 4]
 
 
-def test_the_remainder_stays_where_it_is() -> None:
-    assert changes([charge("a", rdy=3), charge("b", rdy=4), charge("c", rdy=4)], 11) == {}
-
-
 def test_without_need_for_room_there_is_no_plan_when_lowered_rdy_has_settled() -> None:
     got = ask([charge("a", rdy=10)], 5)
     assert (got.changes, got.next_at) == ([("a", 5)], None)
@@ -131,28 +127,6 @@ def test_a_message_that_comes_while_settling_stays_charged() -> None:
     assert changes([old, other], 10, now=0.005) == {"other": 3}
 
 
-def test_settling_takes_two_round_trips_where_they_are_long() -> None:
-    old, other = charge("old", rdy=10, round_trip=0.1), charge("other")
-    old.sent(5, 0.0)
-    assert changes([old, other], 10, now=0.19) == {}
-    assert changes([old, other], 10, now=0.2) == {"other": 5}
-
-
-def test_an_idle_connection_keeps_1_and_lends_the_rest() -> None:
-    idle, busy = charge("idle", rdy=50, seen=-10.0), charge("busy", rdy=50)
-    assert changes([idle, busy], 100) == {"idle": 1}
-    idle.sent(1, 0.0)
-    assert changes([idle, busy], 100, now=0.005) == {"busy": 99}
-
-
-def test_a_lender_gets_its_share_back_with_its_first_message() -> None:
-    idle, busy = charge("idle", rdy=1, seen=-20.0), charge("busy", rdy=99)
-    assert idle.received(1, 0.0), "the first message after a long silence says: plan"
-    assert changes([idle, busy], 100) == {"busy": 50}
-    busy.sent(50, 0.0)
-    assert changes([idle, busy], 100, now=0.005) == {"idle": 50}
-
-
 def test_nobody_lends_when_all_are_idle() -> None:
     assert changes([charge("a", rdy=50, seen=-99.0), charge("b", rdy=50, seen=-99.0)], 100) == {}
 
@@ -166,23 +140,6 @@ def test_the_time_of_lending_is_announced(max_in_flight: int) -> None:
     half = max_in_flight // 2
     both = [charge("a", rdy=half, seen=-4.0), charge("b", rdy=half, in_flight=1)]
     assert ask(both, max_in_flight).next_at == pytest.approx(6.0)
-
-
-def test_lowered_max_in_flight_takes_rdy_from_those_who_do_not_use_it() -> None:
-    full, spare = charge("full", rdy=50, in_flight=50), charge("spare", rdy=50)
-    assert changes([full, spare], 10) == {"full": 5, "spare": 0}
-
-
-def test_closing_connections_get_nothing_but_what_they_hold_is_charged() -> None:
-    gone, stays = charge("gone", rdy=5, in_flight=3), charge("stays", rdy=5)
-    gone.close(-1.0)
-    assert changes([gone, stays], 10) == {"stays": 7}
-
-
-def test_a_lost_connection_is_charged_for_its_running_handlers_only() -> None:
-    gone, stays = charge("gone", rdy=5, in_flight=1), charge("stays", rdy=5)
-    gone.lost(0.0)
-    assert changes([gone, stays], 10) == {"stays": 9}
 
 
 # --- silent connections beside busy ones
@@ -571,32 +528,12 @@ def test_a_holder_without_a_message_gives_up_before_one_at_work() -> None:
     assert changes([at_work, idle, charge("other")], 2) == {"idle": 0}, "the answer there will free no seat"
 
 
-def test_the_slot_never_returns_to_the_one_that_gave_it_up() -> None:
-    holder, other = charge("holder", rdy=1, seen=-1.0), charge("other", waiting_since=-0.1)
-    for now in (0.0, 0.006):
-        for key, rdy in ask([holder, other], 1, now=now).changes:
-            {"holder": holder, "other": other}[str(key)].sent(rdy, now)
-    assert (holder.rdy, other.rdy) == (0, 1)
-
-
 def test_fewer_seats_than_before_leave_those_at_work_their_rdy() -> None:
     charges = [charge(n, rdy=2, in_flight=int(n == 2)) for n in range(4)]
     assert changes(charges, 1) == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
 # --- modes
-
-
-def test_blocked_is_rdy_0_everywhere() -> None:
-    assert changes([charge("a", rdy=5), charge("b", rdy=5, in_flight=2)], 10, mode=Mode.BLOCKED) == {"a": 0, "b": 0}
-
-
-def test_max_in_flight_0_is_rdy_0_everywhere() -> None:
-    assert changes([charge("a", rdy=5), charge("b", rdy=1)], 0) == {"a": 0, "b": 0}
-
-
-def test_probing_is_one_rdy_1() -> None:
-    assert list(changes([charge("a"), charge("b"), charge("c")], 50, mode=Mode.PROBING).values()) == [1]
 
 
 def test_a_probe_without_a_message_moves_to_the_longest_waiting() -> None:
@@ -638,22 +575,6 @@ def test_a_probe_whose_test_message_is_overdue_has_the_next_one_while_there_is_r
         assert changes([late], max_in_flight, mode=Mode.PROBING) == expected
 
 
-def test_overdue_handlers_that_fill_max_in_flight_leave_no_room_for_a_probe() -> None:
-    for count in (1, 3):
-        late, other = charge("late", in_flight=count, reserved=count), charge("other")
-        assert changes([late, other], count, mode=Mode.PROBING) == {}
-        assert late.answered(1, 1.0, reserved=1)
-        assert list(changes([late, other], count, mode=Mode.PROBING, now=1.0).values()) == [1]
-
-
-def test_a_probe_waits_for_handlers_that_still_run() -> None:
-    at_work = charge("at work", in_flight=2, reserved=1)
-    assert changes([at_work], 50, mode=Mode.PROBING) == {}
-    at_work.reserve(1, 0.0)
-    assert changes([at_work], 50, mode=Mode.PROBING) == {"at work": 1}
-    assert changes([at_work, charge("free")], 1, mode=Mode.PROBING) == {}
-
-
 def test_a_probe_prefers_a_connection_with_nothing_in_flight_to_one_that_waited_as_long() -> None:
     for seed in range(10):
         late, free = charge("late", in_flight=1, reserved=1), charge("free")
@@ -669,11 +590,6 @@ def test_a_probe_beside_an_overdue_handler_moves_on_like_any_other() -> None:
     late.sent(0, 0.0)
     assert changes([late, free], 10, mode=Mode.PROBING, now=0.004) == {}
     assert changes([late, free], 10, mode=Mode.PROBING, now=0.005) == {"free": 1}
-
-
-def test_nothing_open() -> None:
-    for mode in Mode:
-        assert ask([], 10, mode=mode) == Plan()
 
 
 # --- every promise, on snapshots nobody would think of

@@ -38,13 +38,6 @@ def test_nothing_listens(make: Make) -> None:
     assert producer.stats()["not_sent"] == 1
 
 
-def test_an_nsqd_that_is_away_is_passed_over(make: Make, other: ScriptedNsqd) -> None:
-    producer = make(nowhere(), other.address)
-    for number in range(10):
-        producer.publish("t", b"%d" % number)
-    assert other.bodies == [b"%d" % number for number in range(10)]
-
-
 def test_an_nsqd_that_was_away_is_found_when_it_is_there(make: Make, own_thread: bool) -> None:
     address = nowhere()
     producer = make(address)

@@ -10,10 +10,10 @@ from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like import Batch, Message, Producer, Reader, Requeue
+from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import InvalidOption
 from gnsq_like.reader.batch import BatchCollector
-from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.messages import Source, make_message
 from tests.support.peer import scripted_nsqd
@@ -35,9 +35,9 @@ class Sizes(list[int]):
         self.bodies.update(message.body for message in messages)
 
 
-@pytest.fixture(params=KINDS)
-def nsqd(request):
-    with running_nsqd(request.param) as daemon:
+@pytest.fixture
+def nsqd():
+    with running_nsqd() as daemon:
         yield daemon
 
 
@@ -48,22 +48,6 @@ def bodies(count):
 def batch_reader(nsqd, batch, **options):
     options = {"default_requeue_delay": 0, "max_backoff_duration": 0} | options
     return Reader("t", "c", batch, nsqd_tcp_addresses=nsqd.tcp_address, **options)
-
-
-def test_at_200_messages_a_second_batches_of_100_fill_up_with_the_adaptive_level_on(nsqd):
-    handler = Sizes()
-    reader = batch_reader(nsqd, Batch(handler, 100, NEVER), max_in_flight=200)
-    with Producer(nsqd.tcp_address) as producer, reader:
-        assert reader.options.adaptive_rdy
-        wait_for(lambda: channel_stats(nsqd))
-        began = time.monotonic()
-        for number in range(300):
-            # The rate, which is what this is about.
-            gevent.sleep(max(0.0, began + number / 200 - time.monotonic()))
-            producer.publish("t", b"%d" % number)
-        wait_for(lambda: reader.stats()["finished"] == 300)
-    assert handler == [100, 100, 100]
-    assert handler.bodies == Counter(bodies(300))
 
 
 def test_a_backlog_comes_in_full_batches(nsqd):
@@ -156,35 +140,6 @@ def test_one_batch_may_serve_several_readers(nsqd):
 
 
 # -- answers ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["raise", "False", "Requeue", "Timeout", "GreenletExit"])
-def test_a_batch_that_fails_comes_again_whole(nsqd, how):
-    attempts: Counter[bytes] = Counter()
-    left: list[int] = []
-
-    def handler(messages):
-        attempts.update(message.body for message in messages)
-        if messages[0].attempts > 1:
-            return None
-        left.append(len(messages))
-        if how == "raise":
-            raise RuntimeError("meant")
-        if how == "Requeue":
-            raise Requeue(delay=0, backoff=False)
-        if how == "Timeout":
-            raise gevent.Timeout(1)
-        if how == "GreenletExit":
-            raise gevent.GreenletExit
-        return False
-
-    with Producer(nsqd.tcp_address) as producer:
-        producer.multi_publish("t", bodies(10))
-        with batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=50) as reader:
-            wait_for(lambda: reader.stats()["finished"] == 10)
-            assert reader.stats()["requeued"] == 10
-    assert left == [10]
-    assert attempts == Counter(bodies(10) * 2)
 
 
 def test_a_failing_batch_is_one_failure_for_backoff(nsqd):
@@ -322,22 +277,6 @@ def test_a_batch_that_outlives_the_stop_is_killed_and_comes_again(nsqd):
         assert reader.stop(0.05) == 10
         assert ended == [10]
         wait_for(lambda: channel_stats(nsqd)["depth"] == 10)
-
-
-def test_a_handler_may_stop_its_reader(nsqd):
-    handled = Sizes()
-
-    def handler(messages):
-        handled(messages)
-        reader.stop()
-
-    with Producer(nsqd.tcp_address) as producer:
-        producer.multi_publish("t", bodies(10))
-        reader = batch_reader(nsqd, Batch(handler, 10, NEVER), max_in_flight=20)
-        reader.start()
-        assert reader.wait(60)
-    assert reader.stats()["finished"] == 10
-    assert handled == [10]
 
 
 def test_messages_of_a_lost_connection_leave_the_batch_and_the_others_stay():

@@ -103,14 +103,6 @@ def test_a_wrong_delay_is_refused_and_answers_nothing(message, source, delay):
     assert source.answers == []
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 2**31, 1e12, "x", True])
-def test_a_requeue_with_a_wrong_delay_cannot_be_made(delay):
-    """Met at the answer, it would leave the message without one."""
-    with pytest.raises(ValueError, match="seconds"):
-        Requeue(delay)
-    assert (Requeue(2.5, backoff=False).delay, Requeue().delay) == (2.5, None)
-
-
 def test_the_deadline_moves_with_touches_up_to_nsqds_maximum(message, source):
     assert message.timeout_at == 160.0
     message.touch()
@@ -130,21 +122,6 @@ class TestAsContextManager:
             assert entered is message
             assert source.answers == []
         assert source.answers == [("finish", ID)]
-
-    def test_an_error_requeues_it_and_goes_on(self, message, source):
-        with pytest.raises(KeyError), message:
-            raise KeyError("meant")
-        assert source.answers == [("requeue", ID, None, True)]
-
-    def test_what_is_no_error_requeues_without_backoff(self, message, source):
-        with pytest.raises(KeyboardInterrupt), message:
-            raise KeyboardInterrupt
-        assert source.answers == [("requeue", ID, 0, False)]
-
-    def test_requeue_is_met(self, message, source):
-        with message:
-            raise Requeue(delay=3, backoff=False)
-        assert source.answers == [("requeue", ID, 3, False)]
 
     @pytest.mark.parametrize("error", [None, KeyError("meant"), Requeue()])
     def test_what_was_answered_inside_is_left_alone(self, message, source, error):

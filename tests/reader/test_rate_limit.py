@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from bisect import bisect_right
-from collections.abc import Iterator
 from typing import Any
 
 import gevent
 import pytest
 
-from gnsq_like import Message, Producer, Reader
+from gnsq_like import Message, Reader
 from gnsq_like.errors import InvalidOption
-from gnsq_like.testing import FaultProxy
-from gnsq_like.wire.frames import FrameDecoder
-from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import wait_for
 from tests.support.peer import ScriptedNsqd, scripted_nsqd
-from tests.support.reading import ID, Gate, answer_cls, ignore, reading, serve, until
-
-
-class Counting:
-    """A proxy's observer: when messages were sent to the client, and when it sent RDY."""
-
-    def __init__(self) -> None:
-        self.messages: list[float] = []
-        self.commands: list[float] = []
-        self._decoders: dict[int, FrameDecoder] = {}
-
-    def __call__(self, number: int, where: str, data: bytes) -> None:
-        now = time.monotonic()
-        if where == "to client":
-            decoder = self._decoders.setdefault(number, FrameDecoder())
-            count = sum(len(each) for each in decoder.feed(data) if isinstance(each, list))
-            self.messages += [now] * count
-        elif where == "from client":
-            self.commands += [now] * sum(line.startswith(b"RDY ") for line in data.split(b"\n"))
-
-
-@contextlib.contextmanager
-def consuming(kind: Any, rate: float | None, nsqds: int, backlog: int, **options: Any) -> Iterator[tuple[Reader, Any]]:
-    """A Reader on nsqds with a backlog each, and the count of what passes."""
-    counting = Counting()
-    with contextlib.ExitStack() as stack:
-        addresses = []
-        for number in range(nsqds):
-            nsqd = stack.enter_context(running_nsqd(kind, node_id=number))
-            with Producer(nsqd.tcp_address) as producer:
-                for _ in range(0, backlog, 1000):
-                    producer.multi_publish("t", [b"x"] * min(backlog, 1000))
-            own = Counting()  # a connection's number is unique for its proxy only
-            own.messages, own.commands = counting.messages, counting.commands
-            addresses.append(stack.enter_context(FaultProxy(nsqd.tcp_address, observer=own)).address)
-        given = {"max_in_flight": 200, "rate_limit": rate, **options}
-        yield stack.enter_context(Reader("t", "c", ignore, nsqd_tcp_addresses=addresses, **given)), counting
-
-
-def most_within(times: list[float], seconds: float) -> int:
-    return max((bisect_right(times, began + seconds) - index for index, began in enumerate(times)), default=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("rate", "nsqds"), [(10, 1), (100, 4), (2000, 1)])
-def test_no_more_messages_and_commands_than_allowed(kind: Any, rate: int, nsqds: int) -> None:
-    with consuming(kind, rate, nsqds, 2 * rate + 1000) as (_, counting):
-        wait_for(lambda: len(counting.messages) >= 2 * rate + 5, timeout=60)
-        messages, commands = sorted(counting.messages), sorted(counting.commands)
-    for seconds in (0.0, 0.1, 1.0):
-        # What was sent to the client at its own pace may arrive together: a tenth of a second more.
-        assert most_within(messages, seconds) <= rate * (seconds + 1.1) + 1
-    # Commands that left the client within a second may be seen closer together.
-    assert most_within(commands, 0.9) <= 20
+from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
 
 @pytest.mark.parametrize(
@@ -113,57 +54,6 @@ def test_a_wrong_limit_is_refused_and_changes_nothing(value: Any) -> None:
     with pytest.raises(InvalidOption, match="rate_limit"):
         reader.rate_limit = value
     assert reader.rate_limit == 4
-
-
-def test_a_backlog_that_fails_backs_off_within_the_limit(nsqd: ScriptedNsqd) -> None:
-    def fail(message: Message) -> None:
-        if message.attempts == 1:
-            raise ValueError("meant")
-
-    with reading([nsqd], fail, rate_limit=1000, backoff_multiplier=0.01, max_in_flight=5) as reader:
-        peer = serve(nsqd)
-        peer.messages(ID % 1)
-        assert until(peer, b"REQ")[-2] == b"RDY 0"
-        until(peer, b"RDY 1")
-        peer.messages(ID % 1, attempts=2)
-        until(peer, b"FIN")
-        wait_for(lambda: reader.stats()["backoff_level"] == 0)
-        gevent.spawn(answer_cls, peer)
-
-
-def test_a_test_message_waits_for_its_token(nsqd: ScriptedNsqd) -> None:
-    def fail(_: Message) -> None:
-        raise ValueError("meant")
-
-    began = time.monotonic()
-    with reading([nsqd], fail, rate_limit=2, backoff_multiplier=0.001, max_in_flight=5):
-        peer = serve(nsqd)
-        peer.messages(ID % 1, ID % 2, ID % 3)
-        until(peer, b"REQ")
-        until(peer, b"RDY 1")
-        assert time.monotonic() - began >= 1.49, "four tokens, of which one is there at first"
-        gevent.spawn(answer_cls, peer)
-
-
-def test_a_block_of_backoff_costs_no_cpu_while_there_are_tokens(nsqd: ScriptedNsqd) -> None:
-    def fail(_: Message) -> None:
-        raise ValueError("meant")
-
-    with reading([nsqd], fail, rate_limit=1000, backoff_multiplier=60, max_in_flight=5):
-        peer = serve(nsqd)
-        peer.messages(ID % 1)
-        until(peer, b"REQ")
-        rounds = 0
-
-        def count_round() -> None:
-            nonlocal rounds
-            rounds += 1
-
-        with gevent.get_hub().loop.prepare() as watcher:
-            watcher.start(count_round)
-            gevent.sleep(0.5)  # the time in which rounds are counted; on a slow machine there are fewer
-        assert rounds < 100  # a timer that is always due makes thousands
-        gevent.spawn(answer_cls, peer)
 
 
 def test_a_test_that_gets_no_message_moves_on_within_the_limit() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from inspect import Parameter, signature
 from typing import Any, get_type_hints
 
@@ -26,7 +25,7 @@ from gnsq_like.errors import (
 from gnsq_like.options import ReaderOptionsDict
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
-from tests.support.nsqds import identified, nowhere
+from tests.support.nsqds import identified
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 from tests.support.reading import ID, answer_cls, reading, serve, until
 
@@ -59,7 +58,6 @@ def test_nothing_happens_in_the_constructor(nsqd):
         ({"on_error": lambda address: None}, InvalidOption),
         ({"on_giving_up": lambda: None}, InvalidOption),
         ({"max_in_flight": -1}, InvalidOption),
-        ({"max_in_flihgt": 3}, InvalidOption),
     ],
 )
 def test_what_is_wrong_is_said_at_once(arguments, error):
@@ -141,22 +139,6 @@ def test_g9_a_mute_nsqd_does_not_hold_up_the_others(nsqd):
             gevent.spawn(answer_cls, peer)
 
 
-def test_g10_a_fixed_nsqd_is_dialled_again_from_the_first_failure_on():
-    errors: list[tuple[str, NSQError]] = []
-    address = nowhere()
-    reader = Reader(
-        "t",
-        "c",
-        print,
-        nsqd_tcp_addresses=address,
-        on_error=lambda *error: errors.append(error),
-        max_redial_delay=0.05,
-    )
-    with reader:
-        wait_for(lambda: len(errors) >= 3)
-    assert all(where == address and isinstance(error, ConnectionFailed) for where, error in errors)
-
-
 def test_a_lost_fixed_nsqd_is_dialled_again(nsqd):
     events: list[tuple[str, ...]] = []
     reader = Reader(
@@ -183,19 +165,6 @@ def test_a_lost_fixed_nsqd_is_dialled_again(nsqd):
         ("connect", nsqd.address),
     ]
     assert events[3] == ("disconnect", nsqd.address, "NoneType")
-
-
-def test_an_nsqd_that_hangs_up_after_each_sub_is_dialled_less_and_less_often(nsqd):
-    accepted: list[float] = []
-    with reading([nsqd]):
-        for _ in range(3):
-            peer = nsqd.accept()
-            accepted.append(time.monotonic())
-            peer.subscribe()
-            assert peer.line().startswith(b"RDY")
-            peer.close()
-    assert accepted[1] - accepted[0] >= 0.49
-    assert accepted[2] - accepted[1] >= 0.99  # 1 to 2 s; a loss after a lasting connection gives 0.5 to 1 s
 
 
 def test_p6_an_nsqd_named_twice_is_connected_once(nsqd):

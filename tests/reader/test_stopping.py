@@ -7,12 +7,10 @@ import sys
 import threading
 import time
 from types import CodeType
-from typing import Any
 
 import gevent
 import pytest
 from gevent.event import Event
-from gevent.queue import Empty
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -229,22 +227,6 @@ def test_the_end_of_the_program_sends_answers_and_gives_messages_back(kind, plac
         # nsqd may read the last answers only when the process has ended.
         counts = {"depth": 15, "in_flight_count": 0, "timeout_count": 0}
         wait_for(lambda: channel_stats(nsqd).items() >= counts.items(), f"{counts}")
-
-
-def test_p5_nothing_is_dialled_after_a_stop(nsqd):
-    reader = reading([nsqd], max_redial_delay=0.05)
-    reader.start()
-    peer = serve(nsqd)
-    stopping = gevent.spawn(reader.stop)
-    answer_cls(peer)
-    stopping.get(timeout=PATIENCE)
-    # As long as another one with the same delays needs for some tries.
-    errors: list[object] = []
-    options: dict[str, Any] = {"max_redial_delay": 0.05, "on_error": lambda *error: errors.append(error)}
-    with Reader("t", "c", print, nsqd_tcp_addresses=nowhere(), **options):
-        wait_for(lambda: len(errors) >= 5)
-    with pytest.raises(Empty):
-        nsqd.accept(timeout=0)
 
 
 def test_a_caller_of_stop_may_be_interrupted_and_the_stop_goes_on(nsqd):

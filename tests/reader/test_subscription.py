@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -125,27 +124,6 @@ def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None
         [subscription] = reader._running.flow.subscriptions
         assert isinstance(subscription.level, AdaptiveRdy)
         assert subscription.level.deflated is deflate
-
-
-def test_a_touch_shortly_before_the_deadline_is_sent(nsqd: ScriptedNsqd) -> None:
-    """So shortly that the handler's place is already kept for it."""
-    in_time: list[bool] = []
-
-    def handler(message: Message) -> None:
-        wait_for(lambda: message.is_overdue)
-        deadline = message.timeout_at
-        message.touch()
-        in_time.append(time.monotonic() < deadline)
-
-    with reading([nsqd], handler, max_backoff_duration=0):
-        peer = serve(nsqd, msg_timeout=1000)
-        for number in range(10):
-            peer.messages(ID % number)
-            lines = until(peer, b"FIN")
-            if in_time[-1]:
-                break  # otherwise this process stood still just then: another message, another try
-        assert b"TOUCH " + ID % number in lines
-        gevent.spawn(answer_cls, peer)
 
 
 def test_an_nsqd_that_counts_rdy_down_is_renewed():

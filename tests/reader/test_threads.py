@@ -1,6 +1,5 @@
 """Every public method from any OS thread; and signals, in a process of its own."""
 
-import signal
 import subprocess
 import sys
 import textwrap
@@ -8,7 +7,6 @@ import threading
 
 import gevent
 import pytest
-from gevent.event import Event
 
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.errors import NotRunning
@@ -60,93 +58,6 @@ def test_messages_are_answered_from_other_threads(kind):
     assert (stats["finished"], stats["requeued"], stats["in_flight"]) == (20, 1, 0)
 
 
-def test_steering_from_other_threads():
-    gate = Event()
-    inside: list[Message] = []
-
-    def handler(message):
-        inside.append(message)
-        gate.wait()
-
-    with running_nsqd("ours") as nsqd:
-        with Producer(nsqd.tcp_address) as producer:
-            producer.multi_publish("t", [b"%d" % number for number in range(30)])
-        reader = Reader("t", "c", handler, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=2)
-        reader.start()
-        wait_for(lambda: len(inside) == 2)
-        in_thread(lambda: setattr(reader, "max_in_flight", 7))
-        wait_for(lambda: len(inside) == 7)
-        in_thread(reader.pause)
-        wait_for(lambda: [each["rdy"] for each in reader.stats()["connections"].values()] == [0])
-        gate.set()
-        wait_for(lambda: reader.stats()["in_flight"] == 0)
-        gate.clear()
-        assert len(inside) == 7
-        in_thread(reader.resume)
-        wait_for(lambda: len(inside) == 14)
-        assert in_thread(reader.stats)["in_flight"] == 7
-        assert in_thread(lambda: reader.stop(10)) == 0
-        assert not in_thread(lambda: reader.wait(0.01))
-        gate.set()
-        assert in_thread(lambda: reader.wait(10))
-        assert reader.wait(10)
-        assert reader.stats()["state"] == "stopped"
-
-
-def test_a_reader_lives_in_the_thread_that_started_it():
-    """No monkey-patching, and a main thread that does something else."""
-    with running_nsqd("process") as nsqd:
-        with Producer(nsqd.tcp_address) as producer:
-            producer.publish("t", b"x")
-        got = threading.Event()
-        reader = Reader("t", "c", lambda message: got.set(), nsqd_tcp_addresses=nsqd.tcp_address)
-        thread = threading.Thread(target=reader.run)
-        thread.start()
-        assert got.wait(60)
-        reader.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_run_stops_cleanly_on_a_signal(number, tmp_path):
-    script = tmp_path / "reader.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import sys
-            import gevent
-            from gnsq_like import Reader
-
-            def handler(message):
-                print("began", flush=True)
-                while reader.stats()["state"] != "stopping":
-                    gevent.sleep(0.01)
-                print("ended", flush=True)
-
-            reader = Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1], max_in_flight=1)
-            reader.run()
-            print("stopped", flush=True)
-            """
-        )
-    )
-    with running_nsqd("process") as nsqd:
-        with Producer(nsqd.tcp_address) as producer:
-            producer.multi_publish("t", [b"one", b"two", b"three"])
-        process = subprocess.Popen([sys.executable, script, nsqd.tcp_address], stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "began\n"
-            process.send_signal(number)
-            output, _ = process.communicate()
-        finally:
-            process.kill()
-        assert output.splitlines() == ["ended", "stopped"]
-        assert process.returncode == 0
-        # The message that was begun is finished, and none is held by the reader that is gone.
-        wait_for_counts(nsqd, depth=2, in_flight_count=0, timeout_count=0, message_count=3)
-
-
 def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
     script = tmp_path / "reader.py"
     script.write_text(
@@ -173,41 +84,6 @@ def test_run_gives_handlers_as_long_as_it_is_told(tmp_path):
             assert process.stdout is not None
             assert process.stdout.readline() == "began\n"
             process.terminate()
-            assert process.communicate()[0] == "stopped\n"
-        finally:
-            process.kill()
-        wait_for_counts(nsqd, depth=1, in_flight_count=0, requeue_count=1)
-
-
-def test_a_second_sigint_waits_for_handlers_no_longer(tmp_path):
-    script = tmp_path / "reader.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import sys
-            import gevent
-            from gnsq_like import Reader
-
-            def handler(message):
-                print("began", flush=True)
-                gevent.sleep(3600)
-
-            Reader("t", "c", handler, nsqd_tcp_addresses=sys.argv[1]).run(stop_timeout=3600)
-            print("stopped", flush=True)
-            """
-        )
-    )
-    with running_nsqd("process") as nsqd:
-        with Producer(nsqd.tcp_address) as producer:
-            producer.publish("t", b"x")
-        process = subprocess.Popen([sys.executable, script, nsqd.tcp_address], stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "began\n"
-            process.send_signal(signal.SIGINT)
-            # 4: nsqd has heard CLS, so the first signal has been met.
-            wait_for(lambda: channel_stats(nsqd)["clients"][0]["state"] == 4, "the stop")
-            process.send_signal(signal.SIGINT)
             assert process.communicate()[0] == "stopped\n"
         finally:
             process.kill()

@@ -169,33 +169,6 @@ def test_the_share_of_a_topic_in_backoff_goes_to_the_others_at_once() -> None:
             gevent.spawn(answer_cls, peer)
 
 
-def test_a_topic_recovers_beside_one_that_flows() -> None:
-    failures = 2
-    ended: list[str] = []
-
-    def on_backoff(level: int, seconds: float, topic: str) -> None:
-        if not level:
-            ended.append(topic)
-
-    def handler(message: Message) -> None:
-        nonlocal failures
-        if message.topic == "bad" and failures:
-            failures -= 1
-            raise ValueError
-
-    with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
-        for topic in ("good", "bad"):
-            producer.multi_publish(topic, [b"x"] * 30)
-        options: dict[str, Any] = {"max_in_flight": 4, "backoff_multiplier": 0.01, "default_requeue_delay": 0.0}
-        options["on_backoff"] = on_backoff
-        with Reader(["good", "bad"], "ch", handler, nsqd_tcp_addresses=nsqd.tcp_address, **options) as reader:
-            wait_for(lambda: [each["finished"] for each in reader.stats()["topics"].values()] == [30, 30])
-            wait_for(lambda: reader.stats()["backoff_level"] == 0)
-    assert failures == 0
-    assert ended
-    assert set(ended) == {"bad"}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_topics_of_a_pattern_come_and_go(kind: Kind) -> None:
     """Twelve topics come, are handled and are deleted, while another flows; none is created again by the Reader."""

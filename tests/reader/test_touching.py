@@ -1,41 +1,37 @@
-"""Messages that the Reader touches until they are answered, on an nsqd whose times are short."""
+"""Messages that the Reader touches until they are answered, and those that are lost, in virtual time."""
 
 from __future__ import annotations
 
 import time
 
 import gevent
-from gevent.event import Event
 
 from gnsq_like import Message
-from tests.support.daemons import wait_for
+from tests.simulation import Cluster, simulated
 from tests.support.messages import Source, make_message
-from tests.support.peer import ScriptedNsqd
-from tests.support.reading import ID, answer_cls, reading, serve, until
 
 
-def test_a_message_is_touched_until_it_is_answered(nsqd: ScriptedNsqd) -> None:
-    """The other one, for which nobody asked, is not."""
-    done = Event()
+@simulated(msg_timeout=1.0)
+def test_a_message_is_touched_until_it_is_answered(cluster: Cluster) -> None:
+    """The other one, for which nobody asked, is not, and comes again."""
+    came: list[bytes] = []
 
     def handler(message: Message) -> None:
-        if message.id.endswith("1"):
+        came.append(message.body)
+        if message.body == b"touched":
             message.touch_until_answered()
-        done.wait()
+        gevent.sleep(10)
 
-    with reading([nsqd], handler, max_in_flight=2, concurrency=2):
-        peer = serve(nsqd, msg_timeout=1000)
-        peer.messages(ID % 1, ID % 2)
-        lines = [line for _ in range(3) for line in until(peer, b"TOUCH")]
-        done.set()
-        lines += until(peer, b"FIN " + ID % 1)
-        assert {line for line in lines if line.startswith(b"TOUCH")} == {b"TOUCH " + ID % 1}
-        peer.messages(ID % 3)
-        assert not any(line.startswith(b"TOUCH") for line in until(peer, b"FIN " + ID % 3))
-        gevent.spawn(answer_cls, peer)
+    reader = cluster.reader("t", "c", handler, max_in_flight=3, max_backoff_duration=0)
+    cluster.publish("t", b"touched", b"other")
+    gevent.sleep(1.5)
+    assert sorted(came) == [b"other", b"other", b"touched"]
+    cluster.wait(lambda: reader.stats()["finished"])
+    assert came.count(b"touched") == 1
 
 
-def test_it_ends_where_nsqd_takes_no_more(nsqd: ScriptedNsqd) -> None:
+@simulated(msg_timeout=0.6, max_msg_timeout=0.9)
+def test_it_ends_where_nsqd_takes_no_more(cluster: Cluster) -> None:
     held: list[Message] = []
 
     def handler(message: Message) -> None:
@@ -43,16 +39,36 @@ def test_it_ends_where_nsqd_takes_no_more(nsqd: ScriptedNsqd) -> None:
         message.touch_until_answered()
         held.append(message)
 
-    with reading([nsqd], handler) as reader:
-        peer = serve(nsqd, msg_timeout=600, max_msg_timeout=900)
-        peer.messages(ID % 1)
-        until(peer, b"TOUCH")
-        wait_for(lambda: held and held[0].is_lost)  # its time is over
-        assert not held[0]._is_touched
-        peer.close()
-        wait_for(lambda: held[0].answer == "LOST")
-        assert held[0].is_lost
-        assert not reader.stats()["in_flight"]
+    reader = cluster.reader("t", "c", handler, max_redial_delay=60)
+    cluster.publish("t", b"x")
+    cluster.wait(lambda: held)
+    gevent.sleep(0.89)
+    assert not held[0].is_lost
+    gevent.sleep(0.02)
+    assert held[0].is_lost
+    assert not held[0]._is_touched
+    cluster.nsqds[0].stop()
+    cluster.wait(lambda: held[0].answer == "LOST")
+    assert not reader.stats()["in_flight"]
+
+
+@simulated(msg_timeout=1.0)
+def test_a_touch_shortly_before_the_deadline_is_sent(cluster: Cluster) -> None:
+    """So shortly that the handler's place is already kept for it."""
+    came: list[int] = []
+
+    def handler(message: Message) -> None:
+        came.append(message.attempts)
+        gevent.sleep(0.95)
+        assert message.is_overdue
+        message.touch()
+        gevent.sleep(0.5)
+
+    reader = cluster.reader("t", "c", handler, max_backoff_duration=0)
+    cluster.publish("t", b"x")
+    cluster.wait(lambda: reader.stats()["finished"])
+    gevent.sleep(5)
+    assert came == [1]
 
 
 def test_a_message_is_lost_with_its_connection_or_its_time() -> None:

@@ -9,10 +9,10 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Batch, Producer, Reader, Requeue
+from gnsq_like import Producer, Reader
 from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.thread_pool import ThreadPool, call_blocking, call_in_thread
-from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 from tests.support.reading import finished
 
 
@@ -134,9 +134,9 @@ def test_a_single_call_leaves_no_thread():
 # -- spawn="thread" ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=KINDS)
-def nsqd(request):
-    with running_nsqd(request.param) as daemon:
+@pytest.fixture
+def nsqd():
+    with running_nsqd() as daemon:
         yield daemon
 
 
@@ -160,60 +160,6 @@ def test_handlers_run_in_threads_side_by_side_and_block_nothing(nsqd):
         gate.set()
         wait_for(lambda: reader.stats()["finished"] == 4)
     assert len(threads) == 4
-    assert thread_id() not in threads
-
-
-@pytest.mark.parametrize("how", ["finish", "requeue", "touch", "Requeue", "raise", "False", "Timeout", "Custom"])
-def test_answers_from_a_thread(nsqd, how):
-    attempts, done = [], threading.Event()
-
-    def handler(message):
-        attempts.append(message.attempts)
-        if message.attempts > 1:
-            done.set()
-            return None
-        if how == "finish":
-            message.finish()
-            message.requeue(0)  # too late
-            done.set()
-        elif how == "requeue":
-            message.requeue(0)
-        elif how == "touch":
-            before = message.timeout_at
-            message.touch()
-            while message.timeout_at == before:  # the hub notes it when it sends
-                time.sleep(0.001)  # this thread has no hub to wait in
-            done.set()
-        elif how == "Requeue":
-            raise Requeue(delay=0)
-        elif how == "raise":
-            raise RuntimeError("meant")
-        elif how == "Timeout":
-            raise gevent.Timeout(1)
-        elif how == "Custom":
-            raise gevent.GreenletExit
-        return False if how == "False" else None
-
-    with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler) as reader:
-        producer.publish("t", b"x")
-        wait_for(done.is_set)
-        wait_for(lambda: reader.stats()["finished"] == 1)
-    assert attempts == ([1] if how in ("finish", "touch") else [1, 2])
-
-
-def test_a_batch_in_threads(nsqd):
-    threads, sizes = set(), []
-
-    def handler(messages):
-        threads.add(thread_id())
-        sizes.append(len(messages))
-
-    with Producer(nsqd.tcp_address) as producer:
-        producer.multi_publish("t", [b"%d" % number for number in range(40)])
-        with threaded(nsqd, Batch(handler, 10, 0.5), max_in_flight=40) as reader:
-            wait_for(lambda: reader.stats()["finished"] == 40)
-    assert sum(sizes) == 40
-    assert max(sizes) <= 10
     assert thread_id() not in threads
 
 
@@ -255,22 +201,6 @@ def test_stopping_does_not_wait_for_a_thread_that_never_ends(nsqd):
         with Reader("t", "c", lambda message: seen.set(), nsqd_tcp_addresses=nsqd.tcp_address):
             assert seen.wait(60)
             wait_for(lambda: finished(nsqd))
-
-
-def test_concurrency_follows_max_in_flight_live(nsqd):
-    inside, gate = set(), threading.Event()
-
-    def handler(message):
-        inside.add(message.body)
-        gate.wait(60)
-
-    with Producer(nsqd.tcp_address) as producer, threaded(nsqd, handler, max_in_flight=1) as reader:
-        producer.multi_publish("t", [b"%d" % number for number in range(6)])
-        wait_for(lambda: inside)
-        reader.max_in_flight = 6
-        wait_for(lambda: len(inside) == 6)
-        gate.set()
-        wait_for(lambda: reader.stats()["finished"] == 6)
 
 
 def test_idle_threads_end() -> None:

@@ -26,6 +26,8 @@ from typing import Any
 import gevent
 
 from gnsq_like import Message, Reader, Requeue
+from gnsq_like.policy import rdy
+from gnsq_like.reader import flow_control
 from tests.simulation import simulated
 from tests.simulation.cluster import Cluster, Daemon
 
@@ -367,3 +369,16 @@ class Scene:
     @property
     def _travel(self) -> float:
         return self.cluster.world.network.latency + _ARRIVED
+
+
+def counted_plans() -> Callable[[], int]:
+    """Count the plans from now on."""
+    count, plan = 0, rdy.plan
+
+    def counting(*arguments: object, **keywords: object) -> object:
+        nonlocal count
+        count += 1
+        return plan(*arguments, **keywords)  # type: ignore[arg-type]
+
+    vars(flow_control)["plan"] = counting  # this process ends with the test
+    return lambda: count

@@ -12,7 +12,7 @@ import gevent
 import pytest
 
 from tests.simulation import Cluster
-from tests.simulation.scene import Scene, scenario
+from tests.simulation.scene import SOON, Scene, scenario
 
 SHARE = 200
 
@@ -119,3 +119,16 @@ def test_a_batch_fills_up_though_nothing_is_answered(cluster: Cluster) -> None:
     trickle(scene, 200, 2.0)
     assert scene.nsqds[0].in_flight == 100
     assert scene.rdys == [100]
+
+
+@scenario
+def test_a_rate_limit_takes_the_place_of_the_controller(cluster: Cluster) -> None:
+    """Tokens bound what nsqd may send: the share, whatever is in flight."""
+    scene = Scene(cluster, 1, 10, adaptive=True)
+    assert scene.rdys == [1]
+    scene.reader.rate_limit = 10_000.0
+    scene.run(1.0)
+    assert scene.rdys == [10]
+    scene.reader.rate_limit = None
+    scene.run(SOON)
+    assert scene.rdys == [1]

@@ -4,18 +4,15 @@ test_backoff_scenarios.py has those with backoff."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
 import gevent
 import pytest
 
-from gnsq_like.policy import rdy
 from gnsq_like.policy.charge import Settings
-from gnsq_like.reader import flow_control
 from tests.simulation import Cluster
-from tests.simulation.scene import SOON, Nsqd, Scene, scenario
+from tests.simulation.scene import SOON, Nsqd, Scene, counted_plans, scenario
 
 # --- lowering, raising, moving
 
@@ -357,19 +354,6 @@ def test_the_busy_one_has_most_of_the_window_and_the_silent_ones_their_turns(
         waits += [when - published for when, where, _ in scene.log if where is nsqd]
     assert len(waits) == len(others[:3])
     assert max(waits) < first
-
-
-def counted_plans() -> Callable[[], int]:
-    """Count the plans from now on."""
-    count, plan = 0, rdy.plan
-
-    def counting(*arguments: object, **keywords: object) -> object:
-        nonlocal count
-        count += 1
-        return plan(*arguments, **keywords)  # type: ignore[arg-type]
-
-    vars(flow_control)["plan"] = counting  # this process ends with the test
-    return lambda: count
 
 
 @scenario

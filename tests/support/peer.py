@@ -1,11 +1,12 @@
-"""A scripted peer: a test says byte by byte what nsqd does."""
+"""A scripted peer: a test says byte by byte what nsqd does; an address whose queue is full; answers to IDENTIFY."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from gevent import socket
 from gevent.event import Event
@@ -148,3 +149,58 @@ def scripted_nsqd(address: str = "127.0.0.1", path: str = "") -> Iterator[Script
         yield server
     finally:
         server.close()
+
+
+# -- a listener whose queue is full: connecting to it neither succeeds nor fails
+
+_SYN_SENT = "02"
+
+
+@contextmanager
+def full_listener() -> Iterator[str]:
+    """Context manager: its address. At the end, connections that are still being made are refused."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        host, port = listener.getsockname()
+        while True:
+            client = sockets.enter_context(socket.socket())
+            client.settimeout(0.2)
+            try:
+                client.connect((host, port))
+            except TimeoutError:
+                break
+        yield f"{host}:{port}"
+
+
+def connecting(address: str) -> int:
+    """How many sockets are connecting to it, from Linux's table; ``full_listener`` has one of them."""
+    there = f":{int(address.rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(remote.endswith(there) and state == _SYN_SENT for _, _, remote, state, *_ in rows)
+
+
+# -- answers, as bytes
+
+#: To IDENTIFY, as a real nsqd 1.3.0 gives it (docs/internals 1.3).
+ANSWER = (
+    b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
+    b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,'
+    b'"auth_required":false,"output_buffer_size":16384,"output_buffer_timeout":250}'
+)
+
+#: What no nsqd answers to IDENTIFY.
+BAD_ANSWERS = [
+    b"",
+    b"NO",
+    b"[]",
+    b"3",
+    b"\xff",
+    b'{"max_rdy_count":"many"}',
+    b'{"max_rdy_count":true}',
+    b'{"version":3}',
+    b'{"msg_timeout":1e3}',
+    b'{"msg_timeout":99999999999999999999}',
+    b"[" * 100_000,
+]

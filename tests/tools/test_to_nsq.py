@@ -11,7 +11,7 @@ from gevent.event import Event
 from gnsq_like.tools.sources import Source
 from gnsq_like.tools.to_nsq import copy_topics
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.full_listener import full_listener
+from tests.support.peer import full_listener
 from tests.support.tools import NOBODY, counts, fill, numbered
 
 #: Of a publish, in seconds: longer than a test may take.

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from gevent import socket
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnsq_like.connection.outbox import Outbox
 from gnsq_like.errors import ProtocolError
@@ -21,7 +19,6 @@ from gnsq_like.transport.tls import Tls
 from tests.support.certificates import client_context, server_context
 from tests.support.daemons import wait_for
 from tests.support.peer import PATIENCE
-from tests.support.scale import examples
 
 
 class End:
@@ -43,14 +40,19 @@ class End:
         return data
 
 
+def tls_pair() -> tuple[Tls, Tls]:
+    client, server = Tls(client_context(), server_hostname="127.0.0.1"), Tls(server_context(), server_side=True)
+    client.handshake()
+    server.handshake(client.take_output())
+    assert client.handshake(server.take_output())
+    assert server.handshake(client.take_output())
+    return client, server
+
+
 def layers_of(tls: bool, codec: Callable[[], Codec] | None) -> tuple[CodecStack, CodecStack]:
     ours, theirs = CodecStack(), CodecStack()
     if tls:
-        client, server = Tls(client_context(), server_hostname="127.0.0.1"), Tls(server_context(), server_side=True)
-        client.handshake()
-        server.handshake(client.take_output())
-        assert client.handshake(server.take_output())
-        assert server.handshake(client.take_output())
+        client, server = tls_pair()
         ours.put_tls(client)
         theirs.put_tls(server)
     if codec is not None:
@@ -306,26 +308,6 @@ def test_a_goodbye_never_lands_behind_half_a_record(pair: Pair) -> None:
     assert end.layers.tls is None or not end.layers.tls.ended
 
 
-#: A piece of what is decoded is no larger.
-PIECE = 256 * 1024
-
-
-def decoded(stack: CodecStack, wire: bytes) -> bytes:
-    data = stack.decode(wire)
-    while stack.pending:
-        data += stack.decode()
-    return data
-
-
-def tls_pair() -> tuple[Tls, Tls]:
-    client, server = Tls(client_context(), server_hostname="127.0.0.1"), Tls(server_context(), server_side=True)
-    client.handshake()
-    server.handshake(client.take_output())
-    assert client.handshake(server.take_output())
-    assert server.handshake(client.take_output())
-    return client, server
-
-
 def test_without_layers_bytes_are_what_they_are() -> None:
     stack = CodecStack()
     assert stack.encode(memoryview(b"FIN")) == b"FIN"
@@ -334,70 +316,10 @@ def test_without_layers_bytes_are_what_they_are() -> None:
     assert stack.take_output() == stack.close() == b""
 
 
-@examples(0.5)
-@given(
-    st.sampled_from([Snappy, Deflate]),
-    st.lists(st.binary(max_size=2000), max_size=5),
-    st.integers(min_value=1, max_value=500),
-)
-def test_what_a_codec_encodes_is_decoded_however_it_is_cut(make: type[Codec], pieces: list[bytes], step: int) -> None:
-    ours, theirs = CodecStack(), CodecStack()
-    ours.put_codec(make())
-    theirs.put_codec(make())
-    wire = b"".join(map(ours.encode, pieces))
-    received = b"".join(decoded(theirs, wire[at : at + step]) for at in range(0, len(wire), step))
-    assert received == b"".join(pieces)
-
-
-@pytest.mark.parametrize("make", [Snappy, Deflate])
-def test_a_codec_lies_inside_of_tls(make: type[Codec]) -> None:
-    client, server = tls_pair()
-    ours, theirs = CodecStack(), CodecStack()
-    ours.put_tls(client)
-    theirs.put_tls(server)
-    ours.put_codec(make())
-    theirs.put_codec(make())
-    assert decoded(theirs, ours.encode(b"FIN 0123456789abcdef\n" * 100)) == b"FIN 0123456789abcdef\n" * 100
-    # TLS's own goodbye goes around the codec, and is the end of both.
-    goodbye = ours.close()
-    with pytest.raises(EOFError):
-        theirs.decode(goodbye)
-
-
 def test_tls_begins_anew_and_forgets_the_codec() -> None:
     client, server = tls_pair()
     stack, theirs = CodecStack(), CodecStack()
     stack.put_codec(Snappy())
     stack.put_tls(client)
     theirs.put_tls(server)
-    assert decoded(theirs, stack.encode(b"plain inside")) == b"plain inside"
-
-
-@pytest.mark.parametrize("make", [Snappy, Deflate])
-def test_little_that_unpacks_to_much_comes_in_pieces(make: type[Codec]) -> None:
-    ours, theirs = CodecStack(), CodecStack()
-    ours.put_codec(make())
-    theirs.put_codec(make())
-    sizes = [len(theirs.decode(ours.encode(bytes(3_000_000))))]
-    while theirs.pending:
-        sizes.append(len(theirs.decode()))
-    assert sum(sizes) == 3_000_000
-    assert max(sizes) <= PIECE
-
-
-def test_a_deflate_stream_that_ends_is_the_end() -> None:
-    stack = CodecStack()
-    stack.put_codec(Deflate())
-    packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    assert stack.decode(packer.compress(b"last words") + packer.flush()) == b"last words"
-    assert stack.pending  # the end is still to be asked for
-    with pytest.raises(EOFError):
-        stack.decode()
-
-
-@pytest.mark.parametrize("make", [Snappy, Deflate])
-def test_bytes_that_cannot_be_are_the_protocol_error(make: type[Codec]) -> None:
-    stack = CodecStack()
-    stack.put_codec(make())
-    with pytest.raises(ProtocolError):
-        stack.decode(b"\xfe" * 100)
+    assert theirs.decode(stack.encode(b"plain inside")) == b"plain inside"

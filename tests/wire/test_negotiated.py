@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.errors import ProtocolError
 from gnsq_like.wire.negotiated import Authorized, Negotiated
-from tests.support.wire import ANSWER, BAD_ANSWERS
+from tests.support.peer import ANSWER, BAD_ANSWERS
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

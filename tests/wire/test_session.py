@@ -25,7 +25,7 @@ from gnsq_like.wire.session import (
     Subscribed,
     Upgrade,
 )
-from tests.support.wire import ANSWER, BAD_ANSWERS
+from tests.support.peer import ANSWER, BAD_ANSWERS
 
 OK = encode_frame(RESPONSE, b"OK")
 HEARTBEAT = encode_frame(RESPONSE, b"_heartbeat_")

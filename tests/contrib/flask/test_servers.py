@@ -88,20 +88,6 @@ def test_flask_nsq_run_ends_in_good_order(
     assert sorted(handled) == sorted(names)
 
 
-def test_a_second_sigint_does_not_wait_for_handlers(tmp_path: Path, nsqd: Running, producer: Producer) -> None:
-    producer.publish("work", b"gate-long")
-    with flask(tmp_path, *("nsq", "run"), NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, NSQ_STOP_TIMEOUT=NO_END) as process:
-        wait_for(lambda: process.noted("handling") == ["gate-long"], "the handler")
-        process.process.send_signal(signal.SIGINT)
-        wait_for(lambda: client_states(nsqd, "work") == [CLOSING], "CLS")
-        assert process.end(signal.SIGINT) == 0
-        assert "stopping work/workers with 1 messages unanswered" in process.log
-    again = Consumed()
-    with Reader("work", "workers", again.handle, nsqd_tcp_addresses=nsqd.tcp_address):
-        wait_for(lambda: again, "the message")
-    assert again == {"gate-long": 1}
-
-
 @pytest.mark.parametrize("patched", [False, True], ids=["unpatched", "patched"])
 def test_handlers_that_block_run_side_by_side(tmp_path: Path, nsqd: Running, producer: Producer, patched: bool) -> None:
     """Each of a hundred requests is answered when all of them have arrived."""
@@ -132,22 +118,6 @@ def test_handlers_that_block_run_side_by_side(tmp_path: Path, nsqd: Running, pro
             assert process.end() == 0
     finally:
         server.stop()
-
-
-@pytest.mark.parametrize("patched", [False, True], ids=["unpatched", "patched"])
-def test_handlers_that_sleep_run_side_by_side(tmp_path: Path, nsqd: Running, producer: Producer, patched: bool) -> None:
-    with flask(
-        tmp_path,
-        *("nsq", "run", "work"),
-        patched=patched,
-        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-        WORK_MAX_IN_FLIGHT="100",
-    ) as process:
-        producer.multi_publish("work", [b"gate-%d" % number for number in range(100)])
-        wait_for(lambda: len(process.noted("handling")) == 100, "all handlers at once")
-        assert process.noted("handled") == []
-        process.open_gate()
-        wait_for(lambda: len(process.noted("handled")) == 100, "all")
 
 
 def test_health_and_metrics_of_flask_nsq_run(tmp_path: Path, nsqd: Running, producer: Producer) -> None:
@@ -194,21 +164,6 @@ def test_flask_nsq_run_in_several_processes(tmp_path: Path, nsqd: Running, produ
         assert process.wait_for_end(60) == 0
         assert sorted(process.noted("handled")) == sorted(names)
         assert not [pid for pid in workers if runs(int(pid))]
-
-
-def test_flask_nsq_run_in_several_processes_shows_the_applications_metrics(
-    tmp_path: Path, nsqd: Running, producer: Producer
-) -> None:
-    with flask(
-        tmp_path,
-        *("nsq", "run", "work", "--processes=2", "--health=127.0.0.1:0"),
-        listening=r"health on http://127\.0\.0\.1:(\d+)/healthz",
-        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-    ) as process:
-        producer.multi_publish("work", [b"0-x"] * 20)
-        counted = 'nsq_reader_finished_messages_total{channel="workers",topic="work"} 20.0'
-        wait_for(lambda: counted in get(process.port, "/metrics")[1], "the counts", 60)
-        assert process.end() == 0
 
 
 @pytest.mark.parametrize(

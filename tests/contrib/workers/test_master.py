@@ -94,18 +94,6 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, nsqd: Running) ->
         assert not runs(pid)
 
 
-def test_a_worker_that_dies_is_replaced(tmp_path: Path, nsqd: Running) -> None:
-    with supervised(tmp_path, nsqd.tcp_address, "--processes=2", MSG_TIMEOUT="1") as server:
-        first = server.wait_for_workers(2)
-        publish(nsqd, ["die-1"])
-        handled(server, 1)
-        [dead] = first - server.wait_for_workers(2)
-        assert not runs(dead)
-        assert "it was killed by SIGKILL; another one starts now" in server.log
-        assert server.metric('nsq_worker_restarts_total{reason="died"}') == 1
-        assert server.end() == 0
-
-
 def test_a_handler_that_blocks_its_hub_for_ever_is_replaced(tmp_path: Path, nsqd: Running) -> None:
     flags = ["--handler-timeout=1s", "--heartbeat-timeout=3s"]
     with supervised(tmp_path, nsqd.tcp_address, *flags, MSG_TIMEOUT="1") as server:

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.server.broker.broker import Broker, SubscribeRefused
+from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import (
     ELSEWHERE,
-    NOT_IN_FLIGHT,
-    NOT_OWNER,
     SAME_REGION,
     SAME_ZONE,
     Channel,
@@ -183,28 +181,6 @@ def test_a_consumer_that_is_held_up_leaves_its_share_to_others() -> None:
     assert Counter(consumer for consumer, _ in world.work()) == {slow: 5}
 
 
-def test_attempts_wrap_at_16_bits() -> None:
-    world = World()
-    consumer = world.subscribe(rdy=1)
-    world.publish(b"a")
-    world.work()
-    (message,) = consumer.channel.in_flight.values()
-    message.attempts = 65535
-    consumer.channel.requeue(consumer, message.id, 0.0, world.now)
-    world.work()
-    assert message.attempts == 0
-
-
-def test_a_paused_channel_goes_on_when_it_is_unpaused() -> None:
-    world = World()
-    consumer = world.subscribe(rdy=5)
-    consumer.channel.set_paused(True)
-    world.publish(b"a")
-    assert world.work() == []
-    consumer.channel.set_paused(False)
-    assert world.work() == [(consumer, b"a")]
-
-
 def test_a_touched_message_times_out_when_it_should_and_once() -> None:
     world = World(max_msg_timeout=100.0)
     consumer = world.subscribe(rdy=1)
@@ -217,21 +193,6 @@ def test_a_touched_message_times_out_when_it_should_and_once() -> None:
         if not times_out:
             consumer.channel.touch(consumer, message_id, world.now)
     assert consumer.channel.timeout_count == 1
-
-
-def test_answers_for_messages_that_are_not_ours() -> None:
-    world = World()
-    owner, other = world.subscribe(rdy=1), world.subscribe()
-    world.publish(b"a")
-    world.work()
-    channel = owner.channel
-    (message_id,) = channel.in_flight
-    for consumer, name, reason in ((other, message_id, NOT_OWNER), (owner, b"?" * 16, NOT_IN_FLIGHT)):
-        assert channel.finish(consumer, [name]) == [(name, reason)]
-        assert channel.requeue(consumer, name, 0.0, world.now) == reason
-        assert channel.touch(consumer, name, world.now) == reason
-    assert channel.finish(owner, [message_id, message_id]) == [(message_id, NOT_IN_FLIGHT)]
-    assert (owner.in_flight_count, owner.finish_count, other.in_flight_count) == (0, 1, 0)
 
 
 def test_sampling_keeps_what_a_random_number_allows() -> None:
@@ -283,27 +244,6 @@ def test_a_topic_on_hold_keeps_its_messages_until_its_channels_are_there() -> No
     topic.set_held(False, world.now)
     assert world.work() == [(consumer, b"a")]
     assert other.depth == 1
-
-
-def test_deleting_gives_the_consumers_and_forgets_the_messages() -> None:
-    world = World()
-    consumers = [world.subscribe("c", rdy=1), world.subscribe("d")]
-    world.publish(b"a")
-    topic = world.broker.topics["t"]
-    assert world.broker.delete_topic(topic) == consumers
-    assert world.broker.topics == {}
-    assert world.work(100) == []
-    for consumer in consumers:
-        world.broker.unsubscribe(consumer)
-        assert consumer.channel.depth == 0
-
-
-def test_a_limit_of_consumers() -> None:
-    world = World(max_channel_consumers=1)
-    world.subscribe()
-    world.subscribe("d")
-    with pytest.raises(SubscribeRefused, match="consumers for t:c exceeds limit of 1"):
-        world.subscribe()
 
 
 def test_finished_messages_leave_nothing_behind() -> None:

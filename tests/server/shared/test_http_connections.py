@@ -23,7 +23,7 @@ from gnsq_like.server.shared.listen import bound_address, listen
 from tests.support import raw
 from tests.support.certificates import write_certificate
 from tests.support.daemons import wait_for
-from tests.support.http_exchange import parse
+from tests.support.raw import parse
 
 
 class Clock:

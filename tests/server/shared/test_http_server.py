@@ -17,8 +17,7 @@ from gnsq_like.server.shared.http_server import HTTPServer
 from gnsq_like.server.shared.listen import bound_address, listen
 from tests.support.certificates import write_ca, write_certificate
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd
-from tests.support.http_exchange import Response, exchange, parse
-from tests.support.raw import connect, post, topic_stats
+from tests.support.raw import Response, connect, exchange, parse, post, topic_stats
 
 HIDDEN = b"POST /topic/delete?topic=kept HTTP/1.1\r\nHost: x\r\n\r\n"
 

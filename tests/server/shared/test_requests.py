@@ -109,23 +109,6 @@ def decode(*pieces: bytes) -> list[Decoded]:
     return decoder.decoded
 
 
-@given(some_command)
-def test_a_command_comes_back_whole(command: tuple[bytes, Decoded]) -> None:
-    data, expected = command
-    assert decode(data) == [expected]
-
-
-@given(some_command)
-def test_a_command_comes_back_byte_by_byte(command: tuple[bytes, Decoded]) -> None:
-    data, expected = command
-    decoder = Decoder()
-    for position in range(len(data)):
-        assert decoder.decoded == []
-        decoder.feed(data[position : position + 1])
-    assert decoder.decoded == [expected]
-    assert decoder.requests.held_bytes == 0
-
-
 @given(st.lists(some_command, max_size=12), st.data())
 def test_pipelined_commands_come_back_however_they_are_split(
     sent: list[tuple[bytes, Decoded]], data: st.DataObject

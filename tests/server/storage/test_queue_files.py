@@ -23,19 +23,6 @@ def test_numbers_are_read_from_names(tmp_path: Path) -> None:
     assert noted(tmp_path).numbers == {3, 1234567}
 
 
-def test_a_damaged_file_is_kept_under_another_name_until_all_are_removed(tmp_path: Path) -> None:
-    files = QueueFiles(str(tmp_path), "t")
-    Path(files.path(1)).write_bytes(b"x")
-    files.note(files_in(tmp_path))
-    files.set_aside(1)
-    files.remove([1])
-    assert (files_in(tmp_path), files.numbers) == (["t.diskqueue.000001.dat.bad"], set())
-    files.remove_set_aside()
-    assert files_in(tmp_path) == []
-    files.set_aside(2)  # it does not exist
-    files.remove([2])
-
-
 def test_a_file_that_cannot_be_removed_is_still_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t.diskqueue.000000.dat").mkdir()
     (tmp_path / "t.diskqueue.000001.dat").touch()
