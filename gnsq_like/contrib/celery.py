@@ -288,7 +288,7 @@ class Transport(virtual.Transport):
                 if channel.deliver(queue, message):
                     return
 
-    def hand_back(self, channel: Channel, queue: str) -> None:
+    def hand_back(self, channel: virtual.Channel, queue: str) -> None:
         """What waits for this consumer, which takes no more."""
         for _ in range(self.inbox.qsize()):
             each = self.inbox.get_nowait()
