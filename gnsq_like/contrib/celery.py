@@ -118,6 +118,8 @@ class Channel(virtual.Channel):
     # -- publishing ---------------------------------------------------------------------------------
 
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
+        if self.closed:
+            raise OperationalError("the channel is closed")  # kombu tries again with another one
         if message["properties"].get("priority"):
             raise OperationalError("NSQ has no priorities: use a queue for each urgency")
         if _is_for_replies(exchange):
@@ -165,6 +167,7 @@ class Channel(virtual.Channel):
             reader = self.readers.pop(queue, None)
             if reader is not None:
                 self._jobs.end(reader)
+                self.connection.hand_back(self, queue)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         super().basic_qos(prefetch_size, prefetch_count, apply_global)
@@ -284,6 +287,15 @@ class Transport(virtual.Transport):
             else:
                 if channel.deliver(queue, message):
                     return
+
+    def hand_back(self, channel: virtual.Channel, queue: str) -> None:
+        """What waits for this consumer, which takes no more."""
+        for _ in range(self.inbox.qsize()):
+            each = self.inbox.get_nowait()
+            if each[:2] == (channel, queue):
+                each[2].requeue(0, backoff=False)
+            else:
+                self.inbox.put(each)
 
     def _error(self) -> NSQError | None:
         """Why a Reader gave up, unless there are messages to be answered."""

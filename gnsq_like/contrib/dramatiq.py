@@ -20,6 +20,7 @@ threads take messages with ``Reader.get``, and may answer them from anywhere.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
@@ -34,7 +35,7 @@ try:
     import dramatiq
 except ModuleNotFoundError as exc:
     raise missing(exc, "dramatiq") from exc
-from dramatiq.common import current_millis, q_name
+from dramatiq.common import current_millis, iter_queue, q_name
 from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ class NSQBroker(dramatiq.Broker):
             unreachable=ConnectionClosed,
         )
         self._make_reader("check", 1)
+        #: The worker of this process, while it stops.
+        self._stopping: dramatiq.Worker | None = None
+        #: In each thread: ``message``, which its worker has run and not answered.
+        self._ran = threading.local()
 
     # -- queues -------------------------------------------------------------------------------------
 
@@ -166,16 +171,19 @@ class NSQBroker(dramatiq.Broker):
         :raises ConnectionClosed: no nsqd could be reached, or none confirmed it
         :raises NSQError: if nsqd refuses it, for instance because it is too large
         """
-        retried = message if isinstance(message, NSQMessageProxy) else None  # by Dramatiq's middleware
+        ran: NSQMessageProxy | None = getattr(self._ran, "message", None)
+        is_retry = isinstance(message, NSQMessageProxy)
         if delay is not None:
             message = message.copy(options={"eta": current_millis() + delay})
-        self.emit_before("enqueue", message, delay)
         try:
+            self.emit_before("enqueue", message, delay)
             self._jobs.publish(self.topic_of(message.queue_name), message.encode(), (delay or 0) / 1000)
         except Exception:
-            if retried is not None:
-                retried.is_unpublished = True
+            if ran is not None:
+                ran.is_unpublished = True
             raise
+        if ran is not None and is_retry:
+            ran.is_retried = True
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -192,7 +200,9 @@ class NSQBroker(dramatiq.Broker):
             raise QueueNotFound(queue_name)
         reader = self._make_reader(queue_name, prefetch)
         self._jobs.start(reader)
-        return NSQConsumer(self._jobs, reader, timeout / 1000)
+        if self._stopping is not None:
+            reader.pause()
+        return NSQConsumer(self, self._jobs, reader, timeout / 1000)
 
     def _make_reader(self, queue_name: str, prefetch: int) -> Reader:
         return self._jobs.make_reader(self.topic_of(queue_name), self._channel, max_in_flight=prefetch)
@@ -201,6 +211,44 @@ class NSQBroker(dramatiq.Broker):
         """End the consumers and the connections. Messages that are still held are requeued."""
         self._jobs.close()
 
+    # -- Dramatiq's signals -------------------------------------------------------------------------
+
+    def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
+        """As Dramatiq's; a worker that begins to stop fetches nothing more, and hands back what it has not begun.
+
+        Dramatiq's own order is to wait for the running jobs first.
+        """
+        if signal == "worker_shutdown":
+            [self._stopping] = args
+            for thread in self._stopping.workers:
+                thread.stop()
+            self._jobs.pause()
+            self.hand_back()
+        super().emit_before(signal, *args, **kwargs)
+
+    def hand_back(self) -> bool:
+        """Whether the worker stops; then what it has fetched and not begun is handed back."""
+        if self._stopping is None:
+            return False
+        for item in iter_queue(self._stopping.work_queue):
+            _of(item.message).requeue(0, backoff=False)
+        return True
+
+    def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
+        """As Dramatiq's; publishes that fail meanwhile are noted, because Dramatiq only logs an exception.
+
+        Its middleware publishes what follows a job here: retries, next jobs of pipelines, callbacks.
+        """
+        if signal == "process_message":
+            self._ran.message = args[0]
+        try:
+            super().emit_after(signal, *args, **kwargs)
+        finally:
+            if signal == "process_message":
+                self._ran.message = None
+            elif signal == "worker_shutdown":
+                self._stopping = None
+
 
 class NSQConsumer(dramatiq.Consumer):
     """Yields the messages of a queue as Dramatiq's, and None where there is none in time.
@@ -208,21 +256,26 @@ class NSQConsumer(dramatiq.Consumer):
     :param timeout: seconds
     """
 
-    def __init__(self, jobs: Jobs, reader: Reader, timeout: float) -> None:
+    def __init__(self, broker: NSQBroker, jobs: Jobs, reader: Reader, timeout: float) -> None:
+        self._broker = broker
         self._jobs = jobs
         self._reader = reader
         self._timeout = timeout
 
     def __next__(self) -> NSQMessageProxy | None:
-        """The next message that is due; None if there is none in time.
+        """The next message that is due; None if there is none in time, or while the worker stops.
 
         :raises ConnectionClosed: if the nsqds refuse for good
         """
+        self._broker.hand_back()  # the last one may have come to the worker when that had stopped
         try:
             message = self._reader.get(self._timeout)
         except NSQError as exc:
             raise ConnectionClosed(str(exc)) from exc
         if message is None:
+            return None
+        if self._broker.hand_back():
+            message.requeue(0, backoff=False)
             return None
         message.touch_until_answered()
         try:
@@ -237,17 +290,24 @@ class NSQConsumer(dramatiq.Consumer):
         return NSQMessageProxy(job, message)
 
     def ack(self, message: dramatiq.MessageProxy) -> None:
-        """FIN; but if its retry could not be published, it is delivered again later itself."""
-        assert isinstance(message, NSQMessageProxy)
-        if message.is_unpublished:
-            message.delivery.requeue(backoff=False)
-        else:
-            message.delivery.finish()
+        """FIN; but if what follows it could not be published, it is delivered again later."""
+        if not self._runs_again(message):
+            _of(message).finish()
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
         """Make it a dead letter; if no nsqd takes that, it is delivered again later."""
+        if self._runs_again(message):
+            return
         error = message._exception
         self._jobs.bury("rejected" if error is None else f"{type(error).__name__}: {error}", _of(message))
+
+    def _runs_again(self, message: dramatiq.MessageProxy) -> bool:
+        """Requeue a message if what follows it is nowhere else."""
+        assert isinstance(message, NSQMessageProxy)
+        runs_again = message.is_unpublished and not message.is_retried
+        if runs_again:
+            message.delivery.requeue(backoff=False)
+        return runs_again
 
     def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
         """Hand messages back that no worker has begun."""
@@ -266,8 +326,10 @@ class NSQMessageProxy(dramatiq.MessageProxy):
         super().__init__(job)
         #: For its answer, and to see whether it :attr:`~gnsq_like.Message.is_lost`.
         self.delivery = delivery
-        #: Whether its retry could not be published: Dramatiq logs that, and then acknowledges it.
+        #: Whether something that follows it could not be published: Dramatiq logs that, and then acknowledges it.
         self.is_unpublished = False
+        #: Whether its retry was published: it runs again in any case, and so does what follows it.
+        self.is_retried = False
 
 
 def _of(message: dramatiq.MessageProxy) -> Message:

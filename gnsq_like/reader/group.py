@@ -20,6 +20,7 @@ from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import MessageCounts
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here
 from gnsq_like.runtime.hub_thread import HubThread
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class ReaderGroup:
         self._independent = independent
         #: While the Readers run in a thread of their own.
         self._thread: HubThread | None = None
+        #: Of the last start: where the Readers live.
+        self._hub_handle: HubHandle | None = None
 
     def __repr__(self) -> str:
         return f"<ReaderGroup {self._state} {', '.join(map(repr, self.readers))}>"
@@ -113,22 +116,22 @@ class ReaderGroup:
             raise
 
     def add(self, reader: Reader) -> None:
-        """Start another Reader in the running group; those that have stopped leave it. May switch, or block.
+        """Start another Reader in the hub of the running group; those that have stopped leave it.
 
-        With a thread of their own from any thread, otherwise in the thread that started the group.
+        From any thread. May switch, or block.
 
         :raises InvalidOption: for anything but a Reader, and for one that is in the group
         :raises NotRunning: if the group does not run, or the Reader already does
+        :raises TimeoutError: if the thread that started the group is blocked for 10 s
         """
         _check((*self.readers, reader))
-        thread = self._thread
-        if thread is None or thread.hub_handle is None:
-            self._add_here(reader)
-        else:
-            thread.hub_handle.run(self._add_here, reader, timeout=_START_TIMEOUT)
+        handle = self._hub_handle
+        if handle is None or not handle.lives:
+            raise NotRunning(f"the group is {self._state}")
+        handle.run(self._add_here, reader, timeout=_START_TIMEOUT)
 
     def _add_here(self, reader: Reader) -> None:
-        # In the Readers' hub, so that the last of them does not end the thread meanwhile.
+        # In the Readers' hub: they live there, and the last of them does not end its thread meanwhile.
         if self._state != "running":
             raise NotRunning(f"the group is {self._state}")
         reader.start()
@@ -147,6 +150,7 @@ class ReaderGroup:
             for reader in started:
                 reader.wait()
             raise
+        self._hub_handle = handle_here()
         for reader in self.readers:
             reader._on_stopped(partial(self._one_stopped, reader))
 

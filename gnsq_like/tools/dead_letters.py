@@ -22,8 +22,6 @@ from gnsq_like.tools.sources import Unreachable
 
 #: Letters of an nsqd that may be in flight at once: its default max-rdy-count.
 MOST_IN_FLIGHT = 2500
-#: Seconds for which nsqd leaves a letter to us. Below its default max-msg-timeout, 15 minutes.
-_MSG_TIMEOUT = 600.0
 #: Seconds without a letter after which nsqds are asked whether more will come.
 _POLL_SECONDS = 0.1
 _STOP_TIMEOUT = 5.0
@@ -69,7 +67,6 @@ class _Place:
             on_connect=self._on_connect,
             on_error=self._on_error,
             **{
-                "msg_timeout": _MSG_TIMEOUT,
                 **queue.options,
                 **READER_OPTIONS,
                 "max_in_flight": self._most,

@@ -49,11 +49,12 @@ class HeldLetters:
         self._released = False
 
     def hold(self, message: Message) -> None:
-        """A Reader's handler. Never switches."""
+        """A Reader's handler. Keeps the message until nsqd's max-msg-timeout at most. Never switches."""
         if self._released:
             message.requeue(delay=0, backoff=False)
             return
         message.enable_async()
+        message.touch_until_answered()
         self.held[name_of(message)] = message
 
     def replay(self, name: str, publish: Callable[[str, bytes], object], topic: str | None = None) -> str:

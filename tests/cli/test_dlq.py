@@ -122,6 +122,13 @@ def test_what_cannot_be_published_stays(kind: Any) -> None:
             assert [each["reason"] for each in listed(address)] == ["no such account"] * 2
 
 
+@both
+def test_letters_are_held_for_as_long_as_nsqd_permits(kind: Any) -> None:
+    with running_nsqd(kind, msg_timeout=2, max_msg_timeout=4) as nsqd:
+        fill(nsqd, DEAD, [letter(1)])
+        assert [each["body"] for each in listed(*where(nsqd))] == ["order 000001"]
+
+
 def test_the_channel_of_a_topic_that_has_others() -> None:
     with running_nsqd("process") as nsqd:
         fill(nsqd, DEAD, [letter(1)], "archive", "other")

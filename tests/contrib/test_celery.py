@@ -207,6 +207,20 @@ def test_what_nsq_does_not_have_is_refused(nsqd: RunningNsqd) -> None:
         publish(connection, "x", retry=False)
 
 
+def test_a_publish_on_a_closed_channel_is_made_on_another_one(nsqd: RunningNsqd) -> None:
+    with connected(nsqd) as connection:
+        for retry in (False, True):
+            producer = connection.Producer()
+            producer.channel.close()
+            if retry:
+                producer.publish("x", routing_key="jobs", retry=True)
+            else:
+                with pytest.raises(OperationalError, match="closed"):
+                    producer.publish("x", routing_key="jobs")
+        [message] = Taken(connection, JOBS).wait(1)
+        message.ack()
+
+
 def drain_until(connection: Any, nsqd: RunningNsqd, **counts: int) -> None:
     """Until the channel of the queue has these counts, for a message that reaches no consumer."""
 
@@ -340,6 +354,22 @@ def test_an_overdue_message_that_no_worker_has_begun_gives_its_place_back(script
     with pytest.raises(TimeoutError):
         scripted.run(scripted.connection.drain_events, timeout=0.01)
     assert answers(peer, 1) == [b"REQ " + FIRST + b" 0"]
+
+
+def test_a_cancelled_consumer_hands_back_what_waits_for_it(scripted: Scripted) -> None:
+    """At once; what is not answered can be answered later."""
+    taken = scripted.consume(JOBS)
+    peer = scripted.nsqd.accept()
+    peer.subscribe()
+    peer.messages(FIRST, body=of_kombu())
+    [message] = scripted.run(taken.wait, 1)
+    peer.messages(SECOND, body=of_kombu("other"))
+    inbox = scripted.connection.transport.inbox
+    inbox.put(scripted.run(inbox.get))
+    scripted.run(taken.consumer.cancel)
+    assert answers(peer, 1) == [b"REQ " + SECOND + b" 0"]
+    scripted.run(message.ack)
+    assert answers(peer, 1) == [b"FIN " + FIRST]
 
 
 @pytest.mark.parametrize("when", ["taken", "in the inbox"])

@@ -16,6 +16,7 @@ import dramatiq
 import gevent
 import pytest
 from dramatiq.errors import BrokerConnectionError, ConnectionClosed, QueueJoinTimeout, QueueNotFound
+from dramatiq.middleware import MiddlewareError
 from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
 
@@ -225,6 +226,65 @@ def test_a_job_whose_retry_cannot_be_published_is_requeued(nsqd: RunningNsqd, wh
     assert seen == [7, 7]
 
 
+class Refusing(dramatiq.Middleware):
+    """Refuses the first message to an actor."""
+
+    def __init__(self, actor_name: str) -> None:
+        self._actor_name = actor_name
+        self.has_refused = False
+
+    def before_enqueue(self, broker: dramatiq.Broker, message: dramatiq.Message[Any], delay: int | None) -> None:
+        if message.actor_name == self._actor_name and not self.has_refused:
+            self.has_refused = True
+            raise MiddlewareError("refused")
+
+
+def following(kind: str, first: dramatiq.Actor[..., Any], second: dramatiq.Actor[..., Any]) -> dramatiq.Message[Any]:
+    """A message to the first actor, after which one to the second is published."""
+    if kind == "pipeline":
+        return (first.message() | second.message()).messages[0]
+    options: dict[str, Any] = {kind: second.actor_name}
+    return first.message_with_options(**options)
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "on_success", "on_failure", "on_retry_exhausted"])
+def test_a_job_runs_again_if_what_follows_it_cannot_be_published(nsqd: RunningNsqd, kind: str) -> None:
+    """Dramatiq logs the error, and acknowledges the job, or rejects it."""
+    with broker_of(nsqd, reader={"default_requeue_delay": 0.01}) as broker:
+        ran: list[str] = []
+
+        @dramatiq.actor(broker=broker, max_retries=0)
+        def first() -> None:
+            ran.append("first")
+            if kind in ("on_failure", "on_retry_exhausted"):
+                raise ValueError
+
+        second = dramatiq.actor(actor_name="second", broker=broker)(lambda *_: ran.append("second"))
+        broker.add_middleware(Refusing("second"))
+        with working(broker):
+            broker.enqueue(following(kind, first, second))
+            broker.join("default")
+    assert ran == ["first", "first", "second"]
+
+
+def test_a_job_that_is_retried_anyway_is_not_requeued(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    """Each retry would be another copy, which may be requeued, too."""
+    ran: list[str] = []
+
+    @dramatiq.actor(broker=broker, max_retries=1, min_backoff=1, max_backoff=2, on_failure="second")
+    def first() -> None:
+        ran.append("first")
+        raise ValueError
+
+    dramatiq.actor(actor_name="second", broker=broker)(lambda *_: ran.append("second"))
+    broker.add_middleware(Refusing("second"))
+    with working(broker):
+        first.send()
+        broker.join("default")
+    assert ran == ["first", "first", "second"]
+    assert nsqd.topic(TOPIC).channels["dramatiq"].requeued == 0
+
+
 def test_the_names_of_a_queue_are_checked_when_it_is_declared(nsqd: RunningNsqd) -> None:
     """The topic of 60 characters is good, and that of its dead letters has 65."""
     with broker_of(nsqd, topic="{queue}") as broker:
@@ -300,7 +360,8 @@ def test_a_long_job_is_touched(nsqd: RunningNsqd, broker: NSQBroker) -> None:
     assert sorted(seen) == [1, 2]
 
 
-def test_messages_that_no_worker_has_begun_are_handed_back(broker: NSQBroker) -> None:
+def test_a_stopping_worker_hands_back_what_it_has_not_begun(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    """At once, while its job runs; and it fetches nothing more."""
     began, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
 
@@ -315,15 +376,37 @@ def test_messages_that_no_worker_has_begun_are_handed_back(broker: NSQBroker) ->
     worker = dramatiq.Worker(broker, worker_threads=1, worker_timeout=100)
     worker.start()
     began.wait()
+    nsqd.wait_until(TOPIC, "dramatiq", in_flight=2)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    wait_until(lambda: not worker.workers[0].running)
+    nsqd.wait_until(TOPIC, "dramatiq", in_flight=1, depth=2)
+    wait.send(3)
+    nsqd.wait_until(TOPIC, "dramatiq", in_flight=1, depth=3)
     go_on.set()
     stopping.join()
     assert len(seen) == 1
     with working(broker):
         broker.join("default")
-    assert sorted(seen) == [0, 1, 2]
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_a_consumer_that_is_made_while_the_worker_stops_takes_nothing(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    """Dramatiq makes one anew after an error of its connection."""
+    record = recording(broker, [])
+    record.send(1)
+    worker = dramatiq.Worker(broker)
+    before = broker.consume("default", timeout=10)
+    message = wait_until(lambda: next(before))
+    assert message is not None
+    broker.emit_before("worker_shutdown", worker)
+    after = broker.consume("default", timeout=10)
+    nsqd.wait_until(TOPIC, "dramatiq", clients=2)
+    before.requeue([message])
+    assert [next(before), next(after)] == [None, None]
+    nsqd.wait_until(TOPIC, "dramatiq", depth=1, in_flight=0)
+    broker.emit_after("worker_shutdown", worker)
+    message = next(broker.consume("default", timeout=30_000))
+    assert message is not None
 
 
 def test_a_paused_worker_goes_on(broker: NSQBroker, monkeypatch: pytest.MonkeyPatch) -> None:

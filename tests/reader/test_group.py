@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 
+import gevent
 import pytest
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader, ReaderGroup
@@ -302,7 +303,7 @@ def test_a_signal_stops_all_readers_and_a_second_sigint_ends_the_wait(handlers: 
 
 @pytest.mark.parametrize("own_thread", [True, False])
 def test_readers_join_a_running_group(own_thread: bool) -> None:
-    """Those that have stopped leave it, the last one ends its thread, and a Reader joins once."""
+    """Those that have stopped leave it, the last one ends its thread, and a Reader joins once, from any thread."""
     with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
         bodies: list[bytes] = []
         first, second, third = (reader_of(nsqd, name, lambda message: bodies.append(message.body)) for name in "abc")
@@ -310,7 +311,7 @@ def test_readers_join_a_running_group(own_thread: bool) -> None:
         with pytest.raises(NotRunning, match="the group is new"):
             group.add(second)
         with group:
-            group.add(second)
+            gevent.get_hub().threadpool.apply(group.add, (second,))
             wait_for(lambda: connected(group))
             producer.publish("t", b"x")
             wait_for(lambda: bodies == [b"x", b"x"])

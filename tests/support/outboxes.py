@@ -20,6 +20,7 @@ class Memory:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.marked: list[int] = []
+        self.kept_back: dict[int, str] = {}
         #: Raised by the next calls.
         self.failures: list[Exception] = []
         self.resets = self.closes = 0
@@ -48,6 +49,9 @@ class Memory:
 
     def mark(self, rows: Iterable[Row]) -> None:
         self.marked += [row.id for row in rows]
+
+    def keep_back(self, row: Row, reason: str) -> None:
+        self.kept_back[row.id] = reason
 
     def lag(self) -> Lag:
         left = self.left()

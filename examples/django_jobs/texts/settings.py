@@ -10,6 +10,7 @@ INSTALLED_APPS = ["texts"]
 ROOT_URLCONF = "texts.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+TIME_ZONE = "UTC"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",

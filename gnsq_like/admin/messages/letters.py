@@ -21,8 +21,6 @@ from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, CannotReplay, 
 
 #: The limits of a session.
 MOST_LETTERS, SECONDS = 50, 300.0
-#: Seconds for which nsqd leaves a letter to us: longer than a session.
-_MSG_TIMEOUT = SECONDS + 60.0
 _MOST_PROBLEMS = 3
 
 
@@ -84,7 +82,6 @@ class Letters:
             letters.hold,
             nsqd_tcp_addresses=[node.tcp_address for node in nodes],
             max_in_flight=MOST_LETTERS,
-            msg_timeout=_MSG_TIMEOUT,
             on_error=lambda address, error: problems.append(f"{address}: {error}"),
             **{**self._options, **READER_OPTIONS},
         )

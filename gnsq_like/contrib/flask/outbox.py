@@ -40,6 +40,7 @@ try:
         SmallInteger,
         String,
         Table,
+        Text,
         UniqueConstraint,
         and_,
         event,
@@ -256,6 +257,7 @@ def _messages(metadata: MetaData, prefix: str) -> Table:
         Column("created_at", DateTime(timezone=True), nullable=False),
         Column("due_at", DateTime(timezone=True)),
         Column("published_at", DateTime(timezone=True)),
+        Column("refused", Text),
     )
     c = table.c
     is_unpublished = c.published_at.is_(None)

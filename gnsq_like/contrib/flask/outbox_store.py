@@ -22,7 +22,7 @@ try:
     from sqlalchemy import and_, case, delete, exists, func, literal_column, not_, or_, select, union_all, update
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.schema import Table
-    from sqlalchemy.sql import ColumnElement, Select
+    from sqlalchemy.sql import ColumnElement, Delete, Select, Update
 except ModuleNotFoundError as exc:
     raise missing(exc, "sqlalchemy") from exc
 
@@ -105,7 +105,15 @@ class SQLAlchemyStore:
         """These are published."""
         table = self._table
         ids = table.c.id.in_([row.id for row in rows])
-        statement = update(table).where(ids).values(published_at=now()) if self._keep else delete(table).where(ids)
+        published = update(table).where(ids).values(published_at=now(), refused=None)
+        self._change(published if self._keep else delete(table).where(ids))
+
+    def keep_back(self, row: Row, reason: str) -> None:
+        """For whoever looks at the table."""
+        self._change(update(self._table).where(self._table.c.id == row.id).values(refused=reason))
+
+    def _change(self, statement: Update | Delete) -> None:
+        """In the claim's transaction if there is one."""
         if self._claim is not None:
             self._claim.execute(statement)
         else:

@@ -19,8 +19,9 @@ logger = logging.getLogger(__name__)
 
 #: Deliveries of a message after which it is a dead letter: workers died with it, or handed it back.
 _MAX_ATTEMPTS = 10
-#: Seconds for jobs that run when a consumer ends, and when all connections end.
-_CONSUMER_ENDS = 60.0
+#: Seconds for jobs that run when a consumer ends: a day, because nsqd's max-msg-timeout is their limit, not this.
+_CONSUMER_ENDS = 86_400.0
+#: The same when all connections end, at the end of the program.
 _ALL_END = 1.0
 
 
@@ -93,6 +94,12 @@ class Jobs:
             except NotRunning:  # there is none, or its last Reader has stopped
                 self._group = ReaderGroup(reader, own_thread=True, independent=True)
                 self._group.start()
+
+    def pause(self) -> None:
+        """Take no more messages for any consumer. Never switches."""
+        if self._group is not None:
+            for reader in self._group.readers:
+                reader.pause()
 
     def end(self, reader: Reader) -> None:
         """Take no more messages; those that are being processed can still be answered. Never switches."""

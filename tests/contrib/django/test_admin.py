@@ -77,12 +77,15 @@ def test_the_outbox_can_be_looked_at_and_messages_be_deleted() -> None:
 hour = timedelta(hours=1)
 for topic, more in (("due", {}), ("late", {"due_at": now + hour}), ("sent", {"published_at": now})):
     OutboxMessage.objects.create(topic=f"topic-{topic}", shard=0, body=b"the body \\xff", **more)
-for state, topic in (("due", "due"), ("deferred", "late"), ("published", "sent")):
+OutboxMessage.objects.create(topic="topic-bad", shard=0, body=b"x", refused="E_BAD_MESSAGE too large")
+states = {"due": ["due", "bad"], "refused": ["bad"], "deferred": ["late"], "published": ["sent"]}
+for state, topics in states.items():
     rows = page(f"gnsq_like_outbox/outboxmessage/?state={state}").partition("<tbody>")[2].partition("</tbody>")[0]
-    assert [each for each in ("due", "late", "sent") if f"topic-{each}" in rows] == [topic], rows
+    assert [each for each in ("due", "late", "sent", "bad") if f"topic-{each}" in rows] == topics, rows
+    assert ("E_BAD_MESSAGE too large" in rows) == ("bad" in topics)
 assert "topic-sent" in page("gnsq_like_outbox/outboxmessage/").partition("<tbody>")[2]
 assert "the body \\ufffd" in page("gnsq_like_outbox/outboxmessage/1/change/")
 page("gnsq_like_outbox/outboxmessage/1/delete/", {"post": "yes"})
-assert OutboxMessage.objects.count() == 2
+assert OutboxMessage.objects.count() == 3
 """
     )

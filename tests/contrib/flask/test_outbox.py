@@ -337,6 +337,21 @@ def test_published_rows_are_pruned(nsqd: RunningNsqd, site: Site) -> None:
     assert [row[2] for row in site.rows()] == [b"4"]
 
 
+def test_why_a_message_was_refused_is_in_its_row(nsqd: RunningNsqd, site: Site) -> None:
+    def refused() -> str | None:
+        with site.engine.connect() as connection:
+            return connection.execute(select(site.outbox.messages.c.refused)).scalar_one()
+
+    site.outbox.publish("orders", b"1")
+    site.session.commit()
+    site.change(topic="bad name")
+    assert site.relay().run_once() == 0
+    assert "bad name" in (refused() or "")
+    site.change(topic="orders")
+    assert site.relay().run_once() == 1
+    assert refused() is None
+
+
 def test_the_lag(site: Site) -> None:
     store = site.store()
     assert store.lag() == (0, 0.0)

@@ -23,13 +23,19 @@ class StateFilter(admin.SimpleListFilter):
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         """The choices."""
-        return [("due", "to be published"), ("deferred", "deferred"), ("published", "published")]
+        return [
+            ("due", "to be published"),
+            ("refused", "refused"),
+            ("deferred", "deferred"),
+            ("published", "published"),
+        ]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
         """The messages of the chosen state."""
         deferred = Q(due_at__gt=timezone.now())
         chosen = {
             "due": Q(published_at=None) & ~deferred,
+            "refused": Q(published_at=None, refused__isnull=False),
             "deferred": Q(published_at=None) & deferred,
             "published": Q(published_at__isnull=False),
         }.get(self.value() or "")
@@ -40,7 +46,7 @@ class StateFilter(admin.SimpleListFilter):
 class OutboxAdmin(LookingAdmin):
     """Each message. One that nsqd refuses stays due, holds up those with its key, and may be deleted here."""
 
-    list_display = ("id", "topic", "key", "sequence", "created_at", "due_at", "published_at")
+    list_display = ("id", "topic", "key", "sequence", "created_at", "due_at", "published_at", "refused")
     list_filter = (StateFilter, "topic")
     search_fields = ("topic", "key")
     date_hierarchy = "created_at"

@@ -33,6 +33,8 @@ class OutboxMessage(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)
     #: When nsqd has confirmed it; such rows are deleted after the setting OUTBOX_KEEP.
     published_at = models.DateTimeField(null=True, blank=True)
+    #: Why nsqd, or the Producer, has refused it so far.
+    refused = models.TextField(null=True, blank=True)
 
     class Meta:
         app_label = "gnsq_like_outbox"

@@ -92,9 +92,13 @@ class DjangoStore:
         """These are published."""
         published = OutboxMessage.objects.using(self._using).filter(pk__in=[row.id for row in rows])
         if self._keep:
-            published.update(published_at=timezone.now())
+            published.update(published_at=timezone.now(), refused=None)
         else:
             published.delete()
+
+    def keep_back(self, row: Row, reason: str) -> None:
+        """For the admin."""
+        OutboxMessage.objects.using(self._using).filter(pk=row.id).update(refused=reason)
 
     def lag(self) -> Lag:
         """All rows that are due, from every process."""

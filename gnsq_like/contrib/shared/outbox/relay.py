@@ -72,6 +72,9 @@ class Store(Protocol):
     def mark(self, rows: Iterable[Row]) -> None:
         """These rows, which are claimed, are published."""
 
+    def keep_back(self, row: Row, reason: str) -> None:
+        """This row, which is claimed, was refused; the reason is for people."""
+
     def lag(self) -> Lag:
         """What waits."""
 
@@ -267,6 +270,7 @@ class Relay:
         reason = f"message {row.id} to {row.topic!r} was refused: {exc}"
         self._refusals += 1
         self._refused[place] = _Refused(time.monotonic() + delay, min(2 * delay, _LONGEST_REFUSED_DELAY), reason)
+        self._store.keep_back(row, str(exc))
 
     def _skipped(self) -> Skipped:
         if not self._refused:

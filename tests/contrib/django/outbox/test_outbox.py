@@ -384,6 +384,23 @@ def test_published_rows_may_be_deleted_at_once(nsqd: RunningNsqd, using: str) ->
     assert OutboxSequence.objects.using(using).get().last == 1
 
 
+def test_why_a_message_was_refused_is_in_its_row(nsqd: RunningNsqd, using: str) -> None:
+    def refused() -> list[str | None]:
+        return list(OutboxMessage.objects.using(using).order_by("pk").values_list("refused", flat=True))
+
+    publish("orders", b"1", outbox=True, using=using)
+    publish("orders", b"2", outbox=True, using=using)
+    OutboxMessage.objects.using(using).filter(body=b"1").update(topic="bad name")
+    assert relaying.make_relay(using).run_once() == 1
+    reason, none = refused()
+    assert reason is not None
+    assert "bad name" in reason
+    assert none is None
+    OutboxMessage.objects.using(using).filter(body=b"1").update(topic="orders")
+    assert relaying.make_relay(using).run_once() == 1
+    assert refused() == [None, None]
+
+
 def test_the_lag(nsqd: RunningNsqd, using: str) -> None:
     store = DjangoStore(using, 3600.0)
     assert store.lag() == (0, 0.0)

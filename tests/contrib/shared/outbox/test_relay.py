@@ -59,7 +59,8 @@ def test_a_refused_message_is_kept_back_with_those_of_its_key(nsqd: Running, pro
         wait_for(lambda: relay.stats()["problem"], "the report")
     assert [row.id for row in store.left()] == ([2, 3] if key else [2])
     stats = relay.stats()
-    assert stats["problem"].startswith("message 2 to 'orders' was refused: ")
+    assert list(store.kept_back) == [2]
+    assert stats["problem"] == f"message 2 to 'orders' was refused: {store.kept_back[2]}"
     assert (stats["kept_back"], stats["published"], stats["state"]) == (1, published, "stopped")
     assert stats["refused"] >= 1
 

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(default=timezone.now)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("published_at", models.DateTimeField(blank=True, null=True)),
+                ("refused", models.TextField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "message",
