@@ -132,7 +132,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.workers import pages
-    from gnsq_like.spark.pipeline.config import WatchOptions
+    from gnsq_like.spark.pipeline.config import LimitOptions
     from gnsq_like.spark.source.plan import Depth
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.run_metrics import StatusCollector
@@ -147,7 +147,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
-    pipeline = RunStatus("pipeline", WatchOptions(), now=0.0)
+    pipeline = RunStatus("pipeline", LimitOptions(), now=0.0)
     pipeline.look(
         {TopicChannel("topic", "channel"): {"127.0.0.1:4150": Depth(0)}}, (), is_busy=False, duplicates=0, now=1.0
     )

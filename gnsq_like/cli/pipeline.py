@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: Modules that the commands need besides those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
 
-#: The exit status of a run that has written everything and passed a threshold of [watch].
-THRESHOLD_STATUS = 3
+#: The exit status of a run that has written everything and passed a limit.
+LIMIT_STATUS = 3
 
 #: Seconds: a century, more than any pipeline has run.
 _EVER = 100 * 366 * 86400
@@ -75,7 +75,7 @@ _SPARK_LOG = click.option(
 @click.option(
     "--http-address",
     metavar="ADDRESS",
-    help="Serve a live page, /metrics, /healthz and /status here, as 127.0.0.1:9160; instead of [watch] http_address.",
+    help="Serve a live page, /metrics, /healthz and /status here, as 127.0.0.1:9160; not at the file's http_address.",
 )
 @click.option(
     "--adopt",
@@ -100,7 +100,7 @@ def run(
       0    all messages are written
       1    it failed under way; nothing is lost, start it again
       2    it could not begin: wrong configuration, no nsqd, no Java
-      3    all messages are written, but a threshold of [watch] is passed
+      3    all messages are written, but a limit of [limits] is passed
       130  ended by Ctrl-C or SIGTERM; nothing is lost
     """
     from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
@@ -112,7 +112,7 @@ def run(
 
         loaded = load_pipeline(path)
         if http_address is not None:
-            loaded = replace(loaded, watch={**loaded.watch, "http_address": http_address})
+            loaded = replace(loaded, http_address=http_address)
         if report is not None:
             check_report(report)
         shown: list[str] = []
@@ -142,37 +142,8 @@ def run(
                 click.echo("No report: nothing was ever written.")
     if last.problems:
         for problem in last.problems:
-            click.echo(f"Threshold passed: {problem}.", err=True)
-        raise SystemExit(THRESHOLD_STATUS)
-
-
-@pipeline.command(short_help="Serve the live page of a pipeline, also between its runs.")
-@_CONFIG
-@click.option(
-    "--http-address", metavar="ADDRESS", required=True, help="Where to serve: another address than that of the runs."
-)
-def serve(path: str, http_address: str) -> None:
-    """Serve the live page, /metrics, /healthz and /status of a pipeline until Ctrl-C or SIGTERM, whether or not a run
-    is under way. For runs with --available-now, whose own pages end with them. Does not need Java; changes nothing.
-
-    \b
-    Exit status:
-      2    wrong configuration, or the address cannot be used
-      130  ended by Ctrl-C or SIGTERM
-    """
-    with _sentences(), _stop_signals() as stopped:
-        from gnsq_like.spark.pipeline import load_pipeline
-        from gnsq_like.spark.pipeline.serving import serve_pipeline
-
-        loaded = load_pipeline(path)
-        # The same check as of a run's.
-        address = replace(loaded, watch={**loaded.watch, "http_address": http_address}).watch_options.http_address
-        serve_pipeline(
-            loaded,
-            address,
-            stop=lambda: bool(stopped),
-            on_address=lambda where: click.echo(f"Watch {loaded.title} at http://{where}/"),
-        )
+            click.echo(f"Limit passed: {problem}.", err=True)
+        raise SystemExit(LIMIT_STATUS)
 
 
 @pipeline.command(short_help="Write the report of a pipeline: the page of a run as an HTML file.")
@@ -250,19 +221,28 @@ def maintain(path: str, quiet: bool) -> None:
                 click.echo(line)
 
 
-@pipeline.command(short_help="Run archived messages through today's schema, or back into a topic.")
+@pipeline.command(short_help="Run archived or rejected messages through today's schema, or into a topic.")
 @_CONFIG
 @click.option("--from", "start", required=True, metavar="TIME", help="Arrival of the first messages, in ISO 8601; UTC.")
 @click.option("--to", "end", required=True, metavar="TIME", help="Arrival up to which they are taken.")
-@click.option("--where", default="", metavar="SQL", help="A condition on the archive's columns.")
+@click.option("--rejected", is_flag=True, help="Take the messages that were rejected, not those of the archive.")
+@click.option("--where", default="", metavar="SQL", help="A condition on the columns of the archive, or of rejected.")
 @click.option("--into", default="", metavar="PLACE", help="The table to write: a directory or URL.")
 @click.option("--topic", default="", help="Or the topic to publish to, at the source's nsqds.")
 @_MASTER
 @_SPARK_LOG
 def replay(
-    path: str, start: str, end: str, where: str, into: str, topic: str, master: str | None, spark_log: str
+    path: str,
+    start: str,
+    end: str,
+    rejected: bool,
+    where: str,
+    into: str,
+    topic: str,
+    master: str | None,
+    spark_log: str,
 ) -> None:
-    """Replay messages of the archive into another table, or into a topic.
+    """Replay messages of the archive, or rejected ones, into another table or into a topic.
 
     \b
     Exit status:
@@ -279,6 +259,7 @@ def replay(
             load_pipeline(path),
             start=since,
             end=until,
+            rejected=rejected,
             where=where,
             into=place,
             topic=topic,
@@ -286,26 +267,6 @@ def replay(
             log_level=spark_log,
         )
         click.echo(f"{_counts(found)} to {f'topic {topic}' if topic else place}.")
-
-
-@pipeline.command(short_help="Write rejected messages that fit the mended schema into the table.")
-@_CONFIG
-@_MASTER
-@_SPARK_LOG
-def redeliver(path: str, master: str | None, spark_log: str) -> None:
-    """Write the rejected messages that fit today's schema into the table, each once. The pipeline may run.
-
-    \b
-    Exit status:
-      0  done; those that do not fit stay in the table of rejected messages
-      1  it failed under way; the same command again completes it
-      2  it could not begin: wrong configuration, another redelivery, no Java
-    """
-    with _sentences():
-        from gnsq_like.spark.pipeline import load_pipeline, redeliver
-
-        loaded = load_pipeline(path)
-        click.echo(f"{_counts(redeliver(loaded, master=master, log_level=spark_log))} to {loaded.place('data')}.")
 
 
 def _counts(found: Replayed) -> str:

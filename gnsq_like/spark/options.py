@@ -291,8 +291,6 @@ class SourceOptions:
     wait_in_flight: bool = option(boolean, False)
     #: The columns of the rows, in this order.
     columns: tuple[str, ...] = option(columns, DEFAULT_COLUMNS)
-    #: For a batch read: look at messages and give them back, or take them for good.
-    batch_mode: str = option(choice("peek", "drain"), "peek")
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
     #: Options of fsspec's file system.

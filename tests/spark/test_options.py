@@ -62,7 +62,6 @@ def test_every_option_of_the_table_is_read() -> None:
             "unfinished_log": "adopt",
             "wait_in_flight": "true",
             "columns": "body, timestamp_ns",
-            "batch_mode": "drain",
             "nsq.sample_rate": "5",
             "nsq.heartbeat_interval": "2.5",
             "storage.key": "k",
@@ -173,7 +172,7 @@ def test_the_documented_options_and_their_defaults() -> None:
     table = page.partition("Reading a stream")[2].partition("Option  ")[2].partition("The stage")[0]
     rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
     named = named_options(SourceOptions)
-    assert set(rows) == set(named) - {"batch_mode"}
+    assert set(rows) == set(named)
     assert len(named) <= 20
     for line in table.splitlines():
         found = re.match(r"``(\w+)``", line)

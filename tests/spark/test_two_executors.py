@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COUNT = 40_000
 
-#: The sink fills the nsqds; a stream takes everything; the sink fills them again, and a batch read takes everything.
+#: The sink fills the nsqds; a stream takes everything.
 #: The parent of a row's worker identifies the executor: each executor has one.
 PROGRAM = """
 import os
@@ -50,8 +50,6 @@ query = (
 assert query.awaitTermination(500)
 report["batches"] = sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 report["stream"] = rows_of(spark.read.parquet({place!r} + "/rows"))
-fill()
-report["drain"] = rows_of(spark.read.format("nsq").options(batch_mode="drain", **options).load().select(chosen))
 """
 
 
@@ -74,10 +72,10 @@ def test_nothing_is_lost_or_doubled_and_both_read(tmp_path: Path, kind: Kind) ->
         )
         report: dict[str, Any] = run_program(tmp_path, program, master="local-cluster[2,1,1024]")
         left = [NsqdHTTPClient(nsqd.http_address).stats("t")["topics"][0]["channels"][0] for nsqd in nsqds]
-    for rows in (report["stream"], report["drain"]):
-        assert Counter(number for _, number, _, _ in rows) == Counter(range(COUNT))
-        assert len({(address, message_id) for message_id, _, address, _ in rows}) == COUNT
-        assert {address for _, _, address, _ in rows} == {nsqd.tcp_address for nsqd in nsqds}
-        assert len({executor for _, _, _, executor in rows}) == 2
+    rows = report["stream"]
+    assert Counter(number for _, number, _, _ in rows) == Counter(range(COUNT))
+    assert len({(address, message_id) for message_id, _, address, _ in rows}) == COUNT
+    assert {address for _, _, address, _ in rows} == {nsqd.tcp_address for nsqd in nsqds}
+    assert len({executor for _, _, _, executor in rows}) == 2
     assert [channel["depth"] + channel["in_flight_count"] for channel in left] == [0] * 4
     assert report["batches"] >= 2

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
+from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
 from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, batch_path
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.live_server import LiveServer
-from gnsq_like.spark.watch.run_status import Problem, RunStatus
+from gnsq_like.spark.watch.run_status import RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
 ARROW = pa.schema(
@@ -80,15 +80,11 @@ BEGAN = START.timestamp()
 
 
 class Run:
-    """A run that is told what it sees, with the problems that it announced."""
+    """A run that is told what it sees."""
 
     def __init__(self, **options: Any) -> None:
-        self.announced: list[tuple[str, bool]] = []
-        self.status = RunStatus("clicks <b>", WatchOptions(**options), BEGAN, self._announce)
+        self.status = RunStatus("clicks <b>", LimitOptions(**options), BEGAN)
         self.status.runs(BEGAN)
-
-    def _announce(self, problem: Problem, begins: bool, at: float) -> None:
-        self.announced.append((problem.name, begins))
 
     def wrote(self, number: int, **figures: Any) -> None:
         """Write a batch (``pipeline_tables.batch``), in a second."""

@@ -25,7 +25,6 @@ from gnsq_like._lazy import lazy_names
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
     from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
-    from gnsq_like.spark.pipeline.redelivery import redeliver
     from gnsq_like.spark.pipeline.replaying import Replayed, replay
     from gnsq_like.spark.pipeline.report import write_report
     from gnsq_like.spark.pipeline.run import Snapshot, run_pipeline
@@ -37,7 +36,6 @@ __all__ = [
     "Replayed",
     "Snapshot",
     "load_pipeline",
-    "redeliver",
     "replay",
     "run_pipeline",
     "write_report",
@@ -53,7 +51,6 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "Replayed": "gnsq_like.spark.pipeline.replaying",
             "Snapshot": "gnsq_like.spark.pipeline.run",
             "load_pipeline": "gnsq_like.spark.pipeline.config",
-            "redeliver": "gnsq_like.spark.pipeline.redelivery",
             "replay": "gnsq_like.spark.pipeline.replaying",
             "run_pipeline": "gnsq_like.spark.pipeline.run",
             "write_report": "gnsq_like.spark.pipeline.report",

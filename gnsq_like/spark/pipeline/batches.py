@@ -252,7 +252,7 @@ class BatchWriter:
 
     def _judge(self, batch: DataFrame, target: Target, messages: int, rejected: int) -> None:
         """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
-        if messages < LEAST_TO_JUDGE or rejected <= target.pipeline.stop_above * messages:
+        if messages < LEAST_TO_JUDGE or rejected <= target.pipeline.limit_options.stop_above * messages:
             return
         described = self._described(batch.where(F.col(WHY).isNotNull() & target.rows).limit(1000), target.reading)
         why, _ = max(
@@ -260,12 +260,12 @@ class BatchWriter:
             key=lambda each: each[1],
         )
         is_named = target.topic in self._pipeline.topics
-        table = f"topics.{target.topic}" if is_named else "parse"
+        schema, limit = (f"topics.{target.topic}",) * 2 if is_named else ("parse", "limits")
         which = "a batch" if target.topic is None else f"topic {target.topic} in a batch"
         raise PipelineFailed(
             f"the schema must be wrong: {rejected} of {messages} messages of {which} do not fit it, mostly because "
-            f"{why}. Nothing of the batch was written: correct {table}.schema and start again, or raise "
-            f"{table}.stop_above to reject them"
+            f"{why}. Nothing of the batch was written: correct {schema}.schema and start again, or raise "
+            f"{limit}.stop_above to reject them"
         )
 
     def _write_rejected(self, batch: DataFrame, number: int, seen_at: datetime, count: int) -> None:

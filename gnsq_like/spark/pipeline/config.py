@@ -16,16 +16,10 @@ from urllib.parse import urlsplit
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
-from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size, words
+from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.sink.publishing import SinkOptions
-
-
-def _address(value: str) -> str:
-    if value:
-        parse_address(value, to_listen=True)
-    return value
 
 
 def _above_zero(read: Callable[[str], float]) -> Callable[[str], float]:
@@ -43,25 +37,18 @@ def _share(value: str) -> float:
         found = float(value)
     except ValueError:
         found = -1.0
-    if not 0 <= found < 1:
-        raise UsageError("it must be a number from 0 to less than 1, as 0.05 for 5 %")
+    if not 0 <= found <= 1:
+        raise UsageError("it must be a number from 0 to 1, as 0.05 for 5 %")
     return found
 
 
-def _urls(value: str) -> tuple[str, ...]:
-    urls = words(value)
-    for url in urls:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise UsageError("it must begin with http:// or https://")
-    return urls
-
-
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions:
-    """How a run is watched. A threshold that is None is never passed."""
+class LimitOptions:
+    """The table [limits]: what a run is judged by. One that is None is never passed."""
 
-    #: "host:port" (port 0: any free one) of the page, ``/metrics``, ``/healthz`` and ``/status``; empty for none.
-    http_address: str = option(_address, "")
+    #: The share of a batch's messages, unless it is small, that may be rejected: beyond it, the schema must be wrong,
+    #: and the run ends before anything of that batch is written.
+    stop_above: float = option(_share, 0.9)
     #: Seconds by which the table may be behind.
     lag: float | None = option(_above_zero(duration), None)
     #: Messages that may wait in all nsqds together.
@@ -72,8 +59,6 @@ class WatchOptions:
     nothing_for: float | None = option(_above_zero(duration), None)
     #: Seconds over which latency and the share of rejected messages are taken.
     window: float = option(_above_zero(duration), 300.0)
-    #: URLs that get a POST when something begins or ceases to be wrong.
-    webhook: tuple[str, ...] = option(_urls, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +97,9 @@ TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 #: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "table", "watch", "spark")
+_TABLES = ("source", "transform", "dead_letters", "table", "limits", "spark")
 #: The fields that are in the table [parse].
-_PARSE = ("schema", "stop_above", "timestamp_unit")
+_PARSE = ("schema", "timestamp_unit")
 
 
 class BadPipelineFile(UsageError):
@@ -143,9 +128,6 @@ class Pipeline:
     transform: Mapping[str, str] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
-    #: If more than this share of a batch that is not small does not fit, the schema must be wrong: the run ends before
-    #: anything of that batch is written. 1 never ends it.
-    stop_above: float = 0.9
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
     timestamp_unit: str = "s"
     #: The format of the table: "parquet", "delta" or "iceberg".
@@ -166,8 +148,10 @@ class Pipeline:
     rejected: str = ""
     metrics: str = ""
     checkpoint: str = ""
-    #: How the run is watched: where its status is served, thresholds, webhooks (docs/pipeline.rst).
-    watch: Mapping[str, str] = field(default_factory=dict)
+    #: Where a run serves its page, ``/metrics``, ``/healthz`` and ``/status``: "host:port" (port 0: any free one).
+    http_address: str = ""
+    #: What a run is judged by (:class:`LimitOptions`).
+    limits: Mapping[str, str] = field(default_factory=dict)
     #: Where every message is kept as it came, for replays; "" for nowhere.
     archive: str = ""
     #: Settings of Spark, if the run starts a session of its own.
@@ -181,8 +165,6 @@ class Pipeline:
                 _check_place(name, getattr(self, name))
         if self.format not in FORMATS:
             raise InvalidOption("format", self.format, f"it must be one of {', '.join(FORMATS)}")
-        if not 0 < self.stop_above <= 1:
-            raise InvalidOption("parse.stop_above", self.stop_above, "it must be above 0, and at most 1")
         if self.timestamp_unit not in TIMESTAMP_UNITS:
             reason = f"it must be one of {', '.join(TIMESTAMP_UNITS)}"
             raise InvalidOption("parse.timestamp_unit", self.timestamp_unit, reason)
@@ -192,6 +174,11 @@ class Pipeline:
         for name in ("dedupe_within", "trigger"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
+        if self.http_address:
+            try:
+                parse_address(self.http_address, to_listen=True)
+            except UsageError as exc:
+                raise InvalidOption("http_address", self.http_address, str(exc)) from None
         check_given(self.transform, "transform")
         check_topics(self.topics)
         options = self.source_options
@@ -200,12 +187,12 @@ class Pipeline:
             reason = "the stage must be reachable from Python: a shared path, s3://, gs:// or abfs://"
             raise InvalidOption("source.staging_location", options.staging_location, reason)
         _check_columns(options)
-        self.sink_options, self.watch_options, self.table_options  # noqa: B018
+        self.sink_options, self.limit_options, self.table_options  # noqa: B018
 
     @property
-    def watch_options(self) -> WatchOptions:
-        """How the run is watched, read; raises InvalidOption."""
-        found: WatchOptions = _parsed(WatchOptions, self.watch, "watch")
+    def limit_options(self) -> LimitOptions:
+        """The limits, read; raises InvalidOption."""
+        found: LimitOptions = _parsed(LimitOptions, self.limits, "limits")
         return found
 
     @property
@@ -248,6 +235,7 @@ class Pipeline:
         if not self.is_by_topic:
             return self
         given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
+        limits = {key: _text(f"topics.{topic}.{key}", given.pop(key)) for key in [*given] if key == "stop_above"}
         for key, value in given.items():
             if key != "transform":
                 given[key] = _checked(f"topics.{topic}.{key}", value, Pipeline, key)
@@ -260,14 +248,10 @@ class Pipeline:
                 "name": self.title,
                 "table": options_of(self.table, self.format, self.title, topic),
                 "data": place_of(self.place("data"), topic),
+                "limits": {**self.limits, **limits},
                 **given,
             },
         )
-
-    @property
-    def redelivered(self) -> str:
-        """The place of what redeliveries have noted, beside ``rejected``."""
-        return f"{self.place('rejected').rstrip('/')}-redelivered"
 
     @property
     def source_options(self) -> SourceOptions:
@@ -405,7 +389,7 @@ def _checked(name: str, value: Any, cls: type, attribute: str) -> Any:
         if not isinstance(value, bool):
             raise InvalidOption(name, value, "it must be true or false")
     elif isinstance(default, float):
-        if isinstance(value, str) and attribute != "stop_above":
+        if isinstance(value, str):
             try:
                 return duration(value)
             except UsageError as exc:

@@ -1,12 +1,12 @@
-"""Messages of the archive once more: through today's schema into another table, or back into a topic.
+"""Messages of the archive once more, or rejected ones: through today's schema into another table, or into a topic.
 
-Each batch of the archive becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay
-that was ended half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table
-with commits, and each message is there once. A topic takes nothing back: there, messages of a replay that is repeated
-come again.
+Each batch becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay that was ended
+half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table with commits,
+and each message is there once. A topic takes nothing back: there, messages of a replay that is repeated come again.
 
 The archive has every message as it came. A batch of it is written before anything else of that batch, so whatever is in
-a table is in the archive. Rejected messages are kept in batches of the same kind.
+a table is in the archive. Rejected messages are kept in batches of the same kind, and replayed under other names,
+because such a batch has some of the messages of the archive's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay or a redelivery has done so far."""
+    """What a replay has done so far."""
 
     batches: int = 0
     #: All messages, and how many of them were rejected, or left out by the transformation.
@@ -61,6 +61,7 @@ def replay(
     *,
     start: datetime,
     end: datetime,
+    rejected: bool = False,
     where: str = "",
     into: str = "",
     topic: str = "",
@@ -71,7 +72,8 @@ def replay(
 ) -> Replayed:
     """Replay the messages that arrived from ``start`` to before ``end``. May switch, and blocks.
 
-    :param where: an SQL condition on the archive's columns, such as "topic = 'clicks'"
+    :param rejected: those that the pipeline has rejected, instead of all in the archive
+    :param where: an SQL condition on the table's columns, such as "topic = 'clicks'"
     :param into: the place of a table for them, as the pipeline would have written it now; what does not fit, and
         metrics, are beside it, in ``-rejected`` and ``-metrics``
     :param topic: or the topic to publish their bodies to, at the source's nsqds
@@ -81,13 +83,13 @@ def replay(
     :raises NotBegun: Spark does not start
     :raises PipelineFailed: it ended by itself; the same replay again completes it
     """
-    if not pipeline.archive:
+    if not rejected and not pipeline.archive:
         raise InvalidOption("archive", "", "the pipeline has no archive; give it one for replays of later messages")
     if bool(into) == bool(topic):
         raise InvalidOption("into", into, "give either a table or a topic")
     if start.tzinfo is None or end.tzinfo is None or not start < end:
         raise InvalidOption("from", start.isoformat(), f"it must be before {end.isoformat()}, both with a time zone")
-    target = _into_table(pipeline, into) if into else pipeline
+    target = _into_table(pipeline, into, rejected) if into else pipeline
     check_settings(pipeline)
     sink: dict[str, str] = {}
     if topic:
@@ -98,7 +100,7 @@ def replay(
         replayed = Replayed()
         try:
             step = _Publish(sink) if topic else _Into(target)
-            for batch in complete_batches(pipeline, session, "archive", start, end):
+            for batch in _complete_batches(pipeline, session, "rejected" if rejected else "archive", start, end):
                 replayed = step(_rows(session, batch.directory, start, end, where), batch, replayed)
                 watch(replayed)
         except NSQError:
@@ -109,16 +111,19 @@ def replay(
         return replayed
 
 
-def _into_table(pipeline: Pipeline, into: str) -> Pipeline:
-    """The pipeline that writes the new table."""
+def _into_table(pipeline: Pipeline, into: str, rejected: bool) -> Pipeline:
+    """The pipeline that writes the new table. Of rejected messages, any share may not fit."""
     place = into.rstrip("/")
+    left_out = {"data", "stop_above"} if rejected else {"data"}
     topics = {
-        topic: {key: each for key, each in given.items() if key != "data"} for topic, given in pipeline.topics.items()
+        topic: {key: each for key, each in given.items() if key not in left_out}
+        for topic, given in pipeline.topics.items()
     }
     beside: dict[str, Any] = {
         "data": place,
         "rejected": f"{place}-rejected",
         "metrics": f"{place}-metrics",
+        "limits": {**pipeline.limits, "stop_above": "1"} if rejected else pipeline.limits,
         # In a catalog, too, it is another table.
         "table": options_of(pipeline.table, pipeline.format, pipeline.title, place.rpartition("/")[2]),
     }
@@ -141,7 +146,7 @@ def sink_of(pipeline: Pipeline, topic: str) -> tuple[dict[str, str], SinkOptions
 
 
 def _rows(spark: SparkSession, directory: str, start: datetime, end: datetime, where: str) -> DataFrame:
-    """The rows of a batch of the archive that are wanted. Raises InvalidOption."""
+    """The rows of a batch that are wanted. Raises InvalidOption."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
@@ -168,7 +173,7 @@ class _Into:
         # Such a table remembers the last batch of a query, and a replay that is repeated begins before it.
         query_id = f"{batch.query_id}-{batch.number}" if self._is_committed else batch.query_id
         self._writer.belongs_to(query_id)
-        self._writer(rows, batch.number)
+        self._writer(rows.drop("reason"), batch.number)
         while self._written:
             replayed = replayed.plus(self._written.pop())
         return replayed
@@ -210,8 +215,8 @@ class BatchPlace:
     number: int
 
 
-def complete_batches(
-    pipeline: Pipeline, spark: SparkSession, what: str, start: datetime | None = None, end: datetime | None = None
+def _complete_batches(
+    pipeline: Pipeline, spark: SparkSession, what: str, start: datetime, end: datetime
 ) -> Iterator[BatchPlace]:
     """The batches of "archive" or "rejected" in the hours from ``start`` to before ``end``, in the order of arrival.
 
@@ -219,14 +224,15 @@ def complete_batches(
     """
     now = datetime.now(UTC)
     for at, hour in _hours(spark, pipeline.place(what)):
-        if (end is not None and at >= end) or (start is not None and at + _HOUR <= start):
+        if at >= end or at + _HOUR <= start:
             continue
         names = _names(spark, f"{pipeline.place(what)}/{hour}", "batch=")
         if at > now - _SURELY_DONE:
             names &= _names(spark, f"{pipeline.place('metrics')}/{hour}", "batch=")
         found = [(match[1], int(match[2]), name) for name in names if (match := _BATCH.fullmatch(name))]
         for query_id, number, name in sorted(found):
-            yield BatchPlace(f"{pipeline.place(what)}/{hour}/{name}", query_id, number)
+            named = query_id if what == "archive" else f"r{query_id}"
+            yield BatchPlace(f"{pipeline.place(what)}/{hour}/{name}", named, number)
 
 
 def _hours(spark: SparkSession, table: str) -> list[tuple[datetime, str]]:

@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.pipeline.config import Pipeline, WatchOptions
+from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
 from gnsq_like.spark.pipeline.metrics import COLUMNS, MinuteMetrics, percentile
 from gnsq_like.spark.watch.page import render, time_text
@@ -99,32 +99,6 @@ def newest_batch(pipeline: Pipeline) -> datetime | None:
     return newest
 
 
-def last_batches(pipeline: Pipeline) -> list[str]:
-    """The places of the metrics of the last two hours that have batches. Raises PipelineFailed."""
-    from pyarrow import ArrowException
-
-    from gnsq_like.spark.tables.data_file import directories
-
-    place = pipeline.place("metrics")
-    try:
-        days = sorted(name for name in directories(place) if name.startswith("date="))[-2:]
-        hours = [f"{place}/{day}/{hour}" for day in days for hour in sorted(directories(f"{place}/{day}"), key=_hour)]
-        return [f"{hour}/{batch}" for hour in hours[-2:] for batch in directories(hour) if batch.startswith("batch=")]
-    except (OSError, ArrowException) as exc:
-        raise PipelineFailed(f"{place} cannot be read: {exc}") from exc
-
-
-def _hour(name: str) -> int:
-    number = name.removeprefix("hour=")
-    return int(number) if number.isdigit() else -1
-
-
-def read_batch(place: str) -> list[MinuteMetrics]:
-    """The metrics of one batch, by minute; empty while they are being written. Raises PipelineFailed."""
-    rows = [_metrics_of(row) for row in _read(place, list(COLUMNS)).to_pylist()]
-    return sorted(rows, key=lambda row: (row.topic, row.minute))
-
-
 def _metrics_of(row: dict[str, Any]) -> MinuteMetrics:
     return MinuteMetrics(**{**row, "attempts": dict(row["attempts"]), "latencies": dict(row["latencies"])})
 
@@ -193,7 +167,7 @@ def _page(title: str, rows: Sequence[MinuteMetrics], rejected_for: Counter[str])
 def _status(title: str, rows: Sequence[MinuteMetrics]) -> Mapping[str, Any]:
     """The status of a run that has written these batches, with graphs over all of its time."""
     first, last = rows[0].seen_at.timestamp(), max(row.written_at.timestamp() for row in rows)
-    status = RunStatus(title, WatchOptions(window=float("inf")), first)
+    status = RunStatus(title, LimitOptions(window=float("inf")), first)
     status.is_ready(0.0)
     for batch in _by_batch(rows):
         status.wrote(batch)

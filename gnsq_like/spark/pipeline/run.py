@@ -68,7 +68,7 @@ class Snapshot:
     is_over: bool = False
     #: Where the status is served; "" for nowhere.
     http_address: str = ""
-    #: What is wrong by the thresholds of ``watch``, as sentences.
+    #: The limits that are passed, as sentences.
     problems: tuple[str, ...] = ()
 
 

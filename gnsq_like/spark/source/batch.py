@@ -1,14 +1,12 @@
-"""The batch read: the messages that the channels have now, as a DataFrame that is read once.
+"""The batch read: a look at the messages that the channels have now, as a DataFrame.
 
 A batch read has no checkpoint and no commit: Spark never tells a source that a job succeeded, so there is no right
-moment to finish messages. ``peek`` finishes none: each nsqd gives its first messages and gets them back. ``drain``
-finishes messages before Spark has them, so each is delivered at most once. Neither is a way to process messages; a
-stream with the trigger AvailableNow is.
+moment to finish messages. It finishes none: each nsqd gives its first messages and gets them back. To process messages,
+read a stream with the trigger AvailableNow.
 
-Spark may pause a worker between two batches of rows for any length of time, during which none of our code runs. So no
-connection is open while Spark has rows; each :class:`BatchReceiver` makes a new one. The order at its end leaves
-nothing in flight: RDY 0, the answers, CLS; nsqd's CLOSE_WAIT confirms that all of these were executed; messages that
-arrived in between are requeued.
+Spark may pause a worker between two batches of rows for any length of time, during which none of our code runs. So the
+connection is closed before Spark has rows. The order at its end leaves nothing in flight: RDY 0, the requeues, CLS;
+nsqd's CLOSE_WAIT confirms that all of these were executed; messages that arrived in between are requeued.
 """
 
 from __future__ import annotations
@@ -41,14 +39,13 @@ def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchR
 
 
 class NsqBatchReader(DataSourceReader):
-    """Peeks or drains, as the option ``batch_mode`` says."""
+    """Shows the first messages of each nsqd."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._keep = options.batch_mode == "peek"
 
     def partitions(self) -> list[InputPartition]:
-        """One for each nsqd and topic with messages; more for a drain if ``min_partitions`` asks for more."""
+        """One for each nsqd and topic with messages."""
         options = self._options
         with without_traceback():
             daemons = Daemons(options)
@@ -57,55 +54,38 @@ class NsqBatchReader(DataSourceReader):
                 daemons.settled_depths(),
                 max_messages=options.max_messages,
                 max_bytes=options.max_bytes,
-                # Two tasks that peek at one channel could see the same messages.
-                min_partitions=1 if self._keep else options.min_partitions,
+                # Two tasks at one channel could see the same messages.
+                min_partitions=1,
                 segment_messages=options.segment_messages,
             )
         return [InputPartition(part) for of, shares in by_log(plan).items() for part in Offset("", 0, shares).parts(of)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a part; for a peek at most those that one connection holds."""
-        if isinstance(partition.value, Part):  # Spark makes a partition of its own if there are none
-            with without_traceback():
-                yield from self._read(partition.value)
-
-    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        rows = Rows(options.columns, *part.of, part.address)
-        rest, rest_bytes = part.messages, part.bytes
-        while rest > 0 and (rest_bytes > 0 or not part.bytes):
-            try:
-                messages = BatchReceiver(part.address, part.of, options, rest, keep=self._keep).run()
-            except NSQError:
-                if rest == part.messages:
-                    raise
-                return  # a failed task would lose the messages so far, which are finished
-            if not messages:
-                return
-            yield rows.of(encode_segment(messages))
-            if self._keep:
-                return
-            rest -= len(messages)
-            rest_bytes -= sum([len(message[3]) for message in messages])
+        """The messages of a part, at most those that one connection holds."""
+        if not isinstance(partition.value, Part):  # Spark makes a partition of its own if there are none
+            return
+        part, options = partition.value, self._options
+        with without_traceback():
+            messages = BatchReceiver(part.address, part.of, options, part.messages).run()
+            if messages:
+                yield Rows(options.columns, *part.of, part.address).of(encode_segment(messages))
 
 
 # -- one connection -------------------------------------------------------------------------------------
 
 
 class BatchReceiver:
-    """Receives as many messages as one connection holds.
+    """Receives as many messages as one connection holds, and gives them back.
 
     :param address: the nsqd
     :param of: the topic and the channel
     :param wanted: the most messages to receive; two segments and nsqd's max_rdy_count are limits, too
-    :param keep: whether the messages stay in nsqd: they are requeued then rather than finished
     """
 
-    def __init__(self, address: str, of: TopicChannel, options: SourceOptions, wanted: int, *, keep: bool) -> None:
+    def __init__(self, address: str, of: TopicChannel, options: SourceOptions, wanted: int) -> None:
         self._of = of
         self._options = options
         self._wanted = wanted
-        self._keep = keep
         self._buffer = MessageBuffer(options)
         self._connection = Connection(
             address,
@@ -115,10 +95,7 @@ class BatchReceiver:
         )
 
     def run(self) -> list[RawMessage]:
-        """Receive, answer and return the messages. May switch.
-
-        If the connection is lost under way, nsqd delivers unanswered messages again, so none are returned then, unless
-        they are to be kept anyway.
+        """Receive, requeue and return the messages. May switch.
 
         :raises ConnectionFailed: nsqd cannot be reached
         """
@@ -131,25 +108,18 @@ class BatchReceiver:
             self._buffer.wait(self._wanted, expected=True)
             connection.set_rdy(0)
             messages = self._buffer.pop()
-            if not connection.alive and not self._keep:
-                logger.warning("%s; nsqd will deliver %d messages again", connection.error, len(messages))
-                return []
-            self._answer(messages)
+            self._give_back(messages)
             return messages
         finally:
             connection.close()
 
-    def _answer(self, messages: list[RawMessage]) -> None:
-        """FIN or requeue the messages, and close in good order. May switch."""
-        connection = self._connection
-        if self._keep:
-            self._requeue(messages)
-        else:
-            connection.finish_many([message[2] for message in messages])
+    def _give_back(self, messages: list[RawMessage]) -> None:
+        """Requeue the messages, and close in good order. May switch."""
+        self._requeue(messages)
         try:
-            connection.close_subscription()
+            self._connection.close_subscription()
         except NSQError as exc:
-            logger.warning("%s; nsqd delivers again whatever it had not finished by then", exc)
+            logger.warning("%s; nsqd delivers again, after msg_timeout, whatever was in flight", exc)
         self._requeue(self._buffer.pop())
 
     def _requeue(self, messages: list[RawMessage]) -> None:

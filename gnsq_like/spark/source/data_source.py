@@ -49,7 +49,7 @@ class NsqDataSource(DataSource):
 
     @without_traceback()
     def reader(self, schema: StructType) -> NsqBatchReader:
-        """For ``spark.read``: peeks at the messages of the channels, or drains them."""
+        """For ``spark.read``: shows messages of the channels."""
         from gnsq_like.spark.source.batch import make_batch_reader
 
         return make_batch_reader(schema, self.options)

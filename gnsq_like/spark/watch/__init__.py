@@ -1,1 +1,1 @@
-"""Watching a run of a pipeline: its status, thresholds, webhooks, metrics, and a page (docs/pipeline.rst)."""
+"""Watching a run of a pipeline: its status, limits, metrics, and a page (docs/pipeline.rst)."""

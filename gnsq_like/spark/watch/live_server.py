@@ -1,4 +1,4 @@
-"""Serves the pages of a run and sends its webhooks, in a thread with a hub of its own.
+"""Serves the pages of a run, in a thread with a hub of its own.
 
 The thread of the run waits for Spark most of the time, in calls that let no greenlet run.
 """
@@ -8,22 +8,17 @@ from __future__ import annotations
 import ipaddress
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import gevent
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError
-from gnsq_like.http.webhook import Webhooks
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.wsgi import WSGIApplication
 
-logger = logging.getLogger(__name__)
-
-#: Seconds for a webhook's endpoint, for all of them at the end, and for the server to start and to stop.
-_HOOK_TIMEOUT, _DRAIN_TIMEOUT, _SERVER_TIMEOUT = 5.0, 10.0, 10.0
+#: Seconds for the server to stop.
+_TIMEOUT = 10.0
 
 Status = Callable[[], Mapping[str, Any]]
 
@@ -36,26 +31,17 @@ class LiveServer:
     """The thread. Next: :meth:`close`.
 
     :param status: returns the present status; called in the thread
-    :param address: where to listen; "" for webhooks only
-    :param webhooks: URLs that get what :meth:`send` is given
+    :param address: where to listen
     :param clock: the time of day
     :raises CannotServe: the address cannot be used, or a package is missing
     """
 
-    def __init__(
-        self,
-        status: Status,
-        address: str = "",
-        webhooks: Iterable[str] = (),
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, status: Status, address: str, clock: Callable[[], float] = time.time) -> None:
         #: Where it listens.
         self.address = ""
         self._thread = HubThread("gnsq_like pipeline watch")
         self._handle = self._thread.start()
-        self._webhooks = Webhooks(webhooks, _HOOK_TIMEOUT, self._handle.call)
         self._pages: _Pages | None = None
-        self._sender: Any = None
         try:
             self._handle.run(self._start, status, address, clock)
         except BaseException:
@@ -63,9 +49,6 @@ class LiveServer:
             raise
 
     def _start(self, status: Status, address: str, clock: Callable[[], float]) -> None:
-        self._sender = gevent.spawn(self._webhooks.run)
-        if not address:
-            return
         try:
             self._pages = _Pages(status, address, clock)
             self._pages.start()
@@ -77,25 +60,16 @@ class LiveServer:
             raise CannotServe(f"cannot serve the pipeline's status: {exc.strerror or exc}") from exc
         self.address = self._pages.http_address
 
-    def send(self, entry: dict[str, Any]) -> None:
-        """Send an object to the webhooks; returns at once. From any thread."""
-        self._webhooks.send(entry)
-
     def close(self) -> None:
-        """Send what waits, stop listening, and end the thread; twice is fine. May block for some seconds."""
+        """Stop listening, and end the thread; twice is fine. May block for some seconds."""
         if self._thread.hub_handle is None:
             return
-        self._handle.run(self._stop, timeout=_DRAIN_TIMEOUT + 2 * _SERVER_TIMEOUT)
-        self._thread.end(_SERVER_TIMEOUT)
+        self._handle.run(self._stop, timeout=2 * _TIMEOUT)
+        self._thread.end(_TIMEOUT)
 
     def _stop(self) -> None:
-        if not self._webhooks.drain(_DRAIN_TIMEOUT):
-            logger.error("some notifications of the pipeline were not sent in %g s", _DRAIN_TIMEOUT)
-        if self._sender is not None:
-            self._sender.kill()
-        self._webhooks.close()
         if self._pages is not None:
-            self._pages.stop(_SERVER_TIMEOUT)
+            self._pages.stop(_TIMEOUT)
 
 
 class _Pages(Daemon):

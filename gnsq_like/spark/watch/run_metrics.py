@@ -42,7 +42,7 @@ _COUNTERS = {
 #: Upper bounds of the histogram, in seconds.
 _BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 #: Problems that the metric has from the beginning, so that an increase from 0 is seen.
-PROBLEMS = ("lag", "depth", "rejected", "nothing_came", "no_nsqd", "failed", "unreadable")
+PROBLEMS = ("lag", "depth", "rejected", "nothing_came", "no_nsqd", "failed")
 
 
 def metrics_page(status: Mapping[str, Any]) -> bytes:

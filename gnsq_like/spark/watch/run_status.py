@@ -13,11 +13,11 @@ to start, or for the run itself.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.spark.pipeline.config import WatchOptions
+from gnsq_like.spark.pipeline.config import LimitOptions
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
 from gnsq_like.spark.source.plan import Depth
 from gnsq_like.spark.staging.offsets import TopicChannel
@@ -49,15 +49,11 @@ class _Seen:
 class Problem:
     """Something that is wrong with a run."""
 
-    #: A word for programs: lag, depth, rejected, nothing_came, no_nsqd, failed, unreadable.
+    #: A word for programs: lag, depth, rejected, nothing_came, no_nsqd, failed.
     name: str
     text: str
     #: Of the problem of one topic.
     topic: str = ""
-
-
-#: Called with each problem that begins (True) or ends (False), and when.
-Announce = Callable[[Problem, bool, float], object]
 
 
 class _Nsqds:
@@ -121,13 +117,9 @@ def _total(field: str, seen: Iterable[_Seen]) -> int | None:
 
 
 class _Problems:
-    """What is wrong, and since when; each must be seen some times in a row before it begins or ends.
+    """What is wrong, and since when; each must be seen some times in a row before it begins or ends."""
 
-    :param announce: called with each problem that begins (True) or ends (False)
-    """
-
-    def __init__(self, announce: Announce) -> None:
-        self._announce = announce
+    def __init__(self) -> None:
         #: By name and topic.
         self._known: dict[tuple[str, str], tuple[Problem, float]] = {}
         #: How often in a row each was seen that is none yet, or not seen that is still one.
@@ -149,7 +141,7 @@ class _Problems:
                 self.begin(problem, now)
         for key in [*self._known]:
             if key not in wrong and self._is_due(key, in_a_row):
-                self._announce(self._known.pop(key)[0], False, now)
+                del self._known[key]
 
     def _is_due(self, key: tuple[str, str], in_a_row: int) -> bool:
         self._in_a_row[key] += 1
@@ -161,7 +153,6 @@ class _Problems:
     def begin(self, problem: Problem, now: float) -> None:
         """A problem that is certain."""
         self._known[problem.name, problem.topic] = problem, now
-        self._announce(problem, True, now)
 
 
 @dataclass
@@ -208,18 +199,11 @@ class RunStatus:
     """What is known of a run.
 
     :param title: the pipeline's name
-    :param announce: called with each problem that begins (True) or ends (False)
     """
 
-    def __init__(
-        self,
-        title: str,
-        options: WatchOptions,
-        now: float,
-        announce: Announce = lambda problem, begins, at: None,
-    ) -> None:
+    def __init__(self, title: str, limits: LimitOptions, now: float) -> None:
         self._title = title
-        self._options = options
+        self._limits = limits
         self._state = "starting"
         self._started_at = now
         #: When the first batch of the run was done.
@@ -232,7 +216,7 @@ class RunStatus:
         #: When the last message came.
         self._came_at: float | None = None
         self._nsqds = _Nsqds(now)
-        self._problems = _Problems(announce)
+        self._problems = _Problems()
         self._recent: deque[_Batch] = deque()
         #: All since the start, for Prometheus.
         self._latencies: Counter[int] = Counter()
@@ -242,10 +226,6 @@ class RunStatus:
             name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
         }
         self._history_at = now
-        #: What the last run noted about itself; of a status that is no run's (``pipeline.serving``).
-        self._last_run: Mapping[str, Any] | None = None
-        #: Why the tables cannot be read, likewise.
-        self._unreadable = ""
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}
         self.renew(now)
@@ -266,37 +246,8 @@ class RunStatus:
         if self._ready_at is None:
             self._ready_at = at
 
-    def between(self, last_run: Mapping[str, Any] | None) -> None:
-        """This is the status of a pipeline seen from outside.
-
-        :param last_run: what the last run noted (``watched.last_run``)
-        """
-        self._last_run = last_run
-        is_running = last_run is not None and last_run["state"] == "running"
-        self._state = "running" if is_running else "waiting"
-
-    def cannot_read(self, why: str) -> None:
-        """The tables cannot be read, or can again ("")."""
-        self._unreadable = why
-
-    def wrote_before(self, rows: Sequence[MinuteMetrics]) -> None:
-        """A batch was written before anybody looked: it is known, and not counted."""
-        self._note_batch(rows)
-
     def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
         """A batch was written."""
-        batch = self._note_batch(rows)
-        self._latencies += batch.latencies
-        self._counts["batches"] += 1
-        self._counts["messages"] += batch.messages
-        self._counts["rejected"] += batch.rejected
-        self._counts["bytes"] += sum(row.bytes for row in rows)
-        self._counts["filtered"] += sum(row.filtered for row in rows)
-        for row in rows:
-            counts = self._by_topic.setdefault(row.topic, Counter())
-            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
-
-    def _note_batch(self, rows: Sequence[MinuteMetrics]) -> _Batch:
         seen_at, at = rows[0].seen_at.timestamp(), rows[0].written_at.timestamp()
         ready_at = self._ready_at
         self.is_ready(at)
@@ -317,7 +268,15 @@ class RunStatus:
             "began_at": seen_at,
             "written_at": at,
         }
-        return batch
+        self._latencies += batch.latencies
+        self._counts["batches"] += 1
+        self._counts["messages"] += messages
+        self._counts["rejected"] += rejected
+        self._counts["bytes"] += sum(row.bytes for row in rows)
+        self._counts["filtered"] += sum(row.filtered for row in rows)
+        for row in rows:
+            counts = self._by_topic.setdefault(row.topic, Counter())
+            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
 
     def look(
         self,
@@ -373,7 +332,7 @@ class RunStatus:
 
     def _window(self, now: float) -> list[_Batch]:
         """The batches of the last minutes, or the last one if that was longer ago."""
-        while len(self._recent) > 1 and self._recent[0].at < now - self._options.window:
+        while len(self._recent) > 1 and self._recent[0].at < now - self._limits.window:
             self._recent.popleft()
         return list(self._recent)
 
@@ -394,23 +353,18 @@ class RunStatus:
     # -- what is wrong ------------------------------------------------------------------------------------
 
     def _wrong(self, now: float) -> Iterable[Problem]:
-        options = self._options
+        limits = self._limits
         lag, depth, share = self._lag(now), self._nsqds.total("messages"), self._rejected_share(now)
-        if options.lag is not None and lag is not None and lag > options.lag:
-            yield Problem("lag", f"the table is {time_text(lag)} behind, more than {time_text(options.lag)}")
-        if options.depth is not None and depth is not None and depth > options.depth:
-            yield Problem("depth", f"{depth:,} messages wait, more than {options.depth:,}")
-        if options.rejected is not None and share is not None and share > options.rejected:
-            yield Problem("rejected", f"{share:.1%} of the messages are rejected, more than {options.rejected:.1%}")
-        if options.nothing_for is not None:
+        if limits.lag is not None and lag is not None and lag > limits.lag:
+            yield Problem("lag", f"the table is {time_text(lag)} behind, more than {time_text(limits.lag)}")
+        if limits.depth is not None and depth is not None and depth > limits.depth:
+            yield Problem("depth", f"{depth:,} messages wait, more than {limits.depth:,}")
+        if limits.rejected is not None and share is not None and share > limits.rejected:
+            yield Problem("rejected", f"{share:.1%} of the messages are rejected, more than {limits.rejected:.1%}")
+        if limits.nothing_for is not None:
             silent = now - (self._started_at if self._came_at is None else self._came_at)
-            if silent > options.nothing_for:
+            if silent > limits.nothing_for:
                 yield Problem("nothing_came", f"nothing came for {time_text(silent)}")
-        last = self._last_run
-        if last is not None and last["state"] in ("failed", "killed"):
-            yield Problem("failed", f"the last run failed: {last['failure'] or 'it was killed'}")
-        if self._unreadable:
-            yield Problem("unreadable", self._unreadable)
         for topic, nsqds in self._nsqds.silent():
             yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(nsqds)}", topic)
 
@@ -440,8 +394,7 @@ class RunStatus:
             "in_flight": self._nsqds.total("in_flight"),
             "rejected_share": self._rejected_share(now),
             "latency": self._latency(now),
-            "window": self._options.window,
-            "last_run": self._last_run,
+            "window": self._limits.window,
             "last_batch": self._last,
             "last_came_at": self._came_at,
             "topics": [{**shown, **self._counts_of(shown["topic"])} for shown in self._nsqds.shown()],

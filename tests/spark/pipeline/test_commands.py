@@ -85,7 +85,10 @@ def test_what_cannot_begin_says_so_before_java_is_started(tmp_path: Path, given:
         (("replay", "--from", "noon", "--to", "2026-01-02", "--into", "x"), "--from noon: it must be a time such as"),
         (("replay", "--from", "2026-01-01", "--to", "2026-01-02", "--into", "x"), "the pipeline has no archive"),
         (("replay", "--from", "2026-01-03", "--to", "2026-01-02"), "the pipeline has no archive"),
-        (("redeliver",), "transform.function='nowhere:f': it cannot be imported: ModuleNotFoundError"),
+        (
+            ("replay", "--rejected", "--from", "2026-01-01", "--to", "2026-01-02", "--into", "x"),
+            "transform.function='nowhere:f': it cannot be imported: ModuleNotFoundError",
+        ),
     ],
 )
 def test_what_cannot_be_done_once_more_is_status_2_before_java_is_started(

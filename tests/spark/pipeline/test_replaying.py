@@ -121,6 +121,33 @@ def test_a_schema_that_does_not_fit_ends_it(spark: SparkSession, tmp_path: Path)
     assert not (tmp_path / "again").exists()
 
 
+def test_rejected_messages_through_a_mended_schema(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, limits={"stop_above": "1"})
+    write(spark, pipeline, bodies()[:20], [*bodies()[20:], *[b"nope"] * 150])
+    mended = replace(pipeline, archive="", schema="n DOUBLE NOT NULL", limits={})
+    into = tmp_path / "mended"
+    for _ in range(2):
+        # However many of them do not fit this schema either.
+        found = replay(mended, start=START, end=END, rejected=True, into=str(into), spark=spark)
+        assert (found.batches, found.messages, found.rejected) == (1, 152, 151)
+        [row] = spark.read.parquet(str(into)).collect()
+        assert (row.body.n, row.seen_at.timestamp()) == (1.5, ARRIVED[1].timestamp())
+    found = replay(
+        mended, start=START, end=END, rejected=True, where="reason LIKE 'field n %'", into=f"{into}-some", spark=spark
+    )
+    assert (found.messages, found.rejected) == (1, 0)
+
+
+def test_rejected_messages_do_not_take_the_place_of_the_archive_s(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, schema="n INT NOT NULL, more STRING NOT NULL")
+    write(spark, pipeline, [*bodies(), b'{"n": 30}'])
+    given: dict[str, Any] = {"start": START, "end": END, "into": str(tmp_path / "again"), "spark": spark}
+    replay(pipeline, **given)
+    replay(replace(pipeline, schema="n INT NOT NULL, more STRING"), rejected=True, **given)
+    rows = spark.read.parquet(given["into"]).collect()
+    assert sorted(row.body.n for row in rows) == list(range(31))
+
+
 def test_back_into_a_topic(spark: SparkSession, tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         pipeline = pipeline_in(tmp_path, nsqd.tcp_address, schema="")

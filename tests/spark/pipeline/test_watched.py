@@ -1,9 +1,8 @@
-"""Runs that are watched: what they say to those who ask, to webhooks and in the end."""
+"""Runs that are watched: what they say to those who ask, and in the end."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
-from gnsq_like.spark.pipeline import NotBegun, Pipeline, PipelineFailed, Snapshot, run_pipeline
+from gnsq_like.spark.pipeline import NotBegun, Pipeline, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.watched import watched
 from tests.support import raw
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_tables import batch, written
-from tests.support.scripted_http import always, response, scripted
 from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 AWAY = "127.0.0.1:1"
 
 
-def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **watch: str) -> Pipeline:
+def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **fields: Any) -> Pipeline:
     client = NsqdHTTPClient(nsqd.http_address)
     client.create_topic("clicks")
     client.create_channel("clicks", "table")
@@ -40,7 +38,7 @@ def pipeline_for(nsqd: Running, directory: Path, bodies: list[bytes], **watch: s
         "nsqd_http_addresses": f"{nsqd.http_address},{AWAY}",
         **PATIENT,
     }
-    return Pipeline(location=str(directory / "out"), source=source, schema="number INT", watch=watch)
+    return Pipeline(location=str(directory / "out"), source=source, schema="number INT", **fields)
 
 
 def bodies(good: int, bad: int = 0) -> list[bytes]:
@@ -82,36 +80,14 @@ def test_a_run_serves_its_status_while_it_runs(spark: SparkSession, tmp_path: Pa
         raw.get(address, "/ping")
 
 
-def test_a_threshold_is_in_the_result_and_at_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
-    with running_nsqd("process") as nsqd, scripted(always(response())) as endpoint:
-        watch = {"rejected": "0.05", "webhook": f"http://{endpoint.address}/hook"}
-        pipeline = pipeline_for(nsqd, tmp_path, bodies(90, bad=10), **watch)
+def test_a_limit_that_is_passed_is_in_the_result(spark: SparkSession, tmp_path: Path) -> None:
+    with running_nsqd("process") as nsqd:
+        pipeline = pipeline_for(nsqd, tmp_path, bodies(90, bad=10), limits={"rejected": "0.05"})
         last = run_pipeline(pipeline, spark=spark, available_now=True)
         assert last.problems == ("10.0% of the messages are rejected, more than 5.0%",)
-        [asked] = endpoint.asked
-        sent = json.loads(asked.body)
-        assert sent.pop("timestamp") <= time.time()
-        assert sent == {
-            "alert": "rejected",
-            "state": "begins",
-            "text": "10.0% of the messages are rejected, more than 5.0%",
-            "pipeline": "clicks",
-            "topic": "",
-        }
         # The next run has none of these messages.
         NsqdHTTPClient(nsqd.http_address).multi_publish("clicks", bodies(10))
         assert run_pipeline(pipeline, spark=spark, available_now=True).problems == ()
-
-
-def test_a_run_that_fails_says_so_to_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
-    with running_nsqd("process") as nsqd, scripted(always(response())) as endpoint:
-        pipeline = pipeline_for(nsqd, tmp_path, bodies(0, bad=200), webhook=f"http://{endpoint.address}")
-        with pytest.raises(PipelineFailed, match="the schema must be wrong"):
-            run_pipeline(pipeline, spark=spark, available_now=True)
-        [asked] = endpoint.asked
-        sent = json.loads(asked.body)
-        assert (sent["alert"], sent["state"]) == ("failed", "begins")
-        assert "the schema must be wrong" in sent["text"]
 
 
 def test_an_address_that_is_taken_ends_the_run_before_spark(tmp_path: Path) -> None:
@@ -123,7 +99,7 @@ def test_an_address_that_is_taken_ends_the_run_before_spark(tmp_path: Path) -> N
 
 def test_silence_counts_from_the_last_batch_in_the_table(tmp_path: Path) -> None:
     made = written(tmp_path, batch(0), batch(1))
-    pipeline = Pipeline(location=made.location, source=made.source, watch={"nothing_for": "1h"})
+    pipeline = Pipeline(location=made.location, source=made.source, limits={"nothing_for": "1h"})
     with watched(pipeline) as watch:
         watch.end()
     # Batch 1 began years before this test runs, or after it: either way not now.

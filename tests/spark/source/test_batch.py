@@ -1,4 +1,4 @@
-"""spark.read.format("nsq"): peek leaves the messages, drain takes them, and errors are plain."""
+"""spark.read.format("nsq"): it leaves the messages, and errors are plain."""
 
 from __future__ import annotations
 
@@ -83,17 +83,6 @@ def test_peek_shows_the_first_2500_and_fewer_on_request(spark: SparkSession, nsq
     assert left(client, "many") == [3000, 0]
 
 
-@pytest.mark.parametrize("splits", [1, 3])
-def test_drain_takes_everything_once(spark: SparkSession, nsqd: Running, splits: int) -> None:
-    topic = f"drained{splits}"
-    client = fill(nsqd, topic, 6000)
-    frame = read(spark, topic, nsqd, batch_mode="drain", min_partitions=splits)
-    assert frame.rdd.getNumPartitions() == splits
-    assert numbers(frame) == list(range(6000))
-    assert left(client, topic) == [0, 0]
-    assert numbers(read(spark, topic, nsqd, batch_mode="drain")) == []
-
-
 def test_several_nsqds_and_chosen_columns(spark: SparkSession, nsqd: Running) -> None:
     with running_nsqd("process") as other:
         fill(nsqd, "several", 30)
@@ -136,7 +125,7 @@ def test_sql(spark: SparkSession, nsqd: Running) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batch_mode": "take"}, "it must be one of peek, drain"),
+        ({"dedupe": "all"}, "it must be one of unconfirmed, window, none"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
     ],
 )

@@ -41,8 +41,8 @@ def options_of(address: str, topic: str, **options: object) -> SourceOptions:
 PAUSE = {"msg_timeout": "250s"}
 
 
-def receiver(address: str, options: SourceOptions, wanted: int, *, keep: bool) -> BatchReceiver:
-    return BatchReceiver(address, options.named[0], options, wanted, keep=keep)
+def receiver(address: str, options: SourceOptions, wanted: int) -> BatchReceiver:
+    return BatchReceiver(address, options.named[0], options, wanted)
 
 
 def fill(nsqd: Running, topic: str, count: int) -> NsqdHTTPClient:
@@ -66,19 +66,11 @@ def left(client: NsqdHTTPClient, topic: str) -> list[int]:
     return [channel(client, topic)[name] for name in ("depth", "in_flight_count", "deferred_count")]
 
 
-@pytest.mark.parametrize(("topic", "wanted", "taken"), [("some", 30, 30), ("all", 100, 100), ("more", 1000, 100)])
-def test_taken_for_good(nsqd: Running, topic: str, wanted: int, taken: int) -> None:
-    client = fill(nsqd, topic, 100)
-    messages = receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, topic, **PAUSE), wanted, keep=False).run()
-    assert len({message[2] for message in messages}) == taken
-    assert left(client, topic) == [100 - taken, 0, 0]
-
-
 def test_looked_at_and_given_back(nsqd: Running) -> None:
     client = fill(nsqd, "looked-at", 100)
     for attempts in (1, 2):
         options = options_of(nsqd.tcp_address, "looked-at", **PAUSE)
-        messages = receiver(nsqd.tcp_address, options, 100, keep=True).run()
+        messages = receiver(nsqd.tcp_address, options, 100).run()
         assert sorted(int(message[3]) for message in messages) == list(range(100))
         assert {message[1] for message in messages} == {attempts}
         assert left(client, "looked-at") == [100, 0, 0]
@@ -88,15 +80,15 @@ def test_bytes_are_enough(nsqd: Running) -> None:
     client = fill(nsqd, "bytes", 0)
     client.multi_publish("bytes", [b"x" * 100_000] * 40)
     options = options_of(nsqd.tcp_address, "bytes", segment_bytes=300_000, **PAUSE)
-    messages = receiver(nsqd.tcp_address, options, 40, keep=False).run()
+    messages = receiver(nsqd.tcp_address, options, 40).run()
     assert 3 < len(messages) <= 40
-    assert left(client, "bytes") == [40 - len(messages), 0, 0]
+    assert left(client, "bytes") == [40, 0, 0]
 
 
 def test_nothing_there(nsqd: Running) -> None:
     client = fill(nsqd, "empty", 0)
     options = options_of(nsqd.tcp_address, "empty", msg_timeout="1s")
-    assert receiver(nsqd.tcp_address, options, 10, keep=False).run() == []
+    assert receiver(nsqd.tcp_address, options, 10).run() == []
     assert left(client, "empty") == [0, 0, 0]
 
 
@@ -104,12 +96,11 @@ def test_an_nsqd_that_is_away() -> None:
     with running_nsqd("ours") as nsqd:
         nsqd.stop()
         with pytest.raises(ConnectionFailed, match=nsqd.tcp_address):
-            receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10, keep=False).run()
+            receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10).run()
 
 
-@pytest.mark.parametrize(("keep", "returned"), [(True, [b"a"]), (False, [])])
-def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) -> None:
-    """Unfinished messages come again, so a drain must not return them."""
+def test_a_connection_that_is_lost_under_way() -> None:
+    """What came is shown; nsqd delivers it again."""
 
     def script(nsqd: ScriptedNsqd) -> None:
         peer = nsqd.accept()
@@ -122,8 +113,8 @@ def test_a_connection_that_is_lost_under_way(keep: bool, returned: list[bytes]) 
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        receiving = receiver(nsqd.address, options_of(nsqd.address, "t", **PATIENT), 10, keep=keep)
-        assert [message[3] for message in receiving.run()] == returned
+        receiving = receiver(nsqd.address, options_of(nsqd.address, "t", **PATIENT), 10)
+        assert [message[3] for message in receiving.run()] == [b"a"]
         scripted.get(timeout=PATIENCE)
 
 
@@ -138,7 +129,7 @@ def test_what_comes_too_late_is_given_back() -> None:
         assert peer.line() == b"RDY 1"
         peer.send(encode_message(1, 1, ID, b"a"))
         assert peer.line() == b"RDY 0"
-        assert peer.line() == b"FIN " + ID
+        assert peer.line() == b"REQ " + ID + b" 0"
         assert peer.line() == b"CLS"
         peer.send(encode_message(1, 1, OTHER_ID, b"b"))
         peer.send(CLOSE_WAIT)
@@ -146,6 +137,6 @@ def test_what_comes_too_late_is_given_back() -> None:
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        messages = receiver(nsqd.address, options_of(nsqd.address, "t"), 1, keep=False).run()
+        messages = receiver(nsqd.address, options_of(nsqd.address, "t"), 1).run()
         scripted.get(timeout=PATIENCE)
     assert [message[3] for message in messages] == [b"a"]

@@ -1,8 +1,7 @@
-"""The server of a run's status: a thread of its own, webhooks that are sent before it ends, and clear refusals."""
+"""The server of a run's status: a thread of its own, and clear refusals."""
 
 from __future__ import annotations
 
-import json
 import socket
 
 import pytest
@@ -12,7 +11,6 @@ pytest.importorskip("pyarrow")
 from gnsq_like.spark.watch.live_server import CannotServe, LiveServer
 from tests.support import raw
 from tests.support.pipeline_tables import Run
-from tests.support.scripted_http import always, response, scripted
 
 
 def test_it_serves_the_present_status() -> None:
@@ -29,16 +27,6 @@ def test_it_serves_the_present_status() -> None:
     server.close()
     with pytest.raises(ConnectionRefusedError):
         raw.get(server.address, "/ping")
-
-
-def test_webhooks_are_sent_before_the_end() -> None:
-    with scripted(always(response())) as endpoint:
-        server = LiveServer(dict, webhooks=[f"http://{endpoint.address}/hook"])
-        assert server.address == ""
-        for number in range(5):
-            server.send({"number": number})
-        server.close()
-        assert [json.loads(each.body)["number"] for each in endpoint.asked] == [0, 1, 2, 3, 4]
 
 
 def test_an_address_that_is_taken_is_said() -> None:
