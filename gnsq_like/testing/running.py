@@ -276,8 +276,7 @@ class RunningNsqd(Inspectable, _Running):
         super().close()
 
     def _look_at_clock(self) -> None:
-        if self.is_running:
-            assert isinstance(self._daemon, InProcess)
+        if self.is_running and isinstance(self._daemon, InProcess):
             self._daemon.run(self._daemon.daemon.look_at_clock)
 
     # -- publishing ----------------------------------------------------------------------------------

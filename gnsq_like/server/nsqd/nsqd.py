@@ -184,7 +184,7 @@ class Nsqd(Daemon):
         if not self.is_running:
             return
         for consumer, messages in self.broker.work(self.clock()):
-            _client_of(consumer).send_messages(messages)
+            consumer.client.send_messages(messages)
         due = self.broker.next_due
         if due is None:
             self._deadline.cancel()
@@ -203,7 +203,7 @@ class Nsqd(Daemon):
         channel.set_paused(paused)
         self._save_metadata()
         for consumer in channel.consumers:
-            _client_of(consumer).flush_if_full()
+            consumer.client.flush_if_full()
 
     def set_topic_paused(self, topic: Topic, paused: bool) -> None:
         """Pause or unpause a topic."""
@@ -280,11 +280,6 @@ class Nsqd(Daemon):
             topic.set_held(False, self.clock())
 
 
-def _client_of(consumer: Consumer) -> NsqdClient:
-    assert isinstance(consumer.client, NsqdClient)
-    return consumer.client
-
-
 def _close_clients(consumers: list[Consumer]) -> None:
     for consumer in consumers:
-        _client_of(consumer).abort()
+        consumer.client.abort()

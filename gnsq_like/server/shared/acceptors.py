@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import Any
 
 from gevent import GreenletExit
+from gevent.baseserver import BaseServer
 from gevent.server import StreamServer
 
 from gnsq_like.server.shared.listen import bound_address
 
 
-class Acceptor:
+class Acceptor(BaseServer):
     """Mixed into gevent's servers."""
 
     #: The daemon's.
     accept_log = logging.getLogger("gnsq_like")
 
-    def do_read(self) -> Any:
+    def do_read(self) -> object:
         """Called by gevent when clients wait: accept one, or raise."""
         try:
-            return super().do_read()  # type: ignore[misc]
+            return super().do_read()
         except OSError as exc:
-            if exc.errno in self.fatal_errors:  # type: ignore[attr-defined]
+            if exc.errno in self.fatal_errors:
                 raise  # the listener is closed
             if exc.errno in (errno.EMFILE, errno.ENFILE):
                 self.make_room()
-            address = bound_address(self.socket)  # type: ignore[attr-defined]
+            address = bound_address(self.socket)
             reason = (exc.strerror or str(exc)).lower()
             self.accept_log.warning("temporary Accept() failure - accept %s: %s", address, reason)
             raise GreenletExit from exc
