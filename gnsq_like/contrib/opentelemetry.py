@@ -32,8 +32,8 @@ from gevent.event import AsyncResult
 
 from gnsq_like import Batch, Message, Producer, Reader, ReaderArguments, Requeue
 from gnsq_like.contrib.cloudevents import CloudEvent, is_json, pack, unpack
+from gnsq_like.contrib.outbox import is_envelope
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.contrib.shared.outbox.envelope import is_envelope
 from gnsq_like.contrib.shared.telemetry import Operation, Telemetry, server_of
 from gnsq_like.errors import InvalidBody, InvalidOption, OutcomeUnknown, PublishRefused
 

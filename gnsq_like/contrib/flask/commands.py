@@ -13,9 +13,8 @@ from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
-from gnsq_like.contrib.reader_process import served_pages
+from gnsq_like.contrib.reader_process import run_relay, served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
-from gnsq_like.contrib.shared.outbox.process import run_relay
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_lines
 from gnsq_like.contrib.workers.plan import click_options, given_options, make_plan, number
